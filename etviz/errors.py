@@ -1,0 +1,117 @@
+"""The exceptions that users of etviz see.
+
+Every message says which file or argument is at fault, what is wrong with it, and what to do about it.
+All of them can be pickled, so they also arrive whole from a worker process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+
+def _sentence(text: str) -> str:
+    """Give `text` a full stop if it ends without punctuation."""
+    text = text.strip()
+    return text if not text or text[-1] in ".!?" else text + "."
+
+
+class EtvizError(Exception):
+    """Base of everything that etviz raises on purpose."""
+
+
+class ArtifactError(EtvizError):
+    """A file can't be read as what it should be.
+
+    Parameters
+    ----------
+    path
+        The file, as the caller named it.
+    problem
+        What is wrong with it, one sentence without the file's name.
+    advice
+        What to do about it, one sentence.
+    where
+        The place in the file: a byte offset, or the name of a member or field.
+    found, expected
+        What stands there, and what should.
+
+    Examples
+    --------
+    >>> print(ArtifactError("run.etdp", "the file is empty", "run the model again"))
+    run.etdp: the file is empty. Run the model again.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        problem: str,
+        advice: str = "",
+        *,
+        where: int | str | None = None,
+        found: object = None,
+        expected: object = None,
+    ) -> None:
+        super().__init__(path, problem, advice)
+        self.path = os.fspath(path)
+        self.problem = problem
+        self.advice = advice
+        self.where = where
+        self.found = found
+        self.expected = expected
+
+    def __str__(self) -> str:
+        text = f"{self.path}: {_sentence(self.problem)}"
+        if self.advice:
+            text += " " + _sentence(self.advice[0].upper() + self.advice[1:])
+        return text
+
+
+class PairingError(EtvizError):
+    """Runtime values can't be matched with the reference: the files belong to different programs or runs.
+
+    Parameters
+    ----------
+    problem
+        What does not fit, one sentence.
+    advice
+        What to do about it, one sentence.
+    """
+
+    def __init__(self, problem: str, advice: str = "") -> None:
+        super().__init__(problem, advice)
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (_sentence(self.problem), _sentence(self.advice))))
+
+
+class ExecutionError(EtvizError):
+    """The child process that runs a program failed.
+
+    Parameters
+    ----------
+    problem
+        What happened, one sentence.
+    exit_status
+        The process's exit status, negative for a signal, None if it never ended by itself.
+    last_lines
+        The last lines that it wrote.
+    """
+
+    def __init__(self, problem: str, exit_status: int | None = None, last_lines: Sequence[str] = ()) -> None:
+        super().__init__(problem, exit_status, tuple(last_lines))
+        self.problem = problem
+        self.exit_status = exit_status
+        self.last_lines = tuple(last_lines)
+
+    def __str__(self) -> str:
+        text = _sentence(self.problem)
+        if self.last_lines:
+            text += " Its last lines:\n" + "\n".join(f"  {line}" for line in self.last_lines)
+        return text
+
+
+class UsageError(EtvizError, ValueError):
+    """An argument has a value that makes no sense here."""
