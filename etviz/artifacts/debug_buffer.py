@@ -1,0 +1,127 @@
+"""The debug buffer: the raw tensors that an ETDump refers to.
+
+It has no header, no length and no checksum, and the Python bindings write it at full capacity. So what a
+tensor claims is checked against the file, and a buffer that never was filled can be told from its zeros.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.artifacts.events import TensorRef
+from etviz.artifacts.files import PathLike, looks_like, open_artifact
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.errors import ArtifactError
+
+_ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
+_BLOCK: Final = 1 << 20
+
+
+class DebugBuffer:
+    """A debug buffer, mapped read-only; tensors are views of it.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, empty, or an artifact of another kind.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self._data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
+        head = bytes(self._data[:64])
+        found = looks_like(head)
+        if found and any(mark in found for mark in ("ETDump", ".pte", ".bpte", "zip")):
+            raise ArtifactError(
+                path, f"this is not a debug buffer; it looks like {found}", _ADVICE, where=0, found=found
+            )
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, used or not."""
+        return len(self._data)
+
+    def raw(self, ref: TensorRef) -> memoryview:
+        """Return exactly the bytes of a tensor, in memory order, without copying.
+
+        Raises
+        ------
+        ArtifactError
+            If the tensor can't be in this file.
+        """
+        nbytes = self._checked_size(ref)
+        return self._data[ref.offset : ref.offset + nbytes] if nbytes else self._data[:0]
+
+    def tensor(self, ref: TensorRef) -> npt.NDArray[Any]:
+        """Return a tensor as a read-only view with its sizes and strides, without copying.
+
+        Element types that NumPy lacks come as the bits of their elements: uint16 for bfloat16, uint8 for
+        float8; `ref.dtype` has the real name.
+
+        Raises
+        ------
+        ArtifactError
+            If the tensor can't be in this file.
+        """
+        data = self.raw(ref)
+        known = SCALAR_TYPES[ref.scalar_type]
+        if not len(data):
+            return np.empty(ref.sizes, known.numpy)
+        strides = tuple(stride * known.itemsize for stride in ref.strides)
+        return np.ndarray(ref.sizes, known.numpy, data, strides=strides)
+
+    def used(self, refs: Iterable[TensorRef]) -> int:
+        """Return how many bytes of the file the tensors reach into: the end of the last one."""
+        return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
+
+    def is_blank(self, refs: Iterable[TensorRef]) -> bool:
+        """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
+        found = False
+        for ref in refs:
+            data = self.raw(ref)
+            for start in range(0, len(data), _BLOCK):
+                if np.frombuffer(data[start : start + _BLOCK], np.uint8).any():
+                    return False
+                found = True
+        return found
+
+    def _checked_size(self, ref: TensorRef) -> int:
+        """Return the number of bytes of a tensor that passed every check."""
+        if ref.scalar_type not in SCALAR_TYPES:
+            raise self._impossible(ref, f"has the scalar type {ref.dtype}")
+        if any(size < 0 for size in ref.sizes) or any(stride < 0 for stride in ref.strides):
+            raise self._impossible(ref, f"has sizes {ref.sizes} and strides {ref.strides}")
+        if not ref.numel:
+            return 0
+        if ref.offset < 0:
+            raise self._impossible(ref, "was described but not logged")
+        nbytes = ref.nbytes
+        if ref.offset + nbytes > self.size:
+            problem = (
+                f"the debug buffer has {self.size} bytes but the tensor of sizes {ref.sizes} at offset "
+                f"{ref.offset} needs {nbytes}: it is truncated, or from another run"
+            )
+            end = ref.offset + nbytes
+            raise ArtifactError(self.path, problem, _ADVICE, where=ref.offset, found=self.size, expected=end)
+        if len(ref.strides) != len(ref.sizes) or _span(ref) != ref.numel:
+            raise self._impossible(ref, f"has strides {ref.strides} that do not fit its sizes {ref.sizes}")
+        return nbytes
+
+    def _impossible(self, ref: TensorRef, problem: str) -> ArtifactError:
+        text = f"the ETDump's tensor at offset {ref.offset} {problem}"
+        return ArtifactError(self.path, text, "write both files again", where=ref.offset, found=ref)
+
+
+def _span(ref: TensorRef) -> int:
+    """Return how many elements lie from the first to the last one in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(ref.sizes, ref.strides, strict=True))

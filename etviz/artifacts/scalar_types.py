@@ -1,0 +1,77 @@
+"""ExecuTorch's scalar type codes, and what NumPy makes of their bytes.
+
+The codes are those of `executorch/schema/scalar_type.fbs`, the same in ETDumps, programs and bundles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """The element type of a tensor.
+
+    Attributes
+    ----------
+    code
+        ExecuTorch's number for it.
+    name
+        Its name in torch, such as "float32".
+    numpy
+        The NumPy dtype of its bytes, little-endian.
+    exact
+        False where NumPy has no such number and `numpy` only holds its bits (bfloat16, float8).
+    """
+
+    code: int
+    name: str
+    numpy: str
+    exact: bool = True
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return int(self.numpy[2:])
+
+
+SCALAR_TYPES: dict[int, ScalarType] = {
+    item.code: item
+    for item in (
+        ScalarType(0, "uint8", "<u1"),
+        ScalarType(1, "int8", "<i1"),
+        ScalarType(2, "int16", "<i2"),
+        ScalarType(3, "int32", "<i4"),
+        ScalarType(4, "int64", "<i8"),
+        ScalarType(5, "float16", "<f2"),
+        ScalarType(6, "float32", "<f4"),
+        ScalarType(7, "float64", "<f8"),
+        ScalarType(9, "complex64", "<c8"),
+        ScalarType(10, "complex128", "<c16"),
+        ScalarType(11, "bool", "<b1"),
+        ScalarType(12, "qint8", "<i1"),
+        ScalarType(13, "quint8", "<u1"),
+        ScalarType(14, "qint32", "<i4"),
+        ScalarType(15, "bfloat16", "<u2", exact=False),
+        ScalarType(22, "bits16", "<u2"),
+        ScalarType(23, "float8_e5m2", "<u1", exact=False),
+        ScalarType(24, "float8_e4m3fn", "<u1", exact=False),
+        ScalarType(25, "float8_e5m2fnuz", "<u1", exact=False),
+        ScalarType(26, "float8_e4m3fnuz", "<u1", exact=False),
+        ScalarType(27, "uint16", "<u2"),
+        ScalarType(28, "uint32", "<u4"),
+        ScalarType(29, "uint64", "<u8"),
+    )
+}
+
+
+def scalar_type_name(code: int) -> str:
+    """Name a scalar type, also one that is not known.
+
+    Examples
+    --------
+    >>> scalar_type_name(15), scalar_type_name(99)
+    ('bfloat16', 'unknown(99)')
+    """
+    known = SCALAR_TYPES.get(code)
+    return known.name if known else f"unknown({code})"
