@@ -6,6 +6,7 @@ tensor claims is checked against the file, and a buffer that never was filled ca
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from typing import Any, Final
@@ -20,6 +21,7 @@ from etviz.errors import ArtifactError
 
 _ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
 _BLOCK: Final = 1 << 20
+_MOST_ELEMENTS: Final = 1 << 58
 
 
 class DebugBuffer:
@@ -101,6 +103,8 @@ class DebugBuffer:
             raise self._impossible(ref, f"has the scalar type {ref.dtype}")
         if any(size < 0 for size in ref.sizes) or any(stride < 0 for stride in ref.strides):
             raise self._impossible(ref, f"has sizes {ref.sizes} and strides {ref.strides}")
+        if math.prod(max(size, 1) for size in ref.sizes) > _MOST_ELEMENTS:
+            raise self._impossible(ref, f"has sizes {ref.sizes}")
         if not ref.numel:
             return 0
         if ref.offset < 0:

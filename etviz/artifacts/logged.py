@@ -1,0 +1,70 @@
+"""What one execution of a method logs into the debug buffer, known before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from etviz.artifacts.methods import Method, Program
+
+_ALIGNMENT: Final = 64
+_SILENT_OPERATORS: Final = "executorch_prim::"
+
+
+class LoggedValue(NamedTuple):
+    """A value that the runtime logs.
+
+    Attributes
+    ----------
+    position
+        (chain, instruction index), or None for an output of the whole method.
+    value
+        Value id. A list of tensors is logged as one value.
+    """
+
+    position: tuple[int, int] | None
+    value: int
+
+
+def logged_values(method: Method) -> Iterator[LoggedValue]:
+    """Yield the values that one execution logs, in the order of logging, each instruction once.
+
+    Kernel calls log what they write, delegate calls all their arguments, and the method its outputs.
+    """
+    for instruction in method.instructions:
+        position = (instruction.chain, instruction.index)
+        if instruction.kind == "delegate":
+            logged = instruction.args
+        elif instruction.kind == "kernel" and not str(instruction.operator).startswith(_SILENT_OPERATORS):
+            logged = instruction.outputs
+        else:
+            logged = ()
+        for value in logged:
+            yield LoggedValue(position, value)
+    for value in method.outputs:
+        yield LoggedValue(None, value)
+
+
+def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
+    """Return how large a debug buffer one execution of a method needs at most.
+
+    An upper bound where shapes are bounded and no instruction runs more than once (`Method.has_loop`
+    tells): every logged tensor at its largest sizes, rounded up to the runtime's alignment.
+
+    Raises
+    ------
+    UsageError
+        If the program has no such method.
+    """
+    found = program.method(method)
+    sizes = (
+        _aligned(spec.nbytes)
+        for item in logged_values(found)
+        for tensor in found.tensors(item.value)
+        if (spec := found.values[tensor].tensor) is not None
+    )
+    return sum(sizes) + _ALIGNMENT
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
