@@ -7,7 +7,10 @@ All of them can be pickled, so they also arrive whole from a worker process.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _sentence(text: str) -> str:

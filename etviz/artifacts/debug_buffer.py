@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from etviz.artifacts.events import TensorRef
 from etviz.artifacts.files import PathLike, looks_like, open_artifact
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from etviz.artifacts.events import TensorRef
 
 _ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
 _BLOCK: Final = 1 << 20

@@ -8,9 +8,8 @@ holds is read, with a list of what is missing.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from etviz.artifacts.events import (
     AllocationEvent,
@@ -24,6 +23,9 @@ from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.artifacts.salvage import salvage_events
 from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "AllocationEvent",

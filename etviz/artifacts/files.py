@@ -29,11 +29,11 @@ _MARKS: Final = (
 
 
 def looks_like(head: bytes) -> str | None:
-    """Say what a file is by its first 64 bytes, None if nothing is recognised.
+    r"""Say what a file is by its first 64 bytes, None if nothing is recognised.
 
     Examples
     --------
-    >>> looks_like(b"PK\\x03\\x04....")
+    >>> looks_like(b"PK\x03\x04....")
     'a zip archive (an ETRecord, a torch file or an exported program)'
     """
     for start, mark, name in _MARKS:
@@ -61,7 +61,9 @@ def open_artifact(path: PathLike, what: str, advice: str) -> mmap.mmap:
     """
     name = os.fspath(path)
     if Path(name).is_dir():
-        raise ArtifactError(name, f"this is a directory, not {what}", "name the file inside of it", expected=what)
+        raise ArtifactError(
+            name, f"this is a directory, not {what}", "name the file inside of it", expected=what
+        )
     try:
         with Path(name).open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:

@@ -10,14 +10,16 @@ proportion to the file bounds the work when many tables claim the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 Ints = npt.NDArray[np.int64]
 
@@ -73,7 +75,9 @@ class FlatBuffer:
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)
-            view = np.ndarray((length,), dtype, self.data if length else b"", strides=(1,) if length else None)
+            view = np.ndarray(
+                (length,), dtype, self.data if length else b"", strides=(1,) if length else None
+            )
             self._views[dtype] = view
         if at.size:
             self.require((at >= 0) & (at < len(view)), at, "an offset points outside of the file")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from etviz.artifacts.flatbuffer import Tables
 from etviz.artifacts.methods import Instruction, ProgramValue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.artifacts.flatbuffer import Tables
 
 _KINDS: Final = ("none", "kernel", "delegate", "move", "jump", "free")
 
@@ -51,7 +54,9 @@ def read_instructions(
         table = {"kernel": len(operators), "delegate": delegates}.get(kind)
         known = all(0 <= value < len(values) for value in item.args)
         if not known or (table is not None and not 0 <= item.number < table):
-            raise tables.buffer.damaged("an instruction names something that does not exist", int(tables.at[row]))
+            raise tables.buffer.damaged(
+                "an instruction names something that does not exist", int(tables.at[row])
+            )
         read, wrote = _flow(kind, item.args, values, written)
         written.update(wrote)
         result.append(

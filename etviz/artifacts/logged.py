@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from etviz.artifacts.methods import Method, Program
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etviz.artifacts.methods import Method, Program
 
 _ALIGNMENT: Final = 64
 _SILENT_OPERATORS: Final = "executorch_prim::"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,9 @@ from etviz.artifacts.instructions import read_instructions
 from etviz.artifacts.logged import LoggedValue, debug_buffer_bytes, logged_values
 from etviz.artifacts.methods import Delegate, Instruction, Method, Program, ProgramValue, TensorSpec
 from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "Delegate",
@@ -84,9 +86,7 @@ def parse_program(data: memoryview, path: str) -> Program:
     segments = _read_segments(root, base, len(data))
     plans = root.vectors(1).tables()
     inline = [len(view) for view in root.vectors(3).tables().vectors(0, "<u1").views()]
-    methods = tuple(
-        _read_method(plans.take(np.array([row])), segments, inline) for row in range(len(plans))
-    )
+    methods = tuple(_read_method(plans.take(np.array([row])), segments, inline) for row in range(len(plans)))
     named = root.vectors(7).tables()
     sizes = [_at(segments, index)[1] for index in named.scalar(1, "<u4").tolist()]
     return Program(
@@ -205,9 +205,7 @@ def _check_ids(tables: Tables, values: tuple[ProgramValue, ...]) -> None:
     for row, value in enumerate(values):
         if value.kind in expected:
             ids = [item for item in value.value if item is not None]
-            if any(
-                not 0 <= item < len(values) or values[item].kind != expected[value.kind] for item in ids
-            ):
+            if any(not 0 <= item < len(values) or values[item].kind != expected[value.kind] for item in ids):
                 raise tables.buffer.damaged("a list's element is not among the values", int(tables.at[row]))
 
 
@@ -217,7 +215,9 @@ def _read_tensors(tables: Tables) -> list[TensorSpec]:
     extra = tables.table(9)
     dynamism = tables.scalar(8, "<i1").tolist()
     sizes = tables.vectors(2, "<i4")
-    tables.buffer.require(_plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible")
+    tables.buffer.require(
+        _plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible"
+    )
     planned = zip(memory.present.tolist(), memory.scalar(0, "<u4").tolist(), offset.tolist(), strict=True)
     columns = zip(
         tables.scalar(0, "<i1").tolist(),
