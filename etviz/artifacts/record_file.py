@@ -1,0 +1,168 @@
+"""The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
+
+A zip with two members: `record.json`, the graphs of all methods with the place of every constant, and
+`constants.safetensors`, those constants that the ETRecord does not hold. No pickle, no code, a version, and the SHA-256
+of the `.pte` that it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.ir_json import MalformedGraph, TextTable, dump_graph, load_graph
+from etviz.errors import ArtifactError
+
+VERSION: Final = 1
+_JSON: Final = "record.json"
+_CONSTANTS: Final = "constants.safetensors"
+_MOST_JSON: Final = 256 << 20
+_ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a constant's values are: a member of the ETRecord and a name in it, or the record's own tensors
+    (`member` is empty)."""
+
+    member: str
+    name: str
+
+
+@dataclass(slots=True)
+class Record:
+    """The lowered program as it was emitted.
+
+    Attributes
+    ----------
+    graphs
+        Graph of each method.
+    places
+        Where the values of each constant (`Input.target`) are.
+    pte_sha256
+        SHA-256 of the `.pte`, in hexadecimal.
+    delegation
+        Node counts of each method before emission: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``.
+    own
+        Safetensors bytes of the constants that no ETRecord has.
+    extra
+        Names of tensors among `own` with a meaning of their own, e.g. the representative inputs.
+    """
+
+    graphs: dict[str, Graph]
+    places: dict[str, Place]
+    pte_sha256: str
+    delegation: dict[str, Any] = field(default_factory=dict)
+    own: bytes = b""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def write_record(record: Record, path: PathLike) -> None:
+    """Write a record file; it appears under its name only when it is whole.
+
+    Raises
+    ------
+    OSError
+        If the file can't be written.
+    """
+    table = TextTable()
+    graphs = [[method, dump_graph(graph, table)] for method, graph in record.graphs.items()]
+    body = {
+        "format": "etviz-record",
+        "version": VERSION,
+        "pte_sha256": record.pte_sha256,
+        "graphs": graphs,
+        "texts": table.texts,
+        "places": [[key, place.member, place.name] for key, place in record.places.items()],
+        "delegation": record.delegation,
+        "extra": record.extra,
+    }
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with zipfile.ZipFile(partial, "w") as archive:
+            archive.writestr(_JSON, json.dumps(body, separators=(",", ":")), zipfile.ZIP_DEFLATED, 6)
+            archive.writestr(_CONSTANTS, record.own, zipfile.ZIP_STORED)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_record(path: PathLike) -> Record:
+    """Read a record file.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, not a record, of a newer version, or damaged.
+    """
+    data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
+    if bytes(data[:2]) != b"PK":
+        raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)
+    text, own = _members(path)
+    body = _parse(path, text)
+    try:
+        texts = _texts(body["texts"])
+        graphs = {str(method): load_graph(graph, texts) for method, graph in body["graphs"]}
+        places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
+        sha, delegation, extra = str(body["pte_sha256"]), body["delegation"], body["extra"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
+    if not isinstance(delegation, Mapping) or not isinstance(extra, Mapping):
+        raise ArtifactError(path, "the record is damaged (a table has the wrong type)", _ADVICE, where=_JSON)
+    return Record(graphs, places, sha, dict(delegation), own, dict(extra))
+
+
+def _members(path: PathLike) -> tuple[bytes, bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if sorted(names) != sorted([_JSON, _CONSTANTS]):
+                raise ArtifactError(
+                    path, f"a record has the members {_JSON} and {_CONSTANTS}; found {names[:5]}", _ADVICE
+                )
+            info = archive.getinfo(_JSON)
+            size = Path(path).stat().st_size
+            if info.file_size > _MOST_JSON or archive.getinfo(_CONSTANTS).file_size > size:
+                raise ArtifactError(path, "a member claims an absurd size", _ADVICE, where=_JSON)
+            with archive.open(info) as member:
+                text = member.read(_MOST_JSON + 1)
+            return text, archive.read(_CONSTANTS)
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise ArtifactError(path, f"the archive is damaged ({error})", _ADVICE) from error
+    except Exception as error:
+        if type(error).__module__ != "zlib":
+            raise
+        raise ArtifactError(path, f"the archive is damaged ({error})", _ADVICE) from error
+
+
+def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(path, f"{_JSON} is not JSON ({error})", _ADVICE, where=_JSON) from error
+    if not isinstance(body, dict) or body.get("format") != "etviz-record":
+        raise ArtifactError(path, f"{_JSON} is not an etviz record", _ADVICE, where=_JSON)
+    if body.get("version") != VERSION:
+        raise ArtifactError(
+            path,
+            f"the record has version {body.get('version')}; this etviz reads version {VERSION}",
+            "read it with the etviz that wrote it, or write it again",
+            where=_JSON,
+            found=body.get("version"),
+            expected=VERSION,
+        )
+    return body
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise MalformedGraph("the table of texts is not a list of texts")
+    return value

@@ -1,0 +1,156 @@
+"""The only module that knows executorch's private or unstable names. An upgrade of executorch is an upgrade of this file.
+
+Everything is imported inside the functions: `import etviz` must not load torch or executorch.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir import ExecutorchProgramManager
+    from torch.export import ExportedProgram
+    from torch.fx import Node as FxNode
+
+
+def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
+    """The program of each method as it was emitted: out variants, `alloc` nodes, one node for an instruction."""
+    return {name: manager.exported_program(name) for name in sorted(manager.methods)}
+
+
+def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
+    """What each instruction of a method's chain is: ``aten::add.out``, ``delegate``, ``move``, ``jump`` or ``free``."""
+    plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
+    plan = plans[method]
+    names = []
+    for instruction in plan.chains[0].instructions:
+        call = instruction.instr_args
+        kind = type(call).__name__
+        if kind == "KernelCall":
+            op = plan.operators[call.op_index]
+            names.append(f"{op.name}.{op.overload}" if op.overload else op.name)
+        else:
+            names.append({"DelegateCall": "delegate", "MoveCall": "move", "FreeCall": "free"}.get(kind, "jump"))
+    return names
+
+
+def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
+    """The `LoweredBackendModule` that a delegate call runs, None for any other call."""
+    from executorch.exir.delegate import executorch_call_delegate
+
+    if node.target is not executorch_call_delegate:
+        return None
+    return getattr(owner, str(node.args[0].target))
+
+
+def is_allocation(node: FxNode) -> bool:
+    """True for nodes that only reserve or free memory: nothing is executed for them."""
+    from executorch.exir import memory
+
+    return node.target in (memory.alloc, memory.free)
+
+
+def is_view(node: FxNode) -> bool:
+    """True for a view that the emitter may elide (`et_view` where its size is dynamic)."""
+    from executorch.exir import memory
+
+    return node.target is memory.view
+
+
+def operator_overload(target: Any) -> torch._ops.OpOverload | None:
+    """The ATen overload behind an edge or backend operator, or the overload itself; None for Python functions."""
+    import torch
+    from executorch.exir.dialects.edge._ops import EdgeOpOverload
+
+    if isinstance(target, EdgeOpOverload):
+        return target._op
+    return target if isinstance(target, torch._ops.OpOverload) else None
+
+
+def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The functional operator that computes what an out variant writes; the overload itself where there is none.
+
+    Two overloads of one packet belong together when they take the same arguments, by name and type, but for the ones
+    that are written to; what the functional one takes besides must have a default (`full_like`'s dtype).
+    """
+    if not _written(overload):
+        return overload
+    wanted = {a.name: str(a.type) for a in overload._schema.arguments if not _is_written(a)}
+    loose = overload
+    for name in overload.overloadpacket.overloads():
+        candidate = getattr(overload.overloadpacket, name)
+        if _written(candidate):
+            continue
+        takes = {a.name: str(a.type) for a in candidate._schema.arguments}
+        if takes == wanted:
+            return candidate
+        optional = {a.name for a in candidate._schema.arguments if a.has_default_value()}
+        if wanted.items() <= takes.items() and takes.keys() - wanted.keys() <= optional:
+            loose = candidate
+    return loose
+
+
+def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
+    """Names of the keyword arguments that an out variant writes to."""
+    return [a.name for a in overload._schema.arguments if a.kwarg_only and _is_written(a)]
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _written(overload: torch._ops.OpOverload) -> bool:
+    return any(_is_written(a) for a in overload._schema.arguments)
+
+
+def qualified_name(overload: torch._ops.OpOverload) -> str:
+    """``aten.add.Tensor``"""
+    namespace, name = overload._schema.name.split("::")
+    return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
+
+
+def kernel_name(overload: torch._ops.OpOverload) -> str:
+    """The name under which the runtime looks the operator up: ``aten::add.out``."""
+    schema = overload._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def python_operator(target: Any) -> str | None:
+    """``py.add`` for `operator.add` and the like on sizes, None for anything else."""
+    import torch
+
+    if getattr(operator, getattr(target, "__name__", ""), None) is target:
+        return f"py.{target.__name__}"
+    named = {torch.sym_max: "py.sym_max", torch.sym_min: "py.sym_min", torch.sym_not: "py.sym_not"}
+    named |= {torch.sym_float: "py.sym_float", torch.sym_int: "py.sym_int"}
+    named |= {max: "py.max", min: "py.min", round: "py.round"}
+    return named.get(target) if callable(target) else None
+
+
+def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
+    """Names and graphs of the branches of a `torch.cond` node; empty for everything else."""
+    import torch
+
+    if node.target is not torch.ops.higher_order.cond:
+        return []
+    names = [str(arg.target) for arg in node.args[1:3]]
+    return [(name, getattr(owner, name)) for name in names]
+
+
+def load_operator_libraries() -> Iterator[str]:
+    """Register the operators that lowered graphs use beside ATen's; yields the name of each library that is missing."""
+    import importlib
+
+    for name in (
+        "executorch.exir.passes._quant_patterns_and_replacements",
+        "executorch.exir.passes.dim_order_ops_registry",
+        "executorch.extension.llm.custom_ops",
+        "torchao.quantization.pt2e",
+    ):
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError):
+            yield name

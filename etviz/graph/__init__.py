@@ -1,0 +1,1 @@
+"""What the program is: its tree, its delegation, its source."""

@@ -1,0 +1,1 @@
+"""How far runtime and reference are apart, and who made it so."""

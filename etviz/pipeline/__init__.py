@@ -1,0 +1,1 @@
+"""A model to artifacts: export, lower, record, run."""

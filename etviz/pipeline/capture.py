@@ -1,0 +1,257 @@
+"""An ExecuTorch program, as it was emitted, to etviz's own graph form.
+
+`to_executorch()` rewrites the edge program in place, but nothing is lost: the out variants map back to functional
+operators one to one, and every instruction of the runtime has one node. So the emitted program is all that exact
+pairing needs, and it can be taken at any time after lowering.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from etviz import executorch as et
+from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, scale_of
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir import ExecutorchProgramManager
+    from torch.export import ExportedProgram, ExportGraphSignature
+    from torch.fx import Node as FxNode
+
+
+def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
+    """Graphs of all methods, instruction ids filled in, and their constants by name.
+
+    Constants of a delegate are named ``<method>/<delegate>/<name>``, those of the method ``<method>//<name>``.
+    """
+    graphs, constants = {}, {}
+    for method, program in et.emitted_programs(manager).items():
+        graph = capture_program(program, method, f"{method}/", constants)
+        number_instructions(graph, et.emitted_instructions(manager, method))
+        graphs[method] = graph
+    return graphs, constants
+
+
+def capture_program(
+    program: ExportedProgram, name: str, prefix: str, constants: dict[str, torch.Tensor]
+) -> Graph:
+    """The graph of one exported program; its weights are added to `constants` under `prefix`."""
+    graph = _capture_graph(program.graph_module, name, prefix, constants)
+    signature = program.graph_signature
+    buffers, parameters = signature.inputs_to_buffers, signature.inputs_to_parameters
+    lifted = signature.inputs_to_lifted_tensor_constants
+    mutated = set(signature.buffers_to_mutate.values())
+    for item in graph.inputs:
+        fqn = parameters.get(item.name) or buffers.get(item.name) or lifted.get(item.name)
+        if fqn is None:
+            continue
+        item.kind = "buffer" if fqn in mutated else "constant"
+        item.target = f"{prefix}/{fqn}"
+        tensor = program.state_dict.get(fqn, program.constants.get(fqn))
+        if tensor is not None:
+            constants[item.target] = tensor.detach()
+    _capture_mutations(graph, signature, prefix)
+    return graph
+
+
+def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: str) -> None:
+    """Take write-backs of buffers out of the graph's outputs.
+
+    Before emission they are outputs of the graph; in the emitted program they are `copy_` nodes instead.
+    """
+    buffers = {i.name: i.target for i in graph.inputs if i.kind == "buffer"}
+    for node in graph.nodes:
+        if node.target == "aten.copy_.default" and isinstance(node.args[0], Ref) and node.args[0].name in buffers:
+            graph.mutations[buffers[node.args[0].name]] = node.name
+    if len(graph.outputs) == len(signature.output_specs):
+        kept = []
+        for output, spec in zip(graph.outputs, signature.output_specs, strict=True):
+            if spec.kind.name == "BUFFER_MUTATION" and isinstance(output, Ref):
+                graph.mutations[f"{prefix}/{spec.target}"] = output.name
+            else:
+                kept.append(output)
+        graph.outputs = kept
+
+
+def _capture_graph(
+    module: torch.fx.GraphModule, name: str, prefix: str, constants: dict[str, torch.Tensor]
+) -> Graph:
+    graph = Graph(name)
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            graph.inputs.append(Input(node.name, "user", meta=_meta(node.meta.get("val"))))
+        elif node.op == "output":
+            outputs = node.args[0]
+            graph.outputs = [_argument(o) for o in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
+        elif node.op == "get_attr":
+            _capture_attribute(module, node, graph, prefix, constants)
+        elif not et.is_allocation(node):
+            graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
+    _spread_scales(graph)
+    return graph
+
+
+def _capture_attribute(module: Any, node: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> None:
+    import torch
+
+    value = getattr(module, str(node.target), None)
+    if isinstance(value, torch.Tensor):
+        key = f"{prefix}/{graph.name}.{node.target}"
+        constants[key] = value.detach()
+        graph.inputs.append(Input(node.name, "constant", key, _meta(value)))
+
+
+def _capture_call(
+    module: Any, fx: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]
+) -> Node:
+    node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
+    lowered = et.lowered_module(module, fx)
+    branches = et.branches(fx, module)
+    overload = et.operator_overload(fx.target)
+    if lowered is not None:
+        node.target, node.kernel = "delegate", "delegate"
+        node.args = tuple(_argument(arg) for arg in fx.args[1:])
+        node.subgraphs = (str(fx.args[0]),)
+        inner = capture_program(lowered.original_module, str(fx.args[0]), f"{prefix}{fx.args[0]}", constants)
+        inner.backend_id = lowered.backend_id
+        inner.compile_specs = [(spec.key, bytes(spec.value)) for spec in lowered.compile_specs]
+        graph.subgraphs[inner.name] = inner
+    elif branches:
+        node.target = "cond"
+        node.args = (_argument(fx.args[0]), [_argument(arg) for arg in fx.args[3]])
+        node.subgraphs = tuple(name for name, _ in branches)
+        for name, branch in branches:
+            graph.subgraphs[name] = _capture_graph(branch, name, prefix, constants)
+    elif overload is not None:
+        functional = et.functional_overload(overload)
+        written = set(et.out_arguments(overload))
+        node.target, node.kernel = et.qualified_name(functional), et.kernel_name(overload)
+        node.args = tuple(_argument(arg) for arg in fx.args)
+        node.kwargs = {key: _argument(arg) for key, arg in fx.kwargs.items() if key not in written}
+    elif et.is_view(fx):
+        node.target, node.kernel = "aten.view_copy.default", "executorch_prim::et_view.default"
+        node.args = tuple(_argument(arg) for arg in fx.args)
+    else:
+        python = et.python_operator(fx.target)
+        node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
+        node.args = tuple(_argument(arg) for arg in fx.args)
+    return node
+
+
+def _argument(value: Any) -> Any:
+    import torch
+    from torch.fx import Node as FxNode
+
+    if isinstance(value, FxNode):
+        return Ref(value.name)
+    if isinstance(value, torch.dtype):
+        return Tag("dtype", str(value).removeprefix("torch."))
+    if isinstance(value, torch.memory_format):
+        return Tag("memory_format", str(value).removeprefix("torch."))
+    if isinstance(value, torch.layout):
+        return Tag("layout", str(value).removeprefix("torch."))
+    if isinstance(value, torch.device):
+        return Tag("device", str(value))
+    if isinstance(value, (list, tuple)):
+        return [_argument(item) for item in value]
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return Tag("symbol", str(value))
+    return value
+
+
+def _metas(value: Any) -> tuple[Meta | None, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(_meta(item) for item in value)
+    return (_meta(value),)
+
+
+def _meta(value: Any) -> Meta | None:
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return None
+    shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)
+    return Meta(str(value.dtype).removeprefix("torch."), shape)
+
+
+def _origins(fx: FxNode) -> dict[str, Any]:
+    handle = fx.meta.get("debug_handle")
+    handles = handle if isinstance(handle, (list, tuple)) else (handle,) if isinstance(handle, int) else ()
+    return {
+        "handles": tuple(handles),
+        "origin": _origin(fx),
+        "stack": str(fx.meta.get("stack_trace") or ""),
+        "module": _module(fx.meta.get("nn_module_stack")),
+    }
+
+
+def _origin(fx: FxNode) -> str:
+    """Name of the operator in the program that was exported: the eldest ancestor that is an operator."""
+    name, sources = fx.name, fx.meta.get("from_node") or []
+    while sources:
+        source = sources[-1]
+        if re.match(r"(aten|torch\.ops|quantized_decomposed)\b", str(source.target)):
+            name = source.name
+        sources = source.from_node
+    return name
+
+
+def _module(stack: Any) -> str:
+    """Dotted path of the innermost module: ``encoder.layers.0.linear1``. Strict and non-strict export differ in keys,
+    not in the paths that they hold."""
+    if not stack:
+        return ""
+    path = list(stack.values())[-1][0]
+    return re.sub(r"^L\['self'\]\.?|^L__self__\.?", "", str(path))
+
+
+def _spread_scales(graph: Graph) -> None:
+    """Write the quantization step of each value into its `Meta`, through delegates and `getitem`."""
+    from dataclasses import replace
+
+    scales: dict[str, list[float | None]] = {}
+    for node in graph.nodes:
+        if node.target == "delegate":
+            inner = graph.subgraphs[node.subgraphs[0]]
+            inner_nodes = {n.name: n for n in inner.nodes}
+            outs = [inner_nodes.get(o.name) if isinstance(o, Ref) else None for o in inner.outputs]
+            found = [o.outputs[0].scale if o is not None and o.outputs and o.outputs[0] else None for o in outs]
+        elif node.target == "getitem":
+            source, index = node.args
+            known = scales.get(source.name, [])
+            found = [known[index] if isinstance(index, int) and index < len(known) else None]
+        else:
+            found = [scale_of(node)]
+        scales[node.name] = found
+        if any(found):
+            node.outputs = tuple(
+                replace(meta, scale=found[i] if i < len(found) else None) if meta else None
+                for i, meta in enumerate(node.outputs)
+            )
+
+
+def number_instructions(graph: Graph, instructions: list[str]) -> bool:
+    """Give every node the id of the instruction that the runtime executes for it.
+
+    Nodes and instructions come in the same order, but a static view has no instruction, and jumps and moves have no
+    node, so the two are walked side by side and matched by operator.
+
+    Returns
+    -------
+    bool
+        False where the two do not fit (loops of `torch.map` and `scan`): nodes from there on keep -1.
+    """
+    position = 0
+    for node in graph.walk():
+        if node.target in ("getitem", "cond") or not (node.kernel or node.target.startswith("py.")):
+            continue
+        at = position
+        while at < len(instructions) and instructions[at] in ("move", "jump", "free"):
+            at += 1
+        found = instructions[at] if at < len(instructions) else ""
+        if found == node.kernel or (node.target.startswith("py.") and found.startswith("executorch_prim::")):
+            node.instruction, node.kernel, position = at, found, at + 1
+        elif node.kernel != "executorch_prim::et_view.default":
+            return False
+    return True

@@ -1,0 +1,237 @@
+"""Running a `.pte` in a child process, with a time limit and a debug buffer that is large enough."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import read_etdump
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.program import debug_buffer_bytes, read_program
+from etviz.errors import ExecutionError, UsageError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT: Final = 600.0
+"""Seconds that a run may take if the caller names no limit."""
+_LARGEST_BUFFER: Final = 64 << 30
+_KEPT_LINES: Final = 20
+_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run left behind.
+
+    Attributes
+    ----------
+    outputs
+        Outputs of each execution, in order: tensors and plain values.
+    etdump, debug_buffer
+        The files; None where they were not asked for.
+    debug_buffer_size
+        Bytes that the debug buffer had while running.
+    """
+
+    outputs: list[list[Any]]
+    etdump: Path | None = None
+    debug_buffer: Path | None = None
+    debug_buffer_size: int = 0
+    messages: tuple[str, ...] = field(default=())
+
+
+def execute(
+    pte: PathLike,
+    runs: Sequence[Sequence[Any]],
+    *,
+    method: str = "forward",
+    workdir: PathLike | None = None,
+    debug_buffer_size: int | None = None,
+    timeout: float | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Run a program on flat inputs, once for each item of `runs`.
+
+    Parameters
+    ----------
+    pte
+        The program.
+    runs
+        Flat inputs (tensors and plain values) of each execution.
+    method
+        Name of the method.
+    workdir
+        Folder for ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them.
+    debug_buffer_size
+        Bytes; None sizes it from the program, and doubles it where that was too small.
+    timeout
+        Seconds for the whole child process, `DEFAULT_TIMEOUT` if None.
+    progress
+        Called with the number of executions done, from a helper thread.
+
+    Raises
+    ------
+    ArtifactError
+        If the `.pte` can't be read.
+    ExecutionError
+        If the child process fails, crashes, or exceeds the time limit.
+    UsageError
+        If `debug_buffer_size` or `timeout` make no sense.
+    """
+    if debug_buffer_size is not None and debug_buffer_size <= 0:
+        raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"timeout must be positive, found {timeout}")
+    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+        if workdir is None:
+            return _attempt(pte, runs, method, Path(scratch), None, 0, timeout, progress)
+        size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
+        while True:
+            try:
+                run = _attempt(pte, runs, method, Path(scratch), Path(workdir), size, timeout, progress)
+                break
+            except ExecutionError as error:
+                if debug_buffer_size or error.exit_status != -signal.SIGABRT or 2 * size > _LARGEST_BUFFER:
+                    raise
+                logger.info("the debug buffer of %d bytes was too small; running again with twice as much", size)
+                size *= 2
+        _trim(run)
+        return run
+
+
+def _estimate(pte: PathLike, method: str) -> int:
+    program = read_program(pte)
+    if method not in (names := [m.name for m in program.methods]):
+        raise UsageError(f"the program {os.fspath(pte)} has no method {method!r}; it has {names}")
+    return max(debug_buffer_bytes(program, method), 1 << 16)
+
+
+def _attempt(
+    pte: PathLike,
+    runs: Sequence[Sequence[Any]],
+    method: str,
+    scratch: Path,
+    workdir: Path | None,
+    size: int,
+    timeout: float | None,
+    progress: Callable[[int], None] | None,
+) -> Run:
+    import torch
+
+    inputs, outputs, request = scratch / "inputs.pt", scratch / "outputs.pt", scratch / "request.json"
+    torch.save([list(run) for run in runs], inputs)
+    etdump = workdir / "etdump.etdp" if workdir else None
+    buffer = workdir / "debug_buffer.bin" if workdir else None
+    body = {
+        "pte": os.fspath(pte),
+        "method": method,
+        "inputs": str(inputs),
+        "outputs": str(outputs),
+        "etdump": str(etdump) if etdump else None,
+        "debug_buffer": str(buffer) if buffer else None,
+        "debug_buffer_size": size,
+    }
+    request.write_text(json.dumps(body), encoding="utf-8")
+    lines = run_child("etviz.pipeline.child", request, timeout, progress)
+    return Run(torch.load(outputs, weights_only=True), etdump, buffer, size, tuple(lines))
+
+
+def run_child(
+    module: str, request: Path, timeout: float | None, progress: Callable[[int], None] | None = None
+) -> list[str]:
+    """Run ``python -m module request``; returns the lines that it wrote to stderr.
+
+    Raises
+    ------
+    ExecutionError
+        If it exits with another status than 0, is killed by a signal, or exceeds `timeout` seconds.
+    """
+    limit = DEFAULT_TIMEOUT if timeout is None else timeout
+    command = [sys.executable, "-m", module, str(request)]
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    lines: list[str] = []
+    readers = [
+        threading.Thread(target=_read_errors, args=(child.stderr, lines), daemon=True),
+        threading.Thread(target=_read_progress, args=(child.stdout, progress), daemon=True),
+    ]
+    for reader in readers:
+        reader.start()
+    try:
+        status = child.wait(limit)
+    except subprocess.TimeoutExpired:
+        _kill(child)
+        raise ExecutionError(
+            f"The run did not end within {limit:g} s and was stopped; give a longer timeout= if it needs one",
+            None,
+            lines[-_KEPT_LINES:],
+        ) from None
+    except BaseException:
+        _kill(child)
+        raise
+    finally:
+        for reader in readers:
+            reader.join(2)
+    if status:
+        raise ExecutionError(_explain(status, lines), status, lines[-_KEPT_LINES:])
+    return lines
+
+
+def _explain(status: int, lines: Sequence[str]) -> str:
+    if status == -signal.SIGABRT and any("buffer" in line.lower() for line in lines):
+        return "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
+    if status == -signal.SIGKILL:
+        return "The child process was killed (by the system's out-of-memory killer, most likely)"
+    if status < 0:
+        return f"The child process was ended by signal {signal.Signals(-status).name}"
+    return f"The child process failed with exit status {status}"
+
+
+def _read_errors(stream: Any, lines: list[str]) -> None:
+    for line in stream:
+        if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
+            lines.append(text)
+            del lines[: -10 * _KEPT_LINES]
+
+
+def _read_progress(stream: Any, progress: Callable[[int], None] | None) -> None:
+    for line in stream:
+        word, _, number = line.partition(" ")
+        if word == "run" and progress is not None and number.strip().isdigit():
+            progress(int(number))
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _trim(run: Run) -> None:
+    """Cut the debug buffer to what the ETDump refers to; the runtime's bindings write it at full capacity."""
+    if run.etdump is None or run.debug_buffer is None or not run.debug_buffer.exists():
+        return
+    dump = read_etdump(run.etdump)
+    refs = [ref for block in dump.blocks for event in block.debug_events for ref in event.tensors]
+    used = DebugBuffer(run.debug_buffer).used(refs)
+    if 0 < used < run.debug_buffer.stat().st_size:
+        os.truncate(run.debug_buffer, used)

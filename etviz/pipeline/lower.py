@@ -1,0 +1,177 @@
+"""A PyTorch model to the artifacts that a debugging run needs: `.pte`, ETRecord and record file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from etviz.artifacts.record_file import write_record
+from etviz.errors import EtvizError, UsageError
+from etviz.pipeline.record import build_record
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir import ExecutorchProgramManager
+    from torch.export import ExportedProgram
+
+logger = logging.getLogger(__name__)
+
+
+class LoweringError(EtvizError):
+    """A model could not be exported, quantized, lowered or emitted; upstream's own error is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Where the artifacts of a lowered model are; `etrecord` is None where upstream could not write one."""
+
+    pte: Path
+    record: Path
+    etrecord: Path | None
+
+
+def flatten(inputs: Any) -> list[Any]:
+    """The leaves of nested inputs, in the order in which the runtime takes them."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_leaves(inputs)
+
+
+def lower(
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Any],
+    workdir: Path,
+    *,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    strict: bool = True,
+) -> Lowered:
+    """Export, quantize if asked, lower and emit a model; write ``model.pte``, ``etrecord.bin``, ``model.etviz``.
+
+    Parameters
+    ----------
+    model
+        An eager module, or a program that is exported already.
+    example_inputs
+        Positional arguments of one call.
+    workdir
+        An existing folder.
+    partitioner
+        Partitioners for `to_edge_transform_and_lower`; None leaves everything to the portable kernels.
+    quantizer, calibration
+        A PT2E quantizer, and input tuples to calibrate it on (the example inputs if None).
+    strict
+        Passed to `torch.export.export`.
+
+    Raises
+    ------
+    UsageError
+        If the arguments do not fit together.
+    LoweringError
+        If upstream refuses the model; says at which step.
+    """
+    import torch
+    from executorch.exir import to_edge_transform_and_lower
+    from torch.export import ExportedProgram
+
+    if not isinstance(model, (torch.nn.Module, ExportedProgram)):
+        raise UsageError(f"model must be an nn.Module or an ExportedProgram, found {type(model).__name__}")
+    if not isinstance(example_inputs, (tuple, list)):
+        raise UsageError(
+            f"example_inputs must be a tuple of the model's arguments, found {type(example_inputs).__name__}; "
+            "write (x,) for one argument"
+        )
+    inputs = tuple(example_inputs)
+    steps = ["export", *(["quantize"] if quantizer is not None else []), "lower", "emit", "save"]
+    with tqdm(total=len(steps), desc="etviz", leave=False) as bar, _quiet():
+        program = model if isinstance(model, ExportedProgram) else None
+        if program is None:
+            program = _step(bar, "export", lambda: torch.export.export(model, inputs, strict=strict))
+        if quantizer is not None:
+            batches = calibration if calibration is not None else [inputs]
+            program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches, strict=strict))
+        edge = _step(
+            bar,
+            "lower",
+            lambda: to_edge_transform_and_lower(
+                program, partitioner=list(partitioner) if partitioner else None, generate_etrecord=True
+            ),
+        )
+        manager = _step(bar, "emit", edge.to_executorch)
+        bar.set_postfix_str("save")
+        return save(manager, inputs, workdir)
+
+
+def quantize(
+    program: ExportedProgram,
+    example_inputs: Sequence[Any],
+    quantizer: Any,
+    calibration: Iterable[Sequence[Any]],
+    *,
+    strict: bool = True,
+) -> ExportedProgram:
+    """PT2E quantization: prepare, calibrate on every input tuple, convert, and export again."""
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    prepared = prepare_pt2e(program.module(), quantizer)
+    with torch.no_grad():
+        for batch in tqdm(calibration, desc="calibrate", leave=False):
+            prepared(*batch)
+    return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=strict)
+
+
+def save(manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path) -> Lowered:
+    """Write the artifacts of an emitted program."""
+    pte, record, etrecord_path = workdir / "model.pte", workdir / "model.etviz", workdir / "etrecord.bin"
+    manager.save(str(pte))
+    etrecord: Path | None = etrecord_path
+    try:
+        written = manager.get_etrecord()
+        written.update_representative_inputs(tuple(inputs))
+        written.save(str(etrecord_path))
+    except Exception as error:
+        logger.info("upstream could not write an ETRecord (%s); the record keeps everything", error)
+        etrecord_path.unlink(missing_ok=True)
+        etrecord = None
+    kept = flatten(inputs) if etrecord is None else None
+    write_record(build_record(manager, inputs=kept, use_etrecord=etrecord is not None), record)
+    return Lowered(pte, record, etrecord)
+
+
+def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
+    bar.set_postfix_str(name)
+    try:
+        result = work()
+    except EtvizError:
+        raise
+    except Exception as error:
+        cause = str(error).strip() or type(error).__name__
+        raise LoweringError(f"The model could not be {_PAST[name]}: {cause}") from error
+    bar.update()
+    return result
+
+
+_PAST = {"export": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep upstream's warnings about itself out of the user's notebook."""
+    root = logging.getLogger("torch")
+    level = root.level
+    root.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.setLevel(level)

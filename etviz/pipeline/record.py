@@ -1,0 +1,170 @@
+"""Keeping the lowered program beside the `.pte`, so that exact pairing works later and elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.record_file import Place, Record, write_record
+from etviz.errors import UsageError
+from etviz.pipeline.capture import capture
+
+if TYPE_CHECKING:
+    import torch
+    from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+    from torch.export import ExportedProgram
+
+
+def record(
+    edge_program_manager: EdgeProgramManager | None,
+    executorch_program_manager: ExecutorchProgramManager,
+    path: PathLike,
+) -> None:
+    """Write the record file of a lowered program, for `etviz.load`.
+
+    Parameters
+    ----------
+    edge_program_manager
+        What `to_edge_transform_and_lower` gave. `to_executorch()` rewrites it in place, so everything is read from the
+        emitted program; it may be None.
+    executorch_program_manager
+        What `to_executorch()` gave. If it was lowered with ``generate_etrecord=True``, weights are referred to in the
+        ETRecord and not written again.
+    path
+        Where to write; by convention ``model.etviz`` beside ``model.pte``.
+
+    Raises
+    ------
+    UsageError
+        If the arguments are not program managers.
+    """
+    if not hasattr(executorch_program_manager, "executorch_program"):
+        raise UsageError(
+            "executorch_program_manager must be what to_executorch() returns, "
+            f"found {type(executorch_program_manager).__name__}"
+        )
+    write_record(build_record(executorch_program_manager), path)
+
+
+def build_record(
+    manager: ExecutorchProgramManager, *, inputs: list[Any] | None = None, use_etrecord: bool = True
+) -> Record:
+    """The record of an emitted program.
+
+    Parameters
+    ----------
+    manager
+        What `to_executorch()` gave.
+    inputs
+        Flat inputs to keep in the record; needed only where there is no ETRecord to hold them.
+    use_etrecord
+        Refer to weights in the ETRecord; False keeps all of them in the record.
+    """
+    from safetensors.torch import save
+
+    graphs, constants = capture(manager)
+    known = _etrecord_tensors(manager) if use_etrecord else {}
+    places, own = _place(constants, known)
+    extra: dict[str, Any] = {}
+    if inputs is not None:
+        extra["inputs"] = _keep_inputs(inputs, own)
+    sha = hashlib.sha256(manager.buffer).hexdigest()
+    delegation = {method: count_nodes(graph) for method, graph in graphs.items()}
+    return Record(graphs, places, sha, delegation, save(own), extra)
+
+
+def count_nodes(graph: Graph) -> dict[str, Any]:
+    """Calls by operator inside and outside of delegates, as `get_delegation_info` counts them."""
+    delegated: Counter[str] = Counter()
+    outside: Counter[str] = Counter()
+    subgraphs = 0
+    for node in graph.nodes:
+        if node.target == "delegate":
+            subgraphs += 1
+            delegated.update(_op_type(inner.name) for inner in graph.subgraphs[node.subgraphs[0]].nodes)
+        elif node.target != "aten.copy_.default":
+            outside[_op_type(node.name)] += 1
+    return {"subgraphs": subgraphs, "delegated": dict(delegated), "non_delegated": dict(outside)}
+
+
+def _op_type(name: str) -> str:
+    return re.sub(r"_\d+$", "", name)
+
+
+def _etrecord_tensors(manager: ExecutorchProgramManager) -> dict[tuple[str, str], torch.Tensor]:
+    """``(member of the ETRecord, name) → tensor`` for every weight and constant that an ETRecord will hold."""
+    try:
+        etrecord = manager.get_etrecord()
+    except RuntimeError:
+        return {}
+    programs: dict[str, ExportedProgram] = {}
+    if etrecord.exported_program is not None:
+        programs["exported_program"] = etrecord.exported_program
+    edge = etrecord.edge_dialect_program or {}
+    for method, program in (edge if isinstance(edge, dict) else {"forward": edge}).items():
+        programs[f"edge_dialect_exported_program/{method}"] = program
+    tensors = {}
+    for member, program in programs.items():
+        for kind, table in (("state_dict", program.state_dict), ("constants", program.constants)):
+            for name, tensor in table.items():
+                if hasattr(tensor, "data_ptr"):
+                    tensors[f"{member}_{kind}", name] = tensor.detach()
+    return tensors
+
+
+def _place(
+    constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor]
+) -> tuple[dict[str, Place], dict[str, torch.Tensor]]:
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for member, name in known:
+        by_name.setdefault(name, []).append((member, name))
+    places, own = {}, {}
+    for key, tensor in constants.items():
+        name = key.rpartition("/")[2]
+        for place in by_name.get(name, []):
+            if _same(known[place], tensor):
+                places[key] = Place(*place)
+                break
+        else:
+            places[key] = Place("", key)
+            own[key] = tensor.detach().contiguous().clone()
+    return places, own
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    import torch
+
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride() or torch.equal(a, b)
+
+
+def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
+    import torch
+
+    kept = []
+    for index, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor):
+            own[f"input.{index}"] = value.detach().contiguous().clone()
+            kept.append({"tensor": f"input.{index}"})
+        else:
+            kept.append({"value": value})
+    return kept
+
+
+def sha256_of(path: PathLike) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
+
+
+def _digest(file: Any) -> str:
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
