@@ -90,7 +90,7 @@ class FlatBuffer:
 
     def text(self, at: int) -> str:
         """Decode the string at byte `at`; equal strings are one object."""
-        length = int(self.gather(np.array([at], np.int64), "<u4")[0])
+        length = int.from_bytes(self.data[at : at + 4], "little")
         end = at + 4 + length
         if end >= self.size or self.data[end] != 0:
             raise self.damaged("a string does not end inside of the file", at)

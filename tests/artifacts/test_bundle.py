@@ -1,0 +1,52 @@
+"""Bundled programs give back what was bundled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from etviz.artifacts.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.program import read_program
+from etviz.errors import ArtifactError, UsageError
+
+
+def test_cases_hold_the_inputs_and_the_expected_outputs(bundle):
+    path, inputs, expected = bundle
+    cases = read_bundled_program(path).suites["forward"]
+    assert len(cases) == 3
+    for case, (image, factor), outputs in zip(cases, inputs, expected, strict=True):
+        stored, number = case.inputs
+        assert isinstance(stored, BundledTensor)
+        assert stored.dtype == "float32"
+        np.testing.assert_array_equal(stored.data, image.numpy())
+        assert number == factor
+        for tensor, output in zip(case.expected_outputs, outputs, strict=True):
+            assert isinstance(tensor, BundledTensor)
+            np.testing.assert_array_equal(tensor.data, output.detach().numpy())
+
+
+def test_program_inside_can_be_read_and_written(bundle, tmp_path):
+    bundled = read_bundled_program(bundle[0])
+    path = tmp_path / "inside.pte"
+    path.write_bytes(bundled.program_bytes)
+    assert read_program(path).methods == bundled.program().methods
+
+
+def test_missing_case_is_named(bundle):
+    bundled = read_bundled_program(bundle[0])
+    assert bundled.case("forward", 2) is bundled.suites["forward"][2]
+    with pytest.raises(UsageError, match="has 3 test cases for method 'forward', not number 3"):
+        bundled.case("forward", 3)
+
+
+def test_program_given_as_bundle_is_named(runs):
+    with pytest.raises(ArtifactError, match=r"looks like an ExecuTorch program \(\.pte\)"):
+        read_bundled_program(runs["partly"].pte)
+
+
+def test_truncated_bundle_is_refused(bundle, tmp_path):
+    content = bundle[0].read_bytes()
+    path = tmp_path / "cut.bpte"
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ArtifactError, match="damaged at byte"):
+        read_bundled_program(path)

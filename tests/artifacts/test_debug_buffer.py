@@ -1,0 +1,149 @@
+"""Tensors of a debug buffer are the numbers that the program computed, in the right places."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import TensorRef, read_etdump
+from etviz.errors import ArtifactError
+
+FLOAT32 = 6
+BFLOAT16 = 15
+
+
+def make(tmp_path, content: bytes) -> DebugBuffer:
+    path = tmp_path / "buffer.bin"
+    path.write_bytes(content)
+    return DebugBuffer(path)
+
+
+def test_logged_program_outputs_are_what_the_caller_got(sound):
+    buffer = DebugBuffer(sound.buffer)
+    executions = [block for block in read_etdump(sound.etdump).blocks if block.name == "Execute"]
+    for block, outputs in zip(executions, sound.outputs, strict=True):
+        logged = [event.value for event in block.debug if event.is_output]
+        assert len(logged) == len(outputs)
+        for ref, output in zip(logged, outputs, strict=True):
+            np.testing.assert_array_equal(buffer.tensor(ref), output.numpy())
+
+
+def test_t03_channels_last_strides_are_honoured(runs):
+    run = runs["channels_last"]
+    ref = read_etdump(run.etdump).blocks[-1].debug[0].value
+    assert ref.strides == (80, 1, 20, 4)
+    array = DebugBuffer(run.buffer).tensor(ref)
+    assert array.strides == tuple(4 * stride for stride in ref.strides)
+    relu = np.maximum(array, 0)
+    np.testing.assert_array_equal(relu, run.outputs[0][0].numpy())
+
+
+def test_raw_bytes_become_a_torch_tensor_without_numpys_help(runs):
+    run = runs["channels_last"]
+    block = read_etdump(run.etdump).blocks[-1]
+    ref = next(event.value for event in block.debug if event.is_output)
+    raw = DebugBuffer(run.buffer).raw(ref)
+    tensor = torch.frombuffer(bytearray(raw), dtype=torch.float32).as_strided(ref.sizes, ref.strides)
+    assert torch.equal(tensor, run.outputs[0][0])
+
+
+def test_empty_and_scalar_tensors(runs):
+    run = runs["kinds"]
+    buffer = DebugBuffer(run.buffer)
+    refs = [event.value for event in read_etdump(run.etdump).blocks[-1].debug if event.is_output]
+    empty, total = refs[0], refs[3]
+    assert (empty.offset, empty.numel) == (-1, 0)
+    assert buffer.tensor(empty).shape == (0, 4)
+    assert len(buffer.raw(empty)) == 0
+    assert total.sizes == ()
+    assert buffer.tensor(total).item() == run.outputs[0][3].item()
+
+
+def test_views_are_read_only_and_nothing_is_copied(runs):
+    run = runs["partly"]
+    buffer = DebugBuffer(run.buffer)
+    array = buffer.tensor(next(read_etdump(run.etdump).tensor_refs()))
+    assert not array.flags.writeable
+    assert np.shares_memory(array, buffer.tensor(next(read_etdump(run.etdump).tensor_refs())))
+
+
+def test_used_ends_with_the_last_tensor(runs):
+    run = runs["partly"]
+    refs = list(read_etdump(run.etdump).tensor_refs())
+    used = DebugBuffer(run.buffer).used(refs)
+    last = max(refs, key=lambda ref: ref.offset)
+    assert used == last.offset + last.nbytes
+    content = run.buffer.read_bytes()
+    assert not any(content[used:])
+    assert DebugBuffer(run.buffer).used([]) == 0
+
+
+def test_bfloat16_comes_as_its_bits(tmp_path):
+    values = torch.tensor([1.5, -2.0, 3.25], dtype=torch.bfloat16)
+    buffer = make(tmp_path, values.view(torch.uint8).numpy().tobytes())
+    ref = TensorRef(BFLOAT16, (3,), (1,), 0)
+    assert buffer.tensor(ref).dtype == np.uint16
+    assert ref.dtype == "bfloat16"
+    assert torch.equal(torch.frombuffer(bytearray(buffer.raw(ref)), dtype=torch.bfloat16), values)
+
+
+def test_truncated_buffer_names_the_tensor_that_is_missing(runs, tmp_path):
+    run = runs["partly"]
+    refs = list(read_etdump(run.etdump).tensor_refs())
+    used = DebugBuffer(run.buffer).used(refs)
+    buffer = make(tmp_path, run.buffer.read_bytes()[: used - 1])
+    with pytest.raises(
+        ArtifactError, match=rf"has {used - 1} bytes but the tensor .* needs .*truncated"
+    ) as caught:
+        buffer.used(refs)
+    assert caught.value.found == used - 1
+    assert caught.value.expected == used
+
+
+def test_never_filled_buffer_is_told_from_real_zeros(runs, tmp_path):
+    run = runs["partly"]
+    refs = list(read_etdump(run.etdump).tensor_refs())
+    assert not DebugBuffer(run.buffer).is_blank(refs)
+    assert make(tmp_path, bytes(run.buffer.stat().st_size)).is_blank(refs)
+    assert not make(tmp_path, bytes(64)).is_blank([])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"offset": -1}, "described but not logged"),
+        ({"offset": 1 << 62}, "needs"),
+        ({"sizes": (-2, 3)}, "sizes"),
+        ({"strides": (-3, 1)}, "strides"),
+        ({"strides": (0, 0)}, "strides"),
+        ({"strides": (3,)}, "strides"),
+        ({"strides": (30, 1)}, "strides"),
+        ({"sizes": (1 << 62, 1 << 62)}, "sizes"),
+        ({"sizes": (0, 1 << 62, 1 << 62)}, "sizes"),
+        ({"scalar_type": 99}, r"unknown\(99\)"),
+    ],
+)
+def test_impossible_tensors_are_refused(tmp_path, change, words):
+    buffer = make(tmp_path, bytes(range(256)))
+    sound = TensorRef(FLOAT32, (2, 3), (3, 1), 0)
+    assert buffer.tensor(sound).shape == (2, 3)
+    ref = dataclasses.replace(sound, **change)
+    for read in (buffer.tensor, buffer.raw, lambda item: buffer.used([item])):
+        with pytest.raises(ArtifactError, match=words):
+            read(ref)
+
+
+def test_other_files_are_refused(runs, tmp_path):
+    run = runs["partly"]
+    with pytest.raises(ArtifactError, match="looks like an ETDump"):
+        DebugBuffer(run.etdump)
+    with pytest.raises(ArtifactError, match="looks like an ExecuTorch program"):
+        DebugBuffer(run.pte)
+    with pytest.raises(ArtifactError, match="no such file"):
+        DebugBuffer(tmp_path / "absent.bin")
+    with pytest.raises(ArtifactError, match="empty"):
+        make(tmp_path, b"")

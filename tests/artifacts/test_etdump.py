@@ -1,0 +1,170 @@
+"""ETDumps of real runs read the same as upstream reads them, and broken ones as far as they go."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from executorch.devtools import Inspector
+from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
+from executorch.devtools.inspector import TimeScale
+
+from etviz.artifacts.etdump import DebugEvent, TensorRef, read_etdump
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from executorch.devtools.etdump.schema_flatcc import DebugEvent as UpstreamDebugEvent
+    from executorch.devtools.etdump.schema_flatcc import Tensor as UpstreamTensor
+
+
+def as_ref(tensor: UpstreamTensor | None) -> TensorRef:
+    assert tensor is not None
+    return TensorRef(int(tensor.scalar_type), tuple(tensor.sizes), tuple(tensor.strides), tensor.offset or 0)
+
+
+def as_debug_event(order: int, event: UpstreamDebugEvent) -> DebugEvent:
+    entry = event.debug_entry
+    value = as_ref(entry.tensor) if entry.val == "Tensor" else None
+    if entry.val == "TensorList":
+        assert entry.tensor_list is not None
+        value = tuple(as_ref(item) for item in entry.tensor_list.tensors)
+    assert value is not None
+    number, text = event.delegate_debug_id_int, event.delegate_debug_id_str
+    return DebugEvent(
+        order=order,
+        name=event.name,
+        chain=int(np.uint64(event.chain_index).astype(np.int64)),
+        instruction_id=event.instruction_id,
+        delegate_debug_id=text if number == -1 else number,
+        kind={"Tensor": "tensor", "TensorList": "tensor_list"}[entry.val],
+        value=value,
+        is_output=entry.output is not None,
+    )
+
+
+def test_every_event_equals_upstreams(sound):
+    dump = read_etdump(sound.etdump)
+    upstream = deserialize_from_etdump_flatcc(sound.etdump.read_bytes())
+    assert dump.problems == []
+    assert dump.version == upstream.version
+    assert [block.name for block in dump.blocks] == [run.name for run in upstream.run_data]
+    for block, run in zip(dump.blocks, upstream.run_data, strict=True):
+        events = list(enumerate(run.events or []))
+        profile = [(order, event.profile_event) for order, event in events if event.profile_event]
+        debug = [(order, event.debug_event) for order, event in events if event.debug_event]
+        assert block.profile.order.tolist() == [order for order, _ in profile]
+        for field in ("name", "instruction_id"):
+            ours = getattr(block.profile, field).tolist()
+            assert ours == [getattr(event, field) for _, event in profile]
+        assert block.profile.chain.tolist() == [event.chain_index for _, event in profile]
+        assert block.profile.start.tolist() == [event.start_time for _, event in profile]
+        assert block.profile.end.tolist() == [event.end_time for _, event in profile]
+        assert block.profile.delegate_debug_id.tolist() == [
+            event.delegate_debug_id_str if event.delegate_debug_id_int == -1 else event.delegate_debug_id_int
+            for _, event in profile
+        ]
+        metadata = [event.delegate_debug_metadata for _, event in profile]
+        assert block.profile.metadata.tolist() == [None if item is None else bytes(item) for item in metadata]
+        assert list(block.debug) == [as_debug_event(*pair) for pair in debug]
+
+
+def test_timings_equal_the_inspectors(runs):
+    run = runs["partly"]
+    inspector = Inspector(
+        etdump_path=str(run.etdump), source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS
+    )
+    for block, upstream in zip(read_etdump(run.etdump).blocks, inspector.event_blocks, strict=True):
+        durations = [event.perf_data.raw[0] for event in upstream.events if event.perf_data is not None]
+        assert (block.profile.end - block.profile.start).tolist() == durations
+
+
+def test_program_outputs_are_marked(runs):
+    block = read_etdump(runs["partly"].etdump).blocks[-1]
+    outputs = [event for event in block.debug if event.is_output]
+    assert [event.value.sizes for event in outputs] == [(1, 8, 16, 4), (1, 8, 16)]
+    assert [event.value.dtype for event in outputs] == ["float32", "int64"]
+    assert all(event.chain == -1 for event in outputs)
+
+
+@pytest.mark.parametrize("name", ["half", "bfloat16"])
+def test_t09_a_dump_broken_by_16_bit_floats_is_read_as_far_as_it_goes(runs, name):
+    run = runs[name]
+    dump = read_etdump(run.etdump)
+    executions = [block for block in dump.blocks if block.name == "Execute"]
+    assert len(executions) == len(run.outputs)
+    for block in executions:
+        calls = block.profile.name == "OPERATOR_CALL"
+        assert block.profile.instruction_id[calls].tolist() == list(range(7))
+        assert (block.profile.name == "Method::execute").sum() == 1
+        logged = [(event.chain, event.instruction_id) for event in block.debug]
+        assert logged == [(0, 0), (0, 4), (0, 5), (0, 6), (-1, 0)]
+        assert {event.value.dtype for event in block.debug} == {"float32"}
+    assert "float16, bfloat16" in dump.problems[0]
+    assert "no value of 3 instructions is left: 1, 2, 3" in dump.problems[1]
+
+
+def test_ten_thousand_events_are_read_in_a_moment(long_run):
+    start = time.perf_counter()
+    dump = read_etdump(long_run.etdump)
+    elapsed = time.perf_counter() - start
+    assert sum(len(block.profile) + len(block.debug) for block in dump.blocks) > 10_000
+    assert len(dump.blocks) == 601
+    assert elapsed < 0.5
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"\x00" * 100, "a file of zeros"),
+        (b"PK\x03\x04" + b"\x00" * 100, "a zip archive"),
+        (b"random bytes that mean nothing at all", "not an ETDump"),
+        (b"x", "not an ETDump"),
+    ],
+)
+def test_another_kind_of_file_is_named(tmp_path, content, words):
+    path = tmp_path / "wrong.etdp"
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=words) as caught:
+        read_etdump(path)
+    assert str(path) in str(caught.value)
+    assert caught.value.path == str(path)
+
+
+def test_program_given_as_etdump_is_named(runs):
+    with pytest.raises(ArtifactError, match=r"looks like an ExecuTorch program \(\.pte\)"):
+        read_etdump(runs["partly"].pte)
+
+
+def test_missing_file_and_directory(tmp_path):
+    with pytest.raises(ArtifactError, match="no such file"):
+        read_etdump(tmp_path / "absent.etdp")
+    with pytest.raises(ArtifactError, match="is a directory"):
+        read_etdump(str(tmp_path))
+
+
+@pytest.mark.parametrize("keep", [0.2, 0.5, 0.999])
+def test_truncated_dump_is_refused(runs, tmp_path, keep):
+    content = runs["partly"].etdump.read_bytes()
+    path = tmp_path / "cut.etdp"
+    path.write_bytes(content[: int(len(content) * keep)])
+    with pytest.raises(ArtifactError, match=r"truncated: it has \d+ bytes of \d+"):
+        read_etdump(path)
+
+
+def test_bytes_after_the_end_are_ignored(runs, tmp_path):
+    path = tmp_path / "padded.etdp"
+    path.write_bytes(runs["partly"].etdump.read_bytes() + b"\xff" * 4096)
+    assert read_etdump(path).problems == []
+
+
+def test_damage_names_the_byte(runs, tmp_path):
+    content = bytearray(runs["partly"].etdump.read_bytes())
+    content[12:] = b"\xff" * (len(content) - 12)
+    path = tmp_path / "damaged.etdp"
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"damaged at byte \d+") as caught:
+        read_etdump(path)
+    assert isinstance(caught.value.where, int)
