@@ -56,6 +56,11 @@ class DebugBuffer:
         """Bytes in the file, used or not."""
         return len(self._data)
 
+    @property
+    def data(self) -> memoryview:
+        """The whole file, read-only."""
+        return self._data
+
     def raw(self, ref: TensorRef) -> memoryview:
         """Return exactly the bytes of a tensor, in memory order, without copying.
 

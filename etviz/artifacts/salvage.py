@@ -33,7 +33,7 @@ def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
     -------
     The name of each event block and its events, in the order of execution; empty if none was found.
     """
-    at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size - 3, 4), _STEP)])
+    at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
     at = _readable(buffer, at[::-1])
     if not len(at):
         return []

@@ -1,0 +1,164 @@
+"""ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily.
+
+Nothing is unpacked: members are slices of the mapped file, graphs are plain JSON, and weights are views that are only
+copied when they are used. Graphs go through etviz's own reader (`export_json.py`), never through upstream's
+`deserialize`, which evaluates expressions found in the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zipfile
+from functools import cached_property
+from typing import Any, Final
+
+import orjson
+
+from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.errors import ArtifactError
+
+_IDENTIFIER: Final = "ETRECORD_V0"
+_EDGE: Final = "edge_dialect_exported_program/"
+_ADVICE: Final = "write it again with ETRecord.save()"
+_LOCAL_HEADER: Final = 30
+_SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
+
+
+class ETRecord:
+    """An ETRecord file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, no ETRecord, compressed, or damaged.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self._map: mmap.mmap = open_artifact(path, "an ETRecord", "save it with ETRecord.save(path)")
+        self._data = memoryview(self._map)
+        if bytes(self._data[:2]) != b"PK":
+            raise wrong_kind(path, bytes(self._data[:64]), "an ETRecord", "give the file from ETRecord.save()")
+        self._members = self._directory()
+        if _IDENTIFIER not in self._members:
+            raise ArtifactError(
+                path,
+                f"this zip archive has no member {_IDENTIFIER}, so it is not an ETRecord",
+                "give the file from ETRecord.save()",
+                found=sorted(self._members)[:5],
+                expected=_IDENTIFIER,
+            )
+
+    def _directory(self) -> dict[str, tuple[int, int]]:
+        """``name → (start, size)`` of every member."""
+        members: dict[str, tuple[int, int]] = {}
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                infos = archive.infolist()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+            raise ArtifactError(self.path, f"the archive is damaged ({error})", _ADVICE) from error
+        for info in infos:
+            if info.filename in members:
+                raise ArtifactError(self.path, f"the member {info.filename} is there twice", _ADVICE)
+            if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+                raise ArtifactError(
+                    self.path,
+                    f"the member {info.filename} is compressed or encrypted; an ETRecord is stored as it is",
+                    _ADVICE,
+                    where=info.filename,
+                )
+            head = bytes(self._data[info.header_offset : info.header_offset + _LOCAL_HEADER])
+            start = info.header_offset + _LOCAL_HEADER
+            start += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+            if head[:4] != b"PK\x03\x04" or start + info.file_size > len(self._data):
+                raise ArtifactError(
+                    self.path, f"the member {info.filename} reaches beyond the end", _ADVICE, where=info.filename
+                )
+            members[info.filename] = (start, info.file_size)
+        return members
+
+    def member(self, name: str) -> memoryview | None:
+        """The bytes of a member, None if there is none of that name."""
+        place = self._members.get(name)
+        return None if place is None else self._data[place[0] : place[0] + place[1]]
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Names of the methods with an edge program."""
+        names = [name.removeprefix(_EDGE) for name in self._members if name.startswith(_EDGE)]
+        return sorted(name for name in names if not name.endswith(_SUFFIXES))
+
+    def json(self, name: str) -> Any:
+        """A member parsed as JSON, None if there is none of that name.
+
+        Raises
+        ------
+        ArtifactError
+            If it is not JSON.
+        """
+        data = self.member(name)
+        if data is None:
+            return None
+        try:
+            return orjson.loads(data)
+        except (orjson.JSONDecodeError, RecursionError) as error:
+            raise ArtifactError(self.path, f"{name} is not JSON ({error})", _ADVICE, where=name) from error
+
+    def debug_handles(self, method: str) -> dict[int, tuple[int, ...]]:
+        """Instruction id → debug handles of the edge operators that it executes."""
+        table = self._table("debug_handle_map", method)
+        return {key: _handles(self.path, value) for key, value in table.items()}
+
+    def backends(self, method: str) -> dict[int, str]:
+        """Instruction id → backend id of every delegate call."""
+        table = self._table("delegate_map", method)
+        return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
+
+    def _table(self, member: str, method: str) -> dict[int, Any]:
+        data = self.json(member)
+        if not isinstance(data, dict):
+            return {}
+        table = data.get(method, {})
+        try:
+            return {int(key): value for key, value in table.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                self.path, f"{member} is not a table by instruction", _ADVICE, where=member
+            ) from error
+
+    def has_tensors(self, member: str) -> bool:
+        """True if the ETRecord has that member."""
+        return member in self._members
+
+    def representative_inputs(self) -> Any:
+        """The inputs that the reference is computed on: a tuple, or a list of tuples; None if there are none.
+
+        Raises
+        ------
+        ArtifactError
+            If they hold anything but tensors and plain values.
+        """
+        from etviz.artifacts.torch_file import load_all
+
+        data = self.member("representative_inputs")
+        return None if data is None else load_all(data, self.path, "representative_inputs")
+
+    def reference_outputs(self) -> Any:
+        """Reference outputs by method, as a BundledProgram gave them; None if there are none."""
+        from etviz.artifacts.torch_file import load_all
+
+        data = self.member("reference_outputs")
+        return None if data is None else load_all(data, self.path, "reference_outputs")
+
+
+def _handles(path: str, value: Any) -> tuple[int, ...]:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, int) for item in items):
+        raise ArtifactError(path, "debug_handle_map holds something else than integers", _ADVICE)
+    return tuple(items)

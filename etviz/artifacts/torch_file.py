@@ -1,0 +1,94 @@
+"""Tensors in torch's own file format, inside of an ETRecord: safely, and without reading what is not used.
+
+`torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run. Under a fake mode it reads no
+data but notes where each storage lies, and tensors become slices of the mapped file.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
+
+_ADVICE = "write the ETRecord again with ETRecord.save()"
+
+
+class TensorFile(Mapping[str, "torch.Tensor"]):
+    """A dict of tensors saved with `torch.save`; each tensor is copied out of the file when it is asked for.
+
+    The copies are not kept: weights are large, and each is used once or twice.
+
+    Parameters
+    ----------
+    data
+        The bytes of the file.
+    path, member
+        For error messages.
+
+    Raises
+    ------
+    ArtifactError
+        If the bytes are no such file.
+    """
+
+    def __init__(self, data: memoryview, path: str, member: str) -> None:
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self._path, self._member, self._data = path, member, data
+        try:
+            with FakeTensorMode():
+                loaded = torch.load(io.BytesIO(data), weights_only=True)
+        except Exception as error:
+            raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member) from error
+        if not isinstance(loaded, Mapping):
+            raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
+        self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        import torch
+
+        fake = self._tensors[name]
+        storage = fake.untyped_storage()
+        size = storage.nbytes()
+        start = getattr(storage, "_checkpoint_offset", None)
+        if not size:
+            return torch.empty(fake.shape, dtype=fake.dtype)
+        if start is None or start < 0 or start + size > len(self._data):
+            raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")
+            raw = torch.frombuffer(self._data[start : start + size], dtype=torch.uint8).clone()
+        return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
+
+
+def load_all(data: memoryview, path: str, member: str) -> Any:
+    """Everything that a small torch file holds: tensors, lists, tuples, dicts, plain values.
+
+    Raises
+    ------
+    ArtifactError
+        If the bytes are no such file, or hold anything else.
+    """
+    import torch
+
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:
+        raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

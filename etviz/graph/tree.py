@@ -1,0 +1,202 @@
+"""The delegated-graph tree as preorder arrays.
+
+A node is a row of parallel lists; its subtree is the `size` rows from its own on, so folding a node skips `size` rows.
+Two trees show the same rows: by program order (method → delegates and portable operators → the operators inside each
+delegate), and by module hierarchy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from etviz.artifacts.ir import Graph, Node, Ref
+from etviz.graph.source import short_operator, source_line
+
+KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
+_HIDDEN: Final = ("getitem",)
+NAN: Final = float("nan")
+
+
+@dataclass(slots=True)
+class Tree:
+    """Preorder arrays, one entry a node.
+
+    `kind` is one of `KINDS`; `instruction` is -1 where the runtime executes nothing; `latency` is in milliseconds, NaN
+    where not known; `operators` counts the operators below a node. `by_instruction` and `by_output` find the node of an
+    instruction, and of one of its outputs.
+    """
+
+    depth: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    kind: list[str] = field(default_factory=list)
+    label: list[str] = field(default_factory=list)
+    backend: list[str] = field(default_factory=list)
+    op: list[str] = field(default_factory=list)
+    shape: list[str] = field(default_factory=list)
+    module: list[str] = field(default_factory=list)
+    source: list[str] = field(default_factory=list)
+    stack: list[str] = field(default_factory=list)
+    instruction: list[int] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+    operators: list[int] = field(default_factory=list)
+    by_instruction: dict[int, int] = field(default_factory=dict)
+    by_output: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.depth)
+
+    def node_of(self, instruction: int, output: int) -> int:
+        """Index of the node that shows a gap row, -1 if there is none."""
+        return self.by_output.get((instruction, output), self.by_instruction.get(instruction, -1))
+
+    def open(
+        self,
+        depth: int,
+        kind: str,
+        label: str,
+        node: Node | None = None,
+        backend: str = "",
+        latency: float = NAN,
+    ) -> int:
+        """Add a node; `close` it when its subtree is complete."""
+        stack = node.stack if node else ""
+        values = {
+            "depth": depth,
+            "size": 1,
+            "kind": kind,
+            "label": label,
+            "backend": backend,
+            "op": (node.kernel or node.target) if node and kind != "inner" else node.target if node else "",
+            "shape": describe_outputs(node) if node else "",
+            "module": node.module if node else "",
+            "source": source_line(stack),
+            "stack": stack,
+            "instruction": node.instruction if node else -1,
+            "latency": latency,
+            "operators": 0,
+        }
+        for name, value in values.items():
+            getattr(self, name).append(value)
+        return len(self.depth) - 1
+
+    def close(self, index: int, operators: int) -> None:
+        """End the subtree of a node, with the number of operators in it."""
+        self.size[index] = len(self.depth) - index
+        self.operators[index] = operators
+
+
+def describe_outputs(node: Node) -> str:
+    """``float32 [1, 8, 16]``; several outputs are separated by commas."""
+    return ", ".join(f"{m.dtype} [{', '.join(map(str, m.shape))}]" for m in node.outputs if m is not None)
+
+
+def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
+    """The tree in program order."""
+    tree, times = Tree(), latency or {}
+    root = tree.open(0, "program", "program") if len(graphs) > 1 else -1
+    depth, total = (1 if root >= 0 else 0), 0
+    for method, graph in graphs.items():
+        index = tree.open(depth, "method", method)
+        count = _add_graph(tree, graph, depth + 1, times)
+        tree.close(index, count)
+        total += count
+    if root >= 0:
+        tree.close(root, total)
+    return tree
+
+
+def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
+    count, delegates = 0, 0
+    for node in graph.nodes:
+        if node.target in _HIDDEN:
+            continue
+        time = latency.get(node.instruction, NAN)
+        if node.target == "delegate":
+            inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
+            index = tree.open(depth, "delegate", f"{inner.backend_id} #{delegates}", node, inner.backend_id, time)
+            operators = [n for n in inner.nodes if n.target not in _HIDDEN]
+            for item in operators:
+                child = tree.open(depth + 1, "inner", short_operator(item.target), item, inner.backend_id)
+                tree.close(child, 0)
+            delegates += 1
+            count += len(operators)
+            tree.close(index, len(operators))
+        elif node.target == "cond":
+            index = tree.open(depth, "kernel", "cond", node)
+            inside = sum(_add_branch(tree, graph.subgraphs[name], depth + 1, latency) for name in node.subgraphs)
+            tree.close(index, inside)
+            count += inside
+        else:
+            index = tree.open(depth, "kernel", short_operator(node.target), node, latency=time)
+            tree.close(index, 0)
+            count += 1
+        if node.instruction >= 0:
+            tree.by_instruction[node.instruction] = index
+    return count
+
+
+def _add_branch(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
+    index = tree.open(depth, "value", graph.name)
+    count = _add_graph(tree, graph, depth + 1, latency)
+    tree.close(index, count)
+    return count
+
+
+@dataclass(slots=True)
+class _Module:
+    children: dict[str, _Module] = field(default_factory=dict)
+    leaves: list[tuple[str, Node, str, tuple[int, int]]] = field(default_factory=list)
+
+
+def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
+    """The tree by module hierarchy: operators, inside and outside of delegates, under the module that called them."""
+    tree, times = Tree(), latency or {}
+    for method, graph in graphs.items():
+        root = _Module()
+        for kind, node, backend, key in _operators(graph):
+            place = root
+            for part in filter(None, node.module.split(".")):
+                place = place.children.setdefault(part, _Module())
+            place.leaves.append((kind, node, backend, key))
+        index = tree.open(0, "method", method)
+        tree.close(index, _add_module(tree, root, 1, "", times))
+    return tree
+
+
+def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
+    """Every operator with its kind, backend and, for the producer of a delegate's output, ``(instruction, output)``."""
+    found = []
+    for node in graph.walk():
+        if node.target == "delegate":
+            inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
+            produced = {o.name: i for i, o in reversed(list(enumerate(inner.outputs))) if isinstance(o, Ref)}
+            for item in inner.nodes:
+                if item.target not in _HIDDEN:
+                    key = (node.instruction, produced.get(item.name, -1))
+                    found.append(("inner", item, inner.backend_id, key))
+        elif node.target not in (*_HIDDEN, "cond"):
+            found.append(("kernel", node, "", (node.instruction, -1)))
+    return found
+
+
+def _add_module(tree: Tree, module: _Module, depth: int, path: str, latency: Mapping[int, float]) -> int:
+    count = 0
+    for kind, node, backend, (instruction, output) in module.leaves:
+        time = latency.get(instruction, NAN) if kind == "kernel" else NAN
+        index = tree.open(depth, kind, short_operator(node.target), node, backend, time)
+        tree.close(index, 0)
+        count += 1
+        if kind == "kernel" and instruction >= 0:
+            tree.by_instruction[instruction] = index
+        elif output >= 0:
+            tree.by_output[instruction, output] = index
+            tree.by_instruction.setdefault(instruction, index)
+    for name, child in module.children.items():
+        index = tree.open(depth, "module", name)
+        tree.module[index] = f"{path}.{name}".lstrip(".")
+        inside = _add_module(tree, child, depth + 1, tree.module[index], latency)
+        tree.close(index, inside)
+        count += inside
+    return count

@@ -1,0 +1,198 @@
+"""One execution against its reference: a gap row for each value, and a word about every instruction.
+
+With the recorded program the pairing is exact: an instruction of the runtime is a node of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.ir import Graph, Node
+from etviz.numerics.gap import compare
+from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
+from etviz.numerics.reference import Evaluator, Value, flat_values
+from etviz.numerics.runtime_log import RuntimeLog, outputs_of_delegate
+
+if TYPE_CHECKING:
+    import torch
+
+COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
+
+
+@dataclass(slots=True)
+class Gap:
+    """One compared value: where it is, how far it is off, and the two tensors.
+
+    `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
+    None where that is not known (`introduced_problem` says why).
+    """
+
+    instruction: int
+    output: int
+    node: Node
+    runtime: torch.Tensor
+    reference: torch.Tensor
+    total: Sums
+    metrics: dict[str, float]
+    introduced: dict[str, float] | None = None
+    introduced_problem: str = ""
+    introduced_sums: Sums | None = None
+    pairing: str = "exact"
+    status: str = COMPARED
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Everything that one execution gave.
+
+    `reasons` says for each instruction without a gap why it has none.
+    """
+
+    gaps: list[Gap] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    reference_outputs: list[Any] = field(default_factory=list)
+    runtime_outputs: list[Any] = field(default_factory=list)
+
+
+def compare_exact(
+    evaluator: Evaluator, log: RuntimeLog, inputs: Sequence[Any], *, introduced: bool = True
+) -> Comparison:
+    """Compare every logged value with the value of its own node.
+
+    Parameters
+    ----------
+    evaluator
+        Of the recorded method.
+    log
+        What the runtime logged.
+    inputs
+        Flat inputs of the execution.
+    introduced
+        Also replay each instruction on the runtime's inputs.
+
+    Raises
+    ------
+    UsageError, PairingError
+        If the inputs do not fit, or the reference can't be computed.
+    """
+    result = Comparison()
+
+    def logged(node: Node) -> list[Any] | None:
+        return logged_outputs(log, node)
+
+    def seen(node: Node, value: Value) -> None:
+        if node.instruction >= 0:
+            _add(result, log, node, value, introduced=introduced)
+
+    result.reference_outputs = evaluator.run(inputs, seen, logged)
+    result.runtime_outputs = log.outputs()
+    _explain_missing(result, evaluator.graph)
+    return result
+
+
+def logged_outputs(log: RuntimeLog, node: Node) -> list[Any] | None:
+    """What the runtime logged as outputs of a node's instruction, None if nothing or something else."""
+    if node.instruction < 0:
+        return None
+    values = log.values(node.instruction)
+    if node.target == "delegate":
+        split = outputs_of_delegate(values, len(node.args), len(node.outputs))
+        return split[1] if split else None
+    return values or None
+
+
+def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, introduced: bool) -> None:
+    references = flat_values(value.reference)
+    locals_ = flat_values(value.local) if value.local is not None else [None] * len(references)
+    runtime = value.runtime
+    if runtime is None:
+        logged = log.values(node.instruction)
+        result.reasons[node.instruction] = (
+            "the runtime logged no value for it"
+            if not logged
+            else f"the runtime logged {len(logged)} values, {len(node.args) + len(node.outputs)} were expected"
+        )
+        return
+    if len(runtime) != len(references):
+        result.reasons[node.instruction] = f"the runtime logged {len(runtime)} values, the reference has {len(references)}"
+        return
+    for output, (found, expected, own) in enumerate(zip(runtime, references, locals_, strict=True)):
+        reason = _compare_value(result, node, output, found, expected, own if introduced else None, value.problem)
+        if reason:
+            result.reasons[node.instruction] = log.problems.get(node.instruction, reason)
+
+
+def _compare_value(
+    result: Comparison, node: Node, output: int, found: Any, expected: Any, own: Any, problem: str
+) -> str:
+    """Append the gap of one value; returns why it can't be compared, if it can't."""
+    if found is None:
+        return "its value can't be read"
+    runtime, reference = _tensor(found), _tensor(expected)
+    if runtime is None or reference is None:
+        return f"its value is a {type(expected).__name__}, not a tensor"
+    if runtime.shape != reference.shape:
+        return f"the runtime's shape {tuple(runtime.shape)} is not the reference's {tuple(reference.shape)}"
+    meta = node.outputs[output] if output < len(node.outputs) else None
+    scale = meta.scale if meta is not None else None
+    sums, metrics = measure(reference, runtime, scale)
+    gap = Gap(node.instruction, output, node, runtime, reference, sums, metrics)
+    if sums.mismatched:
+        gap.status = MISMATCH
+    own_tensor = _tensor(own)
+    if own is expected:
+        gap.introduced, gap.introduced_sums = metrics, sums
+    elif own_tensor is not None and own_tensor.shape == runtime.shape:
+        gap.introduced_sums, gap.introduced = measure(own_tensor, runtime, scale)
+    else:
+        gap.introduced_problem = problem
+    result.gaps.append(gap)
+    return ""
+
+
+def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:
+    """The sums and every metric of one pair."""
+    dtype = str(runtime.dtype).removeprefix("torch.")
+    sums = compare(reference, runtime, scale=scale)
+    return sums, evaluate(sums, dtype, scale)
+
+
+def _tensor(value: Any) -> torch.Tensor | None:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (bool, int, float)):
+        return torch.tensor(value)
+    return None
+
+
+def _explain_missing(result: Comparison, graph: Graph) -> None:
+    compared = {gap.instruction for gap in result.gaps}
+    for node in graph.walk():
+        if node.instruction >= 0 and node.instruction not in compared:
+            result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")
+
+
+def compare_outputs(reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None]) -> list[dict]:
+    """Each final output against its reference: all metrics, `allclose` as True or False, and a status."""
+    rows = []
+    for index, expected in enumerate(reference):
+        found = runtime[index] if index < len(runtime) else None
+        row: dict[str, Any] = {"output": index, "status": NOT_COMPARED, "reason": "", "shape": (), "dtype": ""}
+        a, b = _tensor(expected), _tensor(found)
+        if b is None:
+            row["reason"] = "the runtime logged no final output" if found is None else "it is not a tensor"
+        elif a is None or a.shape != b.shape:
+            row["reason"] = "its shape or type differs from the reference's"
+        else:
+            scale = scales[index] if index < len(scales) else None
+            sums, metrics = measure(a, b, scale)
+            row |= {"status": MISMATCH if sums.mismatched else COMPARED, "shape": tuple(b.shape)}
+            row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
+            row["close"] = metrics["allclose"]
+            row["allclose"] = metrics["allclose"] == 1.0
+        rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
+    return rows

@@ -1,0 +1,81 @@
+"""Which function a graph's target names.
+
+Targets may come from somebody else's file, so only operators of known libraries that compute a value from their
+arguments are called: nothing that reads or writes files, and nothing that changes its arguments.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, Final
+
+from etviz.errors import PairingError
+from etviz.executorch import load_operator_libraries
+
+_LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk", "quantized"}
+_FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_", "aten.resize"}
+_PYTHON: Final[dict[str, Callable[..., Any]]] = {
+    f"py.{name}": getattr(operator, name)
+    for name in (
+        "add sub mul floordiv truediv mod neg pos abs eq ne lt le gt ge and_ or_ xor not_ invert lshift rshift".split()
+    )
+} | {"py.max": max, "py.min": min, "py.round": round, "py.sym_max": max, "py.sym_min": min}
+_PYTHON |= {"py.sym_float": float, "py.sym_int": int, "py.sym_not": operator.not_}
+
+
+class UnknownOperator(PairingError):
+    """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    return tuple(load_operator_libraries())
+
+
+@functools.cache
+def resolve(target: str) -> Callable[..., Any]:
+    """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``.
+
+    Raises
+    ------
+    UnknownOperator
+        If there is none, or it is not a pure operator of a known library.
+    """
+    if target in _PYTHON:
+        return _PYTHON[target]
+    parts = target.split(".")
+    if len(parts) != 3 or parts[0] not in _LIBRARIES or f"{parts[0]}.{parts[1]}" in _FORBIDDEN:
+        raise UnknownOperator(f"The reference uses {target}, which etviz does not evaluate")
+    import torch
+
+    missing = _libraries()
+    try:
+        packet = getattr(getattr(torch.ops, parts[0]), parts[1])
+        overload = getattr(packet, parts[2])
+    except AttributeError:
+        hint = f"these libraries could not be loaded: {', '.join(missing)}" if missing else "install its library"
+        raise UnknownOperator(f"The reference uses {target}, which is not registered here", hint) from None
+    if overload._schema.is_mutable:
+        raise UnknownOperator(f"The reference uses {target}, which changes its arguments")
+    return overload
+
+
+def constant(kind: str, value: str) -> Any:
+    """The torch object for a dtype, memory format, layout or device.
+
+    Raises
+    ------
+    UnknownOperator
+        If torch has none of that name.
+    """
+    import torch
+
+    if kind == "device":
+        return torch.device("cpu")
+    found = getattr(torch, value, None)
+    expected = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}.get(kind)
+    if expected is None or not isinstance(found, expected):
+        raise UnknownOperator(f"The reference uses the {kind} {value}, which torch does not have")
+    return found

@@ -1,0 +1,267 @@
+"""Evaluating a graph on the CPU, value by value, with two sets of inputs side by side.
+
+The *reference* values follow from the model's inputs alone. The *local* value of a node is what the same operator
+gives on what the runtime had as inputs; its distance to the runtime's output is what that operator introduced.
+Values are freed when their last use is past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.ir import Graph, Node, Ref, Tag, map_arg, refs
+from etviz.errors import EtvizError, PairingError, UsageError
+from etviz.numerics.operators import constant, resolve
+
+if TYPE_CHECKING:
+    import torch
+
+Logged = Callable[[Node], "list[Any] | None"]
+"""What the runtime logged as the outputs of a node, None where it logged nothing."""
+Seen = Callable[[Node, "Value"], None]
+
+
+@dataclass(slots=True)
+class Value:
+    """A node's values: `reference`; `local` (from the runtime's inputs; None with `problem` where that failed);
+    `runtime`, as logged, or None."""
+
+    reference: Any
+    local: Any
+    runtime: list[Any] | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Constant:
+    """A weight that is read when an operator needs it, and not kept."""
+
+    name: str
+    tensors: Mapping[str, torch.Tensor]
+
+    def read(self) -> torch.Tensor:
+        if self.name not in self.tensors:
+            raise PairingError(
+                f"The weights {self.name} are in none of the files",
+                "give the ETRecord that was written together with the record (etrecord=)",
+            )
+        return self.tensors[self.name]
+
+
+class Evaluator:
+    """Evaluates one method.
+
+    Parameters
+    ----------
+    graph
+        The method's graph.
+    constants
+        Tensors by `Input.target`.
+
+    Attributes
+    ----------
+    state
+        Mutable buffers by `Input.target`; updated at the end of each run.
+    """
+
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
+        self.graph = graph
+        self.constants = constants
+        self.state: dict[str, torch.Tensor] = {}
+        self._last_uses: dict[int, dict[str, list[str]]] = {}
+
+    def run(self, inputs: Sequence[Any], seen: Seen | None = None, logged: Logged | None = None) -> list[Any]:
+        """Evaluate on flat inputs.
+
+        Parameters
+        ----------
+        inputs
+            Tensors and plain values, one for each user input.
+        seen
+            Called after every node, in program order; branches that are not taken are not seen.
+        logged
+            If given, local values are computed too.
+
+        Returns
+        -------
+        list
+            The reference outputs.
+
+        Raises
+        ------
+        UsageError
+            If the inputs do not fit the graph.
+        PairingError
+            If an operator fails on the reference's own values.
+        """
+        import torch
+
+        _check_inputs(self.graph, inputs)
+        with torch.no_grad():
+            env = self._inputs(self.graph, inputs)
+            local = dict(env) if logged is not None else None
+            self._walk(self.graph, env, local, seen, logged)
+            for target, name in self.graph.mutations.items():
+                self.state[target] = _lookup(env, Ref(name))
+            return [_lookup(env, out) for out in self.graph.outputs]
+
+    def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """Evaluate a delegate's subgraph on its inputs."""
+        env = self._inputs(graph, args)
+        self._walk(graph, env, None, None, None)
+        outputs = [_lookup(env, out) for out in graph.outputs]
+        for target, name in graph.mutations.items():
+            self.state[target] = _lookup(env, Ref(name))
+        return outputs
+
+    def _inputs(self, graph: Graph, args: Sequence[Any]) -> dict[str, Any]:
+        env, given = {}, iter(args)
+        for item in graph.inputs:
+            if item.kind == "user":
+                env[item.name] = next(given, None)
+            elif item.target in self.state:
+                env[item.name] = self.state[item.target]
+            elif item.kind == "buffer" and item.target in self.constants:
+                env[item.name] = self.constants[item.target]
+            else:
+                env[item.name] = _Constant(item.target, self.constants)
+        return env
+
+    def _walk(
+        self, graph: Graph, env: dict[str, Any], local: dict[str, Any] | None, seen: Seen | None, logged: Logged | None
+    ) -> None:
+        last = self._plan(graph)
+        for node in graph.nodes:
+            value = self._step(graph, node, env, local, seen, logged)
+            env[node.name] = value.reference
+            if local is not None:
+                local[node.name] = _merge(node, value)
+            if seen is not None and node.target != "cond":
+                seen(node, value)
+            for name in last.get(node.name, ()):
+                env.pop(name, None)
+                if local is not None:
+                    local.pop(name, None)
+
+    def _step(
+        self,
+        graph: Graph,
+        node: Node,
+        env: dict[str, Any],
+        local: dict[str, Any] | None,
+        seen: Seen | None,
+        logged: Logged | None,
+    ) -> Value:
+        if node.target == "cond":
+            return self._branch(graph, node, env, local, seen, logged)
+        args = map_arg(node.args, lambda leaf: _lookup(env, leaf))
+        kwargs = map_arg(node.kwargs, lambda leaf: _lookup(env, leaf))
+        try:
+            reference = self._apply(graph, node, args, kwargs)
+        except EtvizError:
+            raise
+        except Exception as error:
+            raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+        if local is None or logged is None:
+            return Value(reference, None, None)
+        runtime = logged(node)
+        if not any(local[name] is not env[name] for name in refs((node.args, node.kwargs))):
+            return Value(reference, reference, runtime)
+        args = map_arg(node.args, lambda leaf: _lookup(local, leaf))
+        kwargs = map_arg(node.kwargs, lambda leaf: _lookup(local, leaf))
+        try:
+            return Value(reference, self._apply(graph, node, args, kwargs), runtime)
+        except Exception as error:
+            return Value(reference, None, runtime, f"the operator fails on the runtime's inputs: {error}")
+
+    def _apply(self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if node.target == "getitem":
+            return args[0][args[1]]
+        if node.target == "delegate":
+            return self.call(graph.subgraphs[node.subgraphs[0]], args)
+        if node.target == "aten.copy_.default":
+            return args[1].to(args[0].dtype).expand_as(args[0]).clone()
+        return resolve(node.target)(*args, **kwargs)
+
+    def _branch(
+        self,
+        graph: Graph,
+        node: Node,
+        env: dict[str, Any],
+        local: dict[str, Any] | None,
+        seen: Seen | None,
+        logged: Logged | None,
+    ) -> Value:
+        """Evaluate the branch that the reference takes."""
+        predicate, operands = node.args
+        branch = graph.subgraphs[node.subgraphs[0 if bool(_lookup(env, predicate)) else 1]]
+        inner = self._inputs(branch, [_lookup(env, leaf) for leaf in operands])
+        inner_local = None
+        if local is not None:
+            inner_local = self._inputs(branch, [_lookup(local, leaf) for leaf in operands])
+        self._walk(branch, inner, inner_local, seen, logged)
+        reference = [_lookup(inner, out) for out in branch.outputs]
+        own = [_lookup(inner_local, out) for out in branch.outputs] if inner_local is not None else None
+        return Value(reference, own, None)
+
+    def _plan(self, graph: Graph) -> dict[str, list[str]]:
+        """Names of the values that are used for the last time by each node."""
+        if id(graph) not in self._last_uses:
+            last: dict[str, str] = {}
+            for node in graph.nodes:
+                last[node.name] = node.name
+                for name in refs((node.args, node.kwargs)):
+                    last[name] = node.name
+            kept = {*refs(graph.outputs), *graph.mutations.values()}
+            plan: dict[str, list[str]] = {}
+            for name, user in last.items():
+                if name not in kept:
+                    plan.setdefault(user, []).append(name)
+            self._last_uses[id(graph)] = plan
+        return self._last_uses[id(graph)]
+
+
+def _lookup(env: Mapping[str, Any], leaf: Any) -> Any:
+    if isinstance(leaf, Ref):
+        value = env[leaf.name]
+        return value.read() if isinstance(value, _Constant) else value
+    if isinstance(leaf, Tag):
+        return constant(leaf.kind, leaf.value)
+    return leaf
+
+
+def _merge(node: Node, value: Value) -> Any:
+    """What later nodes take as this node's runtime value: the logged tensors where there are any."""
+    computed = value.local if value.local is not None else value.reference
+    if value.runtime is None:
+        return computed
+    if isinstance(computed, (list, tuple)):
+        if len(value.runtime) != len(computed):
+            return computed
+        return [r if r is not None else c for r, c in zip(value.runtime, computed, strict=True)]
+    return value.runtime[0] if len(value.runtime) == 1 and value.runtime[0] is not None else computed
+
+
+def _check_inputs(graph: Graph, inputs: Sequence[Any]) -> None:
+    expected = graph.user_inputs()
+    if len(inputs) != len(expected):
+        raise UsageError(f"{graph.name} takes {len(expected)} inputs, found {len(inputs)}")
+    for item, value in zip(expected, inputs, strict=True):
+        shape = getattr(value, "shape", None)
+        if item.meta is None or shape is None:
+            continue
+        fixed = [(a, b) for a, b in zip(item.meta.shape, shape, strict=False) if isinstance(a, int)]
+        if len(shape) != len(item.meta.shape) or any(a != b for a, b in fixed):
+            raise UsageError(
+                f"input {item.name} must have the shape {item.meta.shape}, found {tuple(shape)}: "
+                "these inputs belong to another model"
+            )
+
+
+def flat_values(value: Any) -> list[Any]:
+    """A node's value as the list of outputs that the runtime logs: tensors of tuples and lists one after another."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in flat_values(item)]
+    return [value]

@@ -1,0 +1,116 @@
+"""What the runtime logged in one execution, instruction by instruction, as torch tensors over the mapped buffer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import DebugEvent, RunBlock, TensorRef
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
+
+FRAMEWORK_CHAIN = -1
+
+
+class RuntimeLog:
+    """The values of one block.
+
+    Parameters
+    ----------
+    block
+        An "Execute" block of an ETDump.
+    buffer
+        The debug buffer, None if there is none: then there are no values.
+
+    Attributes
+    ----------
+    problems
+        By instruction: why a value that was logged can't be read.
+    """
+
+    def __init__(self, block: RunBlock, buffer: DebugBuffer | None) -> None:
+        self.block = block
+        self.problems: dict[int, str] = {}
+        self._buffer = buffer
+        self._bytes: torch.Tensor | None = None
+        self._events: dict[int, list[DebugEvent]] = {}
+        for event in block.debug:
+            if event.chain != FRAMEWORK_CHAIN and not event.is_output and event.delegate_debug_id is None:
+                self._events.setdefault(event.instruction_id, []).append(event)
+
+    @property
+    def instructions(self) -> list[int]:
+        """Ids of the instructions with logged values, ascending."""
+        return sorted(self._events)
+
+    def values(self, instruction: int) -> list[Any]:
+        """Everything that an instruction logged, in order: tensors, plain values, None where it can't be read."""
+        found: list[Any] = []
+        for event in self._events.get(instruction, ()):
+            found.extend(self._read(event, instruction))
+        return found
+
+    def outputs(self) -> list[Any]:
+        """The program's final outputs as logged."""
+        return [value for event in self.block.debug if event.is_output for value in self._read(event, -1)]
+
+    def _read(self, event: DebugEvent, instruction: int) -> list[Any]:
+        if event.kind in ("tensor", "tensor_list"):
+            return [self._tensor(ref, instruction) for ref in event.tensors]
+        return [event.value]
+
+    def _tensor(self, ref: TensorRef, instruction: int) -> torch.Tensor | None:
+        if self._buffer is None:
+            self.problems[instruction] = "there is no debug buffer"
+            return None
+        try:
+            return self.tensor(ref)
+        except ArtifactError as error:
+            self.problems[instruction] = error.problem
+            return None
+
+    def tensor(self, ref: TensorRef) -> torch.Tensor:
+        """A tensor of the buffer, as a view of the mapped file.
+
+        Raises
+        ------
+        ArtifactError
+            If it can't be in this file, or has a dtype that torch lacks.
+        """
+        import torch
+
+        buffer = self._buffer
+        if buffer is None:
+            raise ArtifactError("", "there is no debug buffer", "give debug_buffer=")
+        raw = buffer.raw(ref)
+        dtype = getattr(torch, ref.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ArtifactError(buffer.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
+        if not len(raw):
+            return torch.empty(ref.sizes, dtype=dtype)
+        flat = self._whole()[ref.offset : ref.offset + len(raw)]
+        if ref.offset % dtype.itemsize:
+            flat = flat.clone()
+        return flat.view(dtype).as_strided(ref.sizes, ref.strides)
+
+    def _whole(self) -> torch.Tensor:
+        import torch
+
+        if self._bytes is None and self._buffer is not None:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The given buffer is not writable")
+                self._bytes = torch.frombuffer(self._buffer.data, dtype=torch.uint8)
+        if self._bytes is None:
+            raise ArtifactError("", "there is no debug buffer", "give debug_buffer=")
+        return self._bytes
+
+
+def outputs_of_delegate(values: Sequence[Any], inputs: int, outputs: int) -> tuple[list[Any], list[Any]] | None:
+    """Split what a delegate call logged, its inputs first, into inputs and outputs; None if the count does not fit."""
+    if len(values) == inputs + outputs:
+        return list(values[:inputs]), list(values[inputs:])
+    return None
