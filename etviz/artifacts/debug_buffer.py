@@ -109,7 +109,7 @@ class DebugBuffer:
         """Return the number of bytes of a tensor that passed every check."""
         if ref.scalar_type not in SCALAR_TYPES:
             raise self._impossible(ref, f"has the scalar type {ref.dtype}")
-        if any(size < 0 for size in ref.sizes) or any(stride < 0 for stride in ref.strides):
+        if min(ref.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in ref.strides):
             raise self._impossible(ref, f"has sizes {ref.sizes} and strides {ref.strides}")
         if math.prod(max(size, 1) for size in ref.sizes) > _MOST_ELEMENTS:
             raise self._impossible(ref, f"has sizes {ref.sizes}")

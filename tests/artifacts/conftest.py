@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,9 +20,13 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from executorch.exir.backend.partitioner import Partitioner
 
 CAPACITY = 1 << 20
+
+# The bundle's file, its cases' inputs, and their expected outputs.
+Bundle = tuple[Path, list[tuple[Any, ...]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def lower(
     module: nn.Module, inputs: tuple[Any, ...], partitioned: bool = False, **options: Any
 ) -> ExecutorchProgramManager:
     program = torch.export.export(module.eval(), inputs, **options)
-    partitioner = [XnnpackPartitioner()] if partitioned else None
+    partitioner: list[Partitioner] | None = [XnnpackPartitioner()] if partitioned else None
     return to_edge_transform_and_lower(program, partitioner=partitioner).to_executorch()
 
 
@@ -203,7 +208,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[Any, ...]], list[Any]]:
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A bundled program with three cases, their inputs and their expected outputs."""
 
     class Scaled(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,13 @@ from etviz.artifacts.bundle import BundledTensor, read_bundled_program
 from etviz.artifacts.program import read_program
 from etviz.errors import ArtifactError, UsageError
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def test_cases_hold_the_inputs_and_the_expected_outputs(bundle):
+    from tests.artifacts.conftest import Bundle, Run
+
+
+def test_cases_hold_the_inputs_and_the_expected_outputs(bundle: Bundle):
     path, inputs, expected = bundle
     cases = read_bundled_program(path).suites["forward"]
     assert len(cases) == 3
@@ -25,26 +32,26 @@ def test_cases_hold_the_inputs_and_the_expected_outputs(bundle):
             np.testing.assert_array_equal(tensor.data, output.detach().numpy())
 
 
-def test_program_inside_can_be_read_and_written(bundle, tmp_path):
+def test_program_inside_can_be_read_and_written(bundle: Bundle, tmp_path: Path):
     bundled = read_bundled_program(bundle[0])
     path = tmp_path / "inside.pte"
     path.write_bytes(bundled.program_bytes)
     assert read_program(path).methods == bundled.program().methods
 
 
-def test_missing_case_is_named(bundle):
+def test_missing_case_is_named(bundle: Bundle):
     bundled = read_bundled_program(bundle[0])
     assert bundled.case("forward", 2) is bundled.suites["forward"][2]
     with pytest.raises(UsageError, match="has 3 test cases for method 'forward', not number 3"):
         bundled.case("forward", 3)
 
 
-def test_program_given_as_bundle_is_named(runs):
+def test_program_given_as_bundle_is_named(runs: dict[str, Run]):
     with pytest.raises(ArtifactError, match=r"looks like an ExecuTorch program \(\.pte\)"):
         read_bundled_program(runs["partly"].pte)
 
 
-def test_truncated_bundle_is_refused(bundle, tmp_path):
+def test_truncated_bundle_is_refused(bundle: Bundle, tmp_path: Path):
     content = bundle[0].read_bytes()
     path = tmp_path / "cut.bpte"
     path.write_bytes(content[: len(content) // 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,23 @@ from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import TensorRef, read_etdump
 from etviz.errors import ArtifactError
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.artifacts.conftest import Run
+
+
 FLOAT32 = 6
 BFLOAT16 = 15
 
 
-def make(tmp_path, content: bytes) -> DebugBuffer:
+def make(tmp_path: Path, content: bytes) -> DebugBuffer:
     path = tmp_path / "buffer.bin"
     path.write_bytes(content)
     return DebugBuffer(path)
 
 
-def test_logged_program_outputs_are_what_the_caller_got(sound):
+def test_logged_program_outputs_are_what_the_caller_got(sound: Run):
     buffer = DebugBuffer(sound.buffer)
     executions = [block for block in read_etdump(sound.etdump).blocks if block.name == "Execute"]
     for block, outputs in zip(executions, sound.outputs, strict=True):
@@ -32,7 +39,7 @@ def test_logged_program_outputs_are_what_the_caller_got(sound):
             np.testing.assert_array_equal(buffer.tensor(ref), output.numpy())
 
 
-def test_t03_channels_last_strides_are_honoured(runs):
+def test_t03_channels_last_strides_are_honoured(runs: dict[str, Run]):
     run = runs["channels_last"]
     ref = read_etdump(run.etdump).blocks[-1].debug[0].value
     assert ref.strides == (80, 1, 20, 4)
@@ -42,7 +49,7 @@ def test_t03_channels_last_strides_are_honoured(runs):
     np.testing.assert_array_equal(relu, run.outputs[0][0].numpy())
 
 
-def test_raw_bytes_become_a_torch_tensor_without_numpys_help(runs):
+def test_raw_bytes_become_a_torch_tensor_without_numpys_help(runs: dict[str, Run]):
     run = runs["channels_last"]
     block = read_etdump(run.etdump).blocks[-1]
     ref = next(event.value for event in block.debug if event.is_output)
@@ -51,7 +58,7 @@ def test_raw_bytes_become_a_torch_tensor_without_numpys_help(runs):
     assert torch.equal(tensor, run.outputs[0][0])
 
 
-def test_empty_and_scalar_tensors(runs):
+def test_empty_and_scalar_tensors(runs: dict[str, Run]):
     run = runs["kinds"]
     buffer = DebugBuffer(run.buffer)
     refs = [event.value for event in read_etdump(run.etdump).blocks[-1].debug if event.is_output]
@@ -63,7 +70,7 @@ def test_empty_and_scalar_tensors(runs):
     assert buffer.tensor(total).item() == run.outputs[0][3].item()
 
 
-def test_views_are_read_only_and_nothing_is_copied(runs):
+def test_views_are_read_only_and_nothing_is_copied(runs: dict[str, Run]):
     run = runs["partly"]
     buffer = DebugBuffer(run.buffer)
     array = buffer.tensor(next(read_etdump(run.etdump).tensor_refs()))
@@ -71,7 +78,7 @@ def test_views_are_read_only_and_nothing_is_copied(runs):
     assert np.shares_memory(array, buffer.tensor(next(read_etdump(run.etdump).tensor_refs())))
 
 
-def test_used_ends_with_the_last_tensor(runs):
+def test_used_ends_with_the_last_tensor(runs: dict[str, Run]):
     run = runs["partly"]
     refs = list(read_etdump(run.etdump).tensor_refs())
     used = DebugBuffer(run.buffer).used(refs)
@@ -82,7 +89,7 @@ def test_used_ends_with_the_last_tensor(runs):
     assert DebugBuffer(run.buffer).used([]) == 0
 
 
-def test_bfloat16_comes_as_its_bits(tmp_path):
+def test_bfloat16_comes_as_its_bits(tmp_path: Path):
     values = torch.tensor([1.5, -2.0, 3.25], dtype=torch.bfloat16)
     buffer = make(tmp_path, values.view(torch.uint8).numpy().tobytes())
     ref = TensorRef(BFLOAT16, (3,), (1,), 0)
@@ -91,7 +98,7 @@ def test_bfloat16_comes_as_its_bits(tmp_path):
     assert torch.equal(torch.frombuffer(bytearray(buffer.raw(ref)), dtype=torch.bfloat16), values)
 
 
-def test_truncated_buffer_names_the_tensor_that_is_missing(runs, tmp_path):
+def test_truncated_buffer_names_the_tensor_that_is_missing(runs: dict[str, Run], tmp_path: Path):
     run = runs["partly"]
     refs = list(read_etdump(run.etdump).tensor_refs())
     used = DebugBuffer(run.buffer).used(refs)
@@ -104,7 +111,7 @@ def test_truncated_buffer_names_the_tensor_that_is_missing(runs, tmp_path):
     assert caught.value.expected == used
 
 
-def test_never_filled_buffer_is_told_from_real_zeros(runs, tmp_path):
+def test_never_filled_buffer_is_told_from_real_zeros(runs: dict[str, Run], tmp_path: Path):
     run = runs["partly"]
     refs = list(read_etdump(run.etdump).tensor_refs())
     assert not DebugBuffer(run.buffer).is_blank(refs)
@@ -127,7 +134,7 @@ def test_never_filled_buffer_is_told_from_real_zeros(runs, tmp_path):
         ({"scalar_type": 99}, r"unknown\(99\)"),
     ],
 )
-def test_impossible_tensors_are_refused(tmp_path, change, words):
+def test_impossible_tensors_are_refused(tmp_path: Path, change: dict[str, Any], words: str):
     buffer = make(tmp_path, bytes(range(256)))
     sound = TensorRef(FLOAT32, (2, 3), (3, 1), 0)
     assert buffer.tensor(sound).shape == (2, 3)
@@ -137,7 +144,7 @@ def test_impossible_tensors_are_refused(tmp_path, change, words):
             read(ref)
 
 
-def test_other_files_are_refused(runs, tmp_path):
+def test_other_files_are_refused(runs: dict[str, Run], tmp_path: Path):
     run = runs["partly"]
     with pytest.raises(ArtifactError, match="looks like an ETDump"):
         DebugBuffer(run.etdump)

@@ -15,6 +15,12 @@ from etviz.artifacts.etdump import DebugEvent, TensorRef, read_etdump
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.artifacts.conftest import Run
+
+
+if TYPE_CHECKING:
     from executorch.devtools.etdump.schema_flatcc import DebugEvent as UpstreamDebugEvent
     from executorch.devtools.etdump.schema_flatcc import Tensor as UpstreamTensor
 
@@ -44,7 +50,7 @@ def as_debug_event(order: int, event: UpstreamDebugEvent) -> DebugEvent:
     )
 
 
-def test_every_event_equals_upstreams(sound):
+def test_every_event_equals_upstreams(sound: Run):
     dump = read_etdump(sound.etdump)
     upstream = deserialize_from_etdump_flatcc(sound.etdump.read_bytes())
     assert dump.problems == []
@@ -70,7 +76,7 @@ def test_every_event_equals_upstreams(sound):
         assert list(block.debug) == [as_debug_event(*pair) for pair in debug]
 
 
-def test_timings_equal_the_inspectors(runs):
+def test_timings_equal_the_inspectors(runs: dict[str, Run]):
     run = runs["partly"]
     inspector = Inspector(
         etdump_path=str(run.etdump), source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS
@@ -80,7 +86,7 @@ def test_timings_equal_the_inspectors(runs):
         assert (block.profile.end - block.profile.start).tolist() == durations
 
 
-def test_program_outputs_are_marked(runs):
+def test_program_outputs_are_marked(runs: dict[str, Run]):
     block = read_etdump(runs["partly"].etdump).blocks[-1]
     outputs = [event for event in block.debug if event.is_output]
     assert [event.value.sizes for event in outputs] == [(1, 8, 16, 4), (1, 8, 16)]
@@ -89,7 +95,7 @@ def test_program_outputs_are_marked(runs):
 
 
 @pytest.mark.parametrize("name", ["half", "bfloat16"])
-def test_t09_a_dump_broken_by_16_bit_floats_is_read_as_far_as_it_goes(runs, name):
+def test_t09_a_dump_broken_by_16_bit_floats_is_read_as_far_as_it_goes(runs: dict[str, Run], name: str):
     run = runs[name]
     dump = read_etdump(run.etdump)
     executions = [block for block in dump.blocks if block.name == "Execute"]
@@ -105,7 +111,7 @@ def test_t09_a_dump_broken_by_16_bit_floats_is_read_as_far_as_it_goes(runs, name
     assert "no value of 3 instructions is left: 1, 2, 3" in dump.problems[1]
 
 
-def test_ten_thousand_events_are_read_in_a_moment(long_run):
+def test_ten_thousand_events_are_read_in_a_moment(long_run: Run):
     start = time.perf_counter()
     dump = read_etdump(long_run.etdump)
     elapsed = time.perf_counter() - start
@@ -124,7 +130,7 @@ def test_ten_thousand_events_are_read_in_a_moment(long_run):
         (b"x", "not an ETDump"),
     ],
 )
-def test_another_kind_of_file_is_named(tmp_path, content, words):
+def test_another_kind_of_file_is_named(tmp_path: Path, content: bytes, words: str):
     path = tmp_path / "wrong.etdp"
     path.write_bytes(content)
     with pytest.raises(ArtifactError, match=words) as caught:
@@ -133,12 +139,12 @@ def test_another_kind_of_file_is_named(tmp_path, content, words):
     assert caught.value.path == str(path)
 
 
-def test_program_given_as_etdump_is_named(runs):
+def test_program_given_as_etdump_is_named(runs: dict[str, Run]):
     with pytest.raises(ArtifactError, match=r"looks like an ExecuTorch program \(\.pte\)"):
         read_etdump(runs["partly"].pte)
 
 
-def test_missing_file_and_directory(tmp_path):
+def test_missing_file_and_directory(tmp_path: Path):
     with pytest.raises(ArtifactError, match="no such file"):
         read_etdump(tmp_path / "absent.etdp")
     with pytest.raises(ArtifactError, match="is a directory"):
@@ -146,7 +152,7 @@ def test_missing_file_and_directory(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.5, 0.999])
-def test_truncated_dump_is_refused(runs, tmp_path, keep):
+def test_truncated_dump_is_refused(runs: dict[str, Run], tmp_path: Path, keep: float):
     content = runs["partly"].etdump.read_bytes()
     path = tmp_path / "cut.etdp"
     path.write_bytes(content[: int(len(content) * keep)])
@@ -154,13 +160,13 @@ def test_truncated_dump_is_refused(runs, tmp_path, keep):
         read_etdump(path)
 
 
-def test_bytes_after_the_end_are_ignored(runs, tmp_path):
+def test_bytes_after_the_end_are_ignored(runs: dict[str, Run], tmp_path: Path):
     path = tmp_path / "padded.etdp"
     path.write_bytes(runs["partly"].etdump.read_bytes() + b"\xff" * 4096)
     assert read_etdump(path).problems == []
 
 
-def test_damage_names_the_byte(runs, tmp_path):
+def test_damage_names_the_byte(runs: dict[str, Run], tmp_path: Path):
     content = bytearray(runs["partly"].etdump.read_bytes())
     content[12:] = b"\xff" * (len(content) - 12)
     path = tmp_path / "damaged.etdp"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from executorch.exir import schema
@@ -10,8 +11,15 @@ from executorch.exir._serialize._program import deserialize_pte_binary
 
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import read_etdump
-from etviz.artifacts.program import debug_buffer_bytes, logged_values, read_program
+from etviz.artifacts.program import Method, TensorSpec, debug_buffer_bytes, logged_values, read_program
 from etviz.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.artifacts.conftest import Run
+
 
 KINDS = {
     schema.KernelCall: "kernel",
@@ -34,20 +42,26 @@ NAMES = ("partly", "channels_last", "kinds", "half", "branches", "dynamic", "two
 DYNAMISM = ("static", "dynamic_bound", "dynamic_unbound")
 
 
-def upstream_plans(path):
+def upstream_plans(path: Path):
     return deserialize_pte_binary(path.read_bytes()).program.execution_plan
 
 
-def as_list(items):
+def as_list(items: Sequence[Any] | None):
     return tuple(items or ())
 
 
+def spec(method: Method, value: int) -> TensorSpec:
+    tensor = method.values[value].tensor
+    assert tensor is not None
+    return tensor
+
+
 @pytest.fixture(params=NAMES)
-def run(runs, request):
+def run(runs: dict[str, Run], request: pytest.FixtureRequest):
     return runs[request.param]
 
 
-def test_methods_and_values_equal_upstreams(run):
+def test_methods_and_values_equal_upstreams(run: Run):
     methods = read_program(run.pte).methods
     plans = upstream_plans(run.pte)
     assert [method.name for method in methods] == [plan.name for plan in plans]
@@ -75,7 +89,7 @@ def test_methods_and_values_equal_upstreams(run):
                 assert ours.value == (as_list(expected) if kind.endswith("list") else expected)
 
 
-def test_instructions_equal_upstreams(run):
+def test_instructions_equal_upstreams(run: Run):
     for method, plan in zip(read_program(run.pte).methods, upstream_plans(run.pte), strict=True):
         stored = [
             (number, row, item)
@@ -102,7 +116,7 @@ def test_instructions_equal_upstreams(run):
                 assert (ours.inputs, ours.outputs) == ((call.move_from,), (call.move_to,))
 
 
-def test_instruction_numbers_are_those_of_the_etdump(run):
+def test_instruction_numbers_are_those_of_the_etdump(run: Run):
     program, dump = read_program(run.pte), read_etdump(run.etdump)
     executions = [block for block in dump.blocks if block.name == "Execute"]
     names = {"OPERATOR_CALL": "kernel", "DELEGATE_CALL": "delegate", "MOVE_CALL": "move", "JF_CALL": "jump"}
@@ -125,11 +139,11 @@ def test_instruction_numbers_are_those_of_the_etdump(run):
 
 
 @pytest.mark.parametrize("name", ["partly", "channels_last", "kinds"])
-def test_what_is_logged_is_known_before_the_run(runs, name):
+def test_what_is_logged_is_known_before_the_run(runs: dict[str, Run], name: str):
     run = runs[name]
     method = read_program(run.pte).method()
     expected = [
-        (item.position, [method.values[tensor].tensor.sizes for tensor in method.tensors(item.value)])
+        (item.position, [spec(method, tensor).sizes for tensor in method.tensors(item.value)])
         for item in logged_values(method)
     ]
     logged = [
@@ -145,7 +159,7 @@ def test_what_is_logged_is_known_before_the_run(runs, name):
 @pytest.mark.parametrize(
     "name", ["partly", "channels_last", "kinds", "half", "branches", "dynamic", "two_methods"]
 )
-def test_debug_buffer_bound_holds_and_is_not_wild(runs, name):
+def test_debug_buffer_bound_holds_and_is_not_wild(runs: dict[str, Run], name: str):
     run = runs[name]
     program = read_program(run.pte)
     used = DebugBuffer(run.buffer).used(read_etdump(run.etdump).tensor_refs())
@@ -158,7 +172,7 @@ def test_debug_buffer_bound_holds_and_is_not_wild(runs, name):
         assert bound <= used + 128
 
 
-def test_delegates_inputs_and_outputs_are_told_apart(runs):
+def test_delegates_inputs_and_outputs_are_told_apart(runs: dict[str, Run]):
     method = read_program(runs["partly"].pte).method()
     calls = [item for item in method.instructions if item.kind == "delegate"]
     assert len(calls) == 3
@@ -168,33 +182,33 @@ def test_delegates_inputs_and_outputs_are_told_apart(runs):
     assert calls[-1].outputs == method.outputs[:1]
 
 
-def test_kernels_with_several_outputs(runs):
+def test_kernels_with_several_outputs(runs: dict[str, Run]):
     method = read_program(runs["partly"].pte).method()
     norm = next(item for item in method.instructions if item.operator == "aten::native_layer_norm.out")
-    assert [method.values[item].tensor.sizes for item in norm.outputs] == [
+    assert [spec(method, item).sizes for item in norm.outputs] == [
         (1, 8, 16, 16),
         (1, 8, 16, 1),
         (1, 8, 16, 1),
     ]
     method = read_program(runs["kinds"].pte).method()
-    parts = next(item for item in method.instructions if "split" in item.operator)
+    parts = next(item for item in method.instructions if "split" in str(item.operator))
     assert [len(method.tensors(item)) for item in parts.outputs] == [2]
 
 
-def test_branches_jump_forward(runs):
+def test_branches_jump_forward(runs: dict[str, Run]):
     method = read_program(runs["branches"].pte).method()
     jumps = [item for item in method.instructions if item.kind == "jump"]
     assert jumps
     assert not method.has_loop
 
 
-def test_literal_looks_up_the_integers_of_a_list(runs):
+def test_literal_looks_up_the_integers_of_a_list(runs: dict[str, Run]):
     method = read_program(runs["channels_last"].pte).method()
     convolution = method.instructions[0]
     assert method.literal(convolution.args[4]) == (1, 1)
 
 
-def test_long_program_takes_a_moment(long_program):
+def test_long_program_takes_a_moment(long_program: Path):
     start = time.perf_counter()
     program = read_program(long_program)
     elapsed = time.perf_counter() - start
@@ -202,13 +216,13 @@ def test_long_program_takes_a_moment(long_program):
     assert elapsed < 0.5
 
 
-def test_unknown_method_is_named(runs):
+def test_unknown_method_is_named(runs: dict[str, Run]):
     with pytest.raises(UsageError, match="no method 'backward'; its methods: 'forward', 'other'"):
         read_program(runs["two_methods"].pte).method("backward")
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.95])
-def test_truncated_program_is_refused(runs, tmp_path, keep):
+def test_truncated_program_is_refused(runs: dict[str, Run], tmp_path: Path, keep: float):
     content = runs["partly"].pte.read_bytes()
     path = tmp_path / "cut.pte"
     path.write_bytes(content[: int(len(content) * keep)])
@@ -216,6 +230,6 @@ def test_truncated_program_is_refused(runs, tmp_path, keep):
         read_program(path)
 
 
-def test_etdump_given_as_program_is_named(runs):
+def test_etdump_given_as_program_is_named(runs: dict[str, Run]):
     with pytest.raises(ArtifactError, match="looks like an ETDump"):
         read_program(runs["partly"].etdump)

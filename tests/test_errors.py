@@ -1,0 +1,41 @@
+"""Errors say which file, what is wrong and what to do, and survive the way between processes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from etviz.errors import ArtifactError, EtvizError, ExecutionError, PairingError, UsageError
+
+
+def test_artifact_error_reads_as_sentences() -> None:
+    error = ArtifactError("run.etdp", "the file is empty", "run the model again", where=0, expected=8)
+    assert str(error) == "run.etdp: the file is empty. Run the model again."
+    assert (error.where, error.found, error.expected) == (0, None, 8)
+
+
+def test_execution_error_shows_the_last_lines() -> None:
+    error = ExecutionError("the child process was aborted", -6, ["check failed", "Aborted"])
+    assert str(error) == "the child process was aborted. Its last lines:\n  check failed\n  Aborted"
+    assert error.exit_status == -6
+
+
+def test_usage_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="bins"):
+        raise UsageError("bins must be positive")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ArtifactError("run.etdp", "the file is empty", "run the model again", where=3),
+        PairingError("the files belong to different programs", "give the ETRecord of this program"),
+        ExecutionError("timeout", None, ["line"]),
+        UsageError("bins must be positive"),
+    ],
+)
+def test_errors_can_come_from_another_process(error: EtvizError) -> None:
+    twin = copy.copy(error)  # takes the way of a pickle
+    assert str(twin) == str(error)
+    assert vars(twin) == vars(error)
