@@ -1,0 +1,43 @@
+// The verdict in words, the facts as chips (some jump to a row), and the notes.
+import type { JSX } from "preact";
+import { useApp } from "../ui/context";
+import { Icon, LevelIcon } from "../ui/Icon";
+import { FactChip } from "./FactChip";
+
+const LEVEL_NAMES = { ok: "OK", warn: "Warning", bad: "Problem", unknown: "Not known" };
+
+export function Header(): JSX.Element | null {
+  const app = useApp();
+  const payload = app.payload.value;
+  if (!payload) return null;
+  const { summary, title } = payload;
+  return (
+    <header class="etv-header" data-level={summary.level}>
+      <div class="etv-verdict">
+        <LevelIcon level={summary.level} />
+        <span class="etv-verdict-text">
+          <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
+          {summary.verdict}
+        </span>
+        <span class="etv-title" data-tip={title} data-tip-clipped>
+          {title}
+        </span>
+      </div>
+      {summary.facts.length > 0 && (
+        <ul class="etv-facts" aria-label="Facts">
+          {summary.facts.map((fact) => (
+            <li key={fact.label}>
+              <FactChip fact={fact} />
+            </li>
+          ))}
+        </ul>
+      )}
+      {summary.notes.map((note) => (
+        <p key={note} class="etv-note">
+          <Icon name="note" />
+          <span>{note}</span>
+        </p>
+      ))}
+    </header>
+  );
+}

@@ -1,0 +1,72 @@
+// The whole view: header, filter bar, three panes, and the edge that changes its height.
+// Widths decide the arrangement by container queries; in narrow places the panes become tabs.
+import type { JSX } from "preact";
+import { useRef } from "preact/hooks";
+import { Header } from "../header/Header";
+import { FilterBar } from "../table/FilterBar";
+import { Table } from "../table/Table";
+import type { App } from "../state/app";
+import { TensorPane } from "../tensor/TensorPane";
+import { TreePane } from "../tree/TreePane";
+import { AppContext } from "../ui/context";
+import { Tooltip } from "../ui/Tooltip";
+import { BottomEdge } from "./BottomEdge";
+import { ProgressLine } from "./ProgressLine";
+import { Splitter } from "./Splitter";
+import { LoadFailed, Loading } from "./States";
+import { Tabs } from "./Tabs";
+
+interface Props {
+  app: App;
+  /** Fill the window (report) instead of a height of its own (cell). */
+  fill: boolean;
+}
+
+function Panes({ app }: { app: App }): JSX.Element {
+  const { treeWidth, tensorWidth, tensorHeight, tab } = app.view;
+  const sizes = {
+    "--etv-tree-width": `${treeWidth.value}px`,
+    "--etv-tensor-width": `${tensorWidth.value}px`,
+    "--etv-tensor-height": `${tensorHeight.value}px`,
+  };
+  return (
+    <div class="etv-panes" style={sizes} data-tab={tab.value}>
+      <TreePane />
+      <Splitter size={treeWidth} axis="x" direction={1} label="Width of the tree" class="etv-split-tree" />
+      <section class="etv-pane etv-table-pane" aria-label="Gaps">
+        <Table />
+      </section>
+      <Splitter size={tensorWidth} axis="x" direction={-1} label="Width of the tensor pane" class="etv-split-tensor" min={260} />
+      <Splitter size={tensorHeight} axis="y" direction={-1} label="Height of the tensor pane" class="etv-split-below" min={100} />
+      <TensorPane />
+    </div>
+  );
+}
+
+export function EtvizApp({ app, fill }: Props): JSX.Element {
+  const root = useRef<HTMLDivElement>(null);
+  const { payload } = app.store;
+  const height = fill ? "100vh" : `${app.store.traits.height.value}px`;
+  const { value } = payload;
+  return (
+    <AppContext.Provider value={app}>
+      <div class="etviz" ref={root} data-lm-suppress-shortcuts="true" data-fill={fill} style={{ height }}>
+        <ProgressLine />
+        {value.status === "loading" && <Loading />}
+        {value.status === "error" && (
+          <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />
+        )}
+        {value.status === "ready" && (
+          <>
+            <Header />
+            <FilterBar />
+            <Tabs />
+            <Panes app={app} />
+          </>
+        )}
+        {!fill && <BottomEdge />}
+        <Tooltip root={root} />
+      </div>
+    </AppContext.Provider>
+  );
+}

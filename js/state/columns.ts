@@ -1,0 +1,64 @@
+// A decoded column of the gap table, and the few questions that all views ask of it.
+import type { ColumnInfo } from "./contract";
+
+export interface NumberColumn extends ColumnInfo {
+  kind: "number";
+  values: Float64Array;
+}
+
+export interface TextColumn extends ColumnInfo {
+  kind: "text";
+  codes: Int32Array;
+  dictionary: string[];
+}
+
+export type Column = NumberColumn | TextColumn;
+
+export const MISMATCH = "non-finite mismatch";
+
+const INTRODUCED = "introduced_";
+
+/** True for numbers that say how far runtime and reference are apart. */
+export function isMetric(column: Column | undefined): column is NumberColumn {
+  return (
+    column !== undefined &&
+    column.kind === "number" &&
+    (column.group === "metric" || column.group === "introduced")
+  );
+}
+
+/** Sort direction that puts the worst rows first. */
+export function worstFirst(column: Column): boolean {
+  return column.kind === "number" && column.better !== "high";
+}
+
+/** The metric that an introduced column is the introduced part of: "introduced_mse" -> "mse". */
+export function baseMetric(name: string): string {
+  return name.startsWith(INTRODUCED) ? name.slice(INTRODUCED.length) : name;
+}
+
+export function introducedName(name: string): string {
+  return INTRODUCED + name;
+}
+
+/** Text of a cell in a text column; null where there is none. */
+export function textAt(column: Column | undefined, row: number): string | null {
+  if (!column || column.kind !== "text") return null;
+  const code = column.codes[row];
+  return code === undefined || code < 0 ? null : (column.dictionary[code] ?? null);
+}
+
+/** Number of a cell in a number column; NaN where it is not known. */
+export function numberAt(column: Column | undefined, row: number): number {
+  return column && column.kind === "number" ? (column.values[row] ?? NaN) : NaN;
+}
+
+/** A flag for each row that is a non-finite mismatch: worst under every metric. */
+export function mismatchRows(status: Column | undefined, rows: number): Uint8Array {
+  const flags = new Uint8Array(rows);
+  if (!status || status.kind !== "text") return flags;
+  const code = status.dictionary.indexOf(MISMATCH);
+  if (code < 0) return flags;
+  for (let row = 0; row < rows; row++) if (status.codes[row] === code) flags[row] = 1;
+  return flags;
+}

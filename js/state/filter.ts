@@ -1,0 +1,108 @@
+// Which rows the table shows: free text, backend, kind, status and a threshold on a metric.
+// Text is matched once per dictionary entry, not once per row.
+import { type Column, type NumberColumn, isMetric } from "./columns";
+
+export interface Word {
+  text: string;
+  exclude: boolean;
+}
+
+export type StatusChoice = "compared" | "grouped" | "not compared";
+
+export interface Threshold {
+  column: string;
+  value: number;
+  below: boolean;
+}
+
+export interface RowFilter {
+  text: string;
+  backend: string | null;
+  kind: string | null;
+  statuses: ReadonlySet<StatusChoice>;
+  threshold: Threshold | null;
+}
+
+export interface FilterTable {
+  rows: number;
+  compared: number;
+  mismatch: Uint8Array;
+  status: Uint8Array;
+  column(name: string): Column | undefined;
+}
+
+export const TEXT_COLUMNS = ["op", "module", "source", "reference_ops", "backend"];
+export const STATUSES: readonly StatusChoice[] = ["compared", "grouped", "not compared"];
+
+/** Words of a filter text: spaces separate, quotes keep spaces, a leading minus excludes. */
+export function parseFilter(text: string): Word[] {
+  const words: Word[] = [];
+  for (const match of text.matchAll(/(-?)(?:"([^"]*)"?|(\S+))/g)) {
+    const word = (match[2] ?? match[3] ?? "").toLowerCase();
+    if (word !== "") words.push({ text: word, exclude: match[1] === "-" });
+  }
+  return words;
+}
+
+/** For each row the index in STATUSES: anything that is neither grouped nor uncompared was compared. */
+export function statusOf(status: Column | undefined, rows: number, compared: number): Uint8Array {
+  const result = new Uint8Array(rows);
+  for (let row = compared; row < rows; row++) result[row] = 2;
+  if (!status || status.kind !== "text") return result;
+  const codes = status.dictionary.map((name) => Math.max(0, STATUSES.indexOf(name as StatusChoice)));
+  for (let row = 0; row < rows; row++) {
+    const code = status.codes[row];
+    if (code >= 0) result[row] = codes[code];
+  }
+  return result;
+}
+
+function clearUnmatchedWord(keep: Uint8Array, word: Word, columns: readonly Column[]): void {
+  const hit = new Uint8Array(keep.length);
+  for (const column of columns) {
+    if (column.kind !== "text") continue;
+    const matches = column.dictionary.map((entry) => entry.toLowerCase().includes(word.text));
+    for (let row = 0; row < keep.length; row++) {
+      const code = column.codes[row];
+      if (code >= 0 && matches[code]) hit[row] = 1;
+    }
+  }
+  for (let row = 0; row < keep.length; row++) {
+    if ((hit[row] === 1) === word.exclude) keep[row] = 0;
+  }
+}
+
+function clearOtherText(keep: Uint8Array, column: Column | undefined, wanted: string): void {
+  if (!column || column.kind !== "text") return;
+  const code = column.dictionary.indexOf(wanted);
+  for (let row = 0; row < keep.length; row++) if (column.codes[row] !== code) keep[row] = 0;
+}
+
+function clearBeyond(keep: Uint8Array, column: NumberColumn, threshold: Threshold, mismatch: Uint8Array): void {
+  const mismatchPasses = isMetric(column) && threshold.below === (column.better === "high");
+  for (let row = 0; row < keep.length; row++) {
+    const value = column.values[row];
+    const passes = threshold.below ? value <= threshold.value : value >= threshold.value;
+    if (!passes && !(mismatchPasses && mismatch[row])) keep[row] = 0;
+  }
+}
+
+/** Ids of the rows that pass, ascending. */
+export function filterRows(table: FilterTable, filter: RowFilter): Uint32Array {
+  const keep = new Uint8Array(table.rows);
+  for (let row = 0; row < table.rows; row++) {
+    keep[row] = filter.statuses.has(STATUSES[table.status[row]]) ? 1 : 0;
+  }
+  const columns = TEXT_COLUMNS.map(table.column).filter((column) => column !== undefined);
+  for (const word of parseFilter(filter.text)) clearUnmatchedWord(keep, word, columns);
+  if (filter.backend !== null) clearOtherText(keep, table.column("backend"), filter.backend);
+  if (filter.kind !== null) clearOtherText(keep, table.column("kind"), filter.kind);
+  const limited = filter.threshold ? table.column(filter.threshold.column) : undefined;
+  if (filter.threshold && limited?.kind === "number") {
+    clearBeyond(keep, limited, filter.threshold, table.mismatch);
+  }
+  const rows = new Uint32Array(table.rows);
+  let count = 0;
+  for (let row = 0; row < table.rows; row++) if (keep[row]) rows[count++] = row;
+  return rows.slice(0, count);
+}

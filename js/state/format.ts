@@ -1,0 +1,71 @@
+// Numbers as text: three significant digits, exponents only where they help, never a rounded lie
+// (99.996 % is not shown as 100 %, 1e-320 is not shown as 0).
+import type { Format, Level } from "./contract";
+
+const grouped = new Intl.NumberFormat("en-US");
+
+export function formatCount(value: number): string {
+  return grouped.format(value);
+}
+
+function special(value: number): string | null {
+  if (Number.isNaN(value)) return "";
+  if (value === Infinity) return "∞";
+  return value === -Infinity ? "-∞" : null;
+}
+
+/** Three significant digits by default: 0.00123 -> 1.23e-3, 12.345 -> 12.3, 123456 -> 1.23e+5. */
+export function formatMetric(value: number, digits = 3): string {
+  const text = special(value);
+  if (text !== null) return text;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size < 1e-2 || size >= 1e5) return value.toExponential(digits - 1);
+  const fixed = value.toPrecision(digits);
+  return fixed.includes("e") ? String(Math.round(value)) : fixed;
+}
+
+function formatPercent(share: number): string {
+  const percent = share * 100;
+  if (percent === 0 || percent === 100) return `${percent} %`;
+  const decimals = percent > 99 && percent < 100 ? 3 : 1;
+  const scale = 10 ** decimals;
+  const cut = percent < 100 ? Math.floor(percent * scale) / scale : percent;
+  return cut === 0 ? "<0.1 %" : `${cut.toFixed(decimals)} %`;
+}
+
+/** Text of a number in a column of this format; "" where it is not known. */
+export function formatNumber(value: number, format: Format): string {
+  const text = special(value);
+  if (text !== null) return text;
+  switch (format) {
+    case "int":
+      return formatCount(value);
+    case "db":
+      return value.toFixed(1);
+    case "ms":
+      return formatMilliseconds(value);
+    case "percent":
+      return formatPercent(value);
+    default:
+      return formatMetric(value);
+  }
+}
+
+export function formatMilliseconds(value: number): string {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  return size < 1e-4 ? value.toExponential(1) : value.toFixed(size >= 100 ? 1 : size >= 1 ? 2 : 4);
+}
+
+/** Every digit that matters, for tooltips and the clipboard. */
+export function formatExact(value: number): string {
+  return special(value) ?? String(value);
+}
+
+export const LEVEL_WORDS: Record<Level, string> = {
+  ok: "good",
+  warn: "suspicious",
+  bad: "bad",
+  unknown: "not known",
+};

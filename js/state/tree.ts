@@ -1,0 +1,116 @@
+// A tree as preorder arrays (depth, subtree size): what is visible, parents, worst value per node.
+
+export interface TreeShape {
+  nodes: number;
+  depth: Uint16Array | Int32Array;
+  size: Int32Array;
+}
+
+/** Parent of every node in preorder; -1 for a root. */
+export function parentsOf(tree: TreeShape): Int32Array {
+  const parents = new Int32Array(tree.nodes).fill(-1);
+  const path: number[] = [];
+  for (let node = 0; node < tree.nodes; node++) {
+    const depth = tree.depth[node];
+    path[depth] = node;
+    if (depth > 0) parents[node] = path[depth - 1] ?? -1;
+  }
+  return parents;
+}
+
+/** Ids of the nodes that are on screen when the flagged nodes are open, in order. */
+export function visibleNodes(tree: TreeShape, open: Uint8Array): Int32Array {
+  const visible = new Int32Array(tree.nodes);
+  let count = 0;
+  for (let node = 0; node < tree.nodes; ) {
+    visible[count++] = node;
+    node += open[node] ? 1 : Math.max(1, tree.size[node]);
+  }
+  return visible.slice(0, count);
+}
+
+/** Position of `node` in the ascending ids `visible`; -1 if it is inside a closed node. */
+export function positionOf(visible: Int32Array, node: number): number {
+  let low = 0;
+  let high = visible.length - 1;
+  while (low <= high) {
+    const middle = (low + high) >> 1;
+    if (visible[middle] === node) return middle;
+    if (visible[middle] < node) low = middle + 1;
+    else high = middle - 1;
+  }
+  return -1;
+}
+
+export function openFlags(nodes: number, expanded: Iterable<number>): Uint8Array {
+  const open = new Uint8Array(nodes);
+  for (const node of expanded) if (node >= 0 && node < nodes) open[node] = 1;
+  return open;
+}
+
+/** Ancestors of `node`, nearest first. */
+export function ancestorsOf(parents: Int32Array, node: number): number[] {
+  const ancestors: number[] = [];
+  for (let up = parents[node] ?? -1; up >= 0; up = parents[up]) ancestors.push(up);
+  return ancestors;
+}
+
+/** Every node that can be opened. */
+export function branches(tree: TreeShape): number[] {
+  const result: number[] = [];
+  for (let node = 0; node < tree.nodes; node++) if (tree.size[node] > 1) result.push(node);
+  return result;
+}
+
+/** What is open at first: everything down to the first level that has more than `most` nodes. */
+export function initiallyOpen(tree: TreeShape, most = 400): number[] {
+  const perDepth: number[] = [];
+  for (let node = 0; node < tree.nodes; node++) {
+    const depth = tree.depth[node];
+    perDepth[depth] = (perDepth[depth] ?? 0) + 1;
+  }
+  let limit = 0;
+  let total = perDepth[0] ?? 0;
+  while (limit < 2 && limit + 1 < perDepth.length && total + perDepth[limit + 1] <= most) {
+    total += perDepth[++limit];
+  }
+  return branches(tree).filter((node) => tree.depth[node] < Math.max(1, limit));
+}
+
+/** Worst row under each node; -1 if nothing under it has a value. `rank` grows with badness, -1 unknown. */
+export function worstRows(
+  tree: TreeShape,
+  parents: Int32Array,
+  rowNode: Int32Array,
+  rank: Int32Array,
+): Int32Array {
+  const worst = new Int32Array(tree.nodes).fill(-1);
+  const keep = (node: number, row: number): void => {
+    if (row >= 0 && rank[row] >= 0 && (worst[node] < 0 || rank[row] > rank[worst[node]])) {
+      worst[node] = row;
+    }
+  };
+  for (let row = 0; row < rowNode.length; row++) if (rowNode[row] >= 0) keep(rowNode[row], row);
+  for (let node = tree.nodes - 1; node > 0; node--) {
+    if (parents[node] >= 0) keep(parents[node], worst[node]);
+  }
+  return worst;
+}
+
+/** Rows of each node, as a start index per node into a list of rows. */
+export interface RowsOfNodes {
+  start: Int32Array;
+  rows: Int32Array;
+}
+
+export function rowsOfNodes(nodes: number, rowNode: Int32Array): RowsOfNodes {
+  const start = new Int32Array(nodes + 1);
+  for (const node of rowNode) if (node >= 0) start[node + 1]++;
+  for (let node = 0; node < nodes; node++) start[node + 1] += start[node];
+  const next = start.slice();
+  const rows = new Int32Array(start[nodes]);
+  rowNode.forEach((node, row) => {
+    if (node >= 0) rows[next[node]++] = row;
+  });
+  return { start, rows };
+}

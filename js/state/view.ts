@@ -1,0 +1,55 @@
+// What only one view knows: chosen columns and filters, tree mode, log counts, pane sizes.
+import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { TreeName } from "./contract";
+import type { StatusChoice, Threshold } from "./filter";
+import type { SortKey } from "./sort";
+
+export type Tab = "tree" | "table" | "tensor";
+
+/** Something shown in the tensor pane that is not a gap row. */
+export type Detail =
+  | { kind: "row"; row: number }
+  | { kind: "node"; tree: TreeName; node: number };
+
+export interface ViewState {
+  secondKey: Signal<SortKey | null>;
+  backend: Signal<string | null>;
+  kind: Signal<string | null>;
+  statuses: Signal<ReadonlySet<StatusChoice>>;
+  threshold: Signal<Threshold | null>;
+  /** Columns switched on or off by hand; the others follow the payload's default. */
+  columnChoice: Signal<ReadonlyMap<string, boolean>>;
+  columnWidths: Signal<ReadonlyMap<string, number>>;
+  treeName: Signal<TreeName>;
+  moduleExpanded: Signal<readonly number[] | null>;
+  logCounts: Signal<boolean>;
+  detail: Signal<Detail | null>;
+  tab: Signal<Tab>;
+  treeWidth: Signal<number>;
+  tensorWidth: Signal<number>;
+  tensorHeight: Signal<number>;
+}
+
+export type Read<T> = ReadonlySignal<T>;
+
+export const DEFAULT_STATUSES: ReadonlySet<StatusChoice> = new Set(["compared", "grouped"]);
+
+export function createViewState(): ViewState {
+  return {
+    secondKey: signal<SortKey | null>(null),
+    backend: signal<string | null>(null),
+    kind: signal<string | null>(null),
+    statuses: signal(DEFAULT_STATUSES),
+    threshold: signal<Threshold | null>(null),
+    columnChoice: signal<ReadonlyMap<string, boolean>>(new Map()),
+    columnWidths: signal<ReadonlyMap<string, number>>(new Map()),
+    treeName: signal<TreeName>("program"),
+    moduleExpanded: signal<readonly number[] | null>(null),
+    logCounts: signal(false),
+    detail: signal<Detail | null>(null),
+    tab: signal<Tab>("table"),
+    treeWidth: signal(320),
+    tensorWidth: signal(380),
+    tensorHeight: signal(260),
+  };
+}

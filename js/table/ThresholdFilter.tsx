@@ -1,0 +1,107 @@
+// "severity ≥ 10": keeps the rows that are at least as bad as a value of one metric.
+import type { JSX } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { type NumberColumn, isMetric } from "../state/columns";
+import type { Threshold } from "../state/filter";
+import type { Payload } from "../state/payload";
+import { useApp } from "../ui/context";
+import { Icon } from "../ui/Icon";
+import { Popover } from "../ui/Popover";
+
+function defaultThreshold(column: NumberColumn): Threshold {
+  return { column: column.name, value: column.thresholds?.[0] ?? 0, below: column.better === "high" };
+}
+
+interface FieldsProps {
+  metrics: NumberColumn[];
+  current: Threshold;
+  onChange: (threshold: Threshold) => void;
+}
+
+/** The number is kept as typed: "1e-" is not a number yet, but must not be erased. */
+function ThresholdFields({ metrics, current, onChange }: FieldsProps): JSX.Element {
+  const [typed, setTyped] = useState(String(current.value));
+  useEffect(() => {
+    if (Number(typed) !== current.value) setTyped(String(current.value));
+  }, [current.value]);
+  const onInput = (text: string): void => {
+    setTyped(text);
+    const value = Number(text);
+    if (text.trim() !== "" && !Number.isNaN(value)) onChange({ ...current, value });
+  };
+  return (
+    <div class="etv-threshold">
+      <select
+        class="etv-select"
+        aria-label="Metric"
+        value={current.column}
+        onChange={(event) => {
+          const column = metrics.find((metric) => metric.name === event.currentTarget.value);
+          if (column) onChange(defaultThreshold(column));
+        }}
+      >
+        {metrics.map((metric) => (
+          <option key={metric.name} value={metric.name}>
+            {metric.label}
+          </option>
+        ))}
+      </select>
+      <button
+        type="button"
+        class="etv-button etv-sign"
+        aria-label={current.below ? "at most (press for at least)" : "at least (press for at most)"}
+        onClick={() => onChange({ ...current, below: !current.below })}
+      >
+        {current.below ? "≤" : "≥"}
+      </button>
+      <input
+        class="etv-input"
+        type="text"
+        inputMode="decimal"
+        aria-label="Threshold"
+        aria-invalid={Number.isNaN(Number(typed)) || typed.trim() === ""}
+        value={typed}
+        onInput={(event) => onInput(event.currentTarget.value)}
+      />
+    </div>
+  );
+}
+
+export function ThresholdFilter({ payload }: { payload: Payload }): JSX.Element | null {
+  const app = useApp();
+  const { threshold } = app.view;
+  const metrics = payload.columns.filter(isMetric);
+  const gauge = app.gaugeColumn.value;
+  if (metrics.length === 0 || !gauge) return null;
+  const held = threshold.value;
+  const label = held && (payload.column(held.column)?.label ?? held.column);
+  return (
+    <Popover
+      label="Threshold"
+      tip="Keep only rows that are at least this bad"
+      active={held !== null}
+      button={
+        <>
+          <Icon name="filter" />
+          {held ? ` ${label} ${held.below ? "≤" : "≥"} ${held.value}` : " threshold"}
+        </>
+      }
+    >
+      <ThresholdFields
+        metrics={metrics}
+        current={held ?? defaultThreshold(gauge)}
+        onChange={(next) => (threshold.value = next)}
+      />
+      <p class="etv-panel-note">Rows with a non-finite mismatch always pass on the bad side.</p>
+      <div class="etv-panel-actions">
+        <button
+          type="button"
+          class="etv-button"
+          onClick={() => (threshold.value = held ? null : defaultThreshold(gauge))}
+        >
+          {held ? "Remove" : "Apply"}
+        </button>
+      </div>
+    </Popover>
+  );
+}

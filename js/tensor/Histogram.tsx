@@ -1,0 +1,126 @@
+// Histograms over shared bins, drawn over each other; pointing at a bin (or the arrow keys) reads it.
+import type { JSX } from "preact";
+import { useState } from "preact/hooks";
+import { formatCount, formatMetric } from "../state/format";
+import { useWidth } from "../ui/useWidth";
+import { type Frame, type Scales, binAt, largest, outline, scalesOf } from "./bars";
+
+export interface Series {
+  name: string;
+  counts: Float64Array;
+  /** The first series is filled, those drawn over it are lines. */
+  tone: "reference" | "runtime" | "error";
+  filled: boolean;
+}
+
+interface Props {
+  label: string;
+  edges: Float64Array;
+  series: Series[];
+  log: boolean;
+  height?: number;
+}
+
+function Axes({ scales, frame }: { scales: Scales; frame: Frame }): JSX.Element {
+  const base = frame.height - frame.bottom;
+  return (
+    <g class="etv-axes" aria-hidden="true">
+      {scales.yTicks.map((tick) => (
+        <g key={tick.text}>
+          <line class="etv-rule" x1={frame.left} x2={frame.width - frame.right} y1={tick.at} y2={tick.at} />
+          <text x={frame.left - 5} y={tick.at} dy="0.32em" text-anchor="end">
+            {tick.text}
+          </text>
+        </g>
+      ))}
+      <line class="etv-base" x1={frame.left} x2={frame.width - frame.right} y1={base} y2={base} />
+      {scales.xTicks.map((tick) => (
+        <g key={tick.text}>
+          <line class="etv-base" x1={tick.at} x2={tick.at} y1={base} y2={base + 4} />
+          <text x={tick.at} y={base + 14} text-anchor="middle">
+            {tick.text}
+          </text>
+        </g>
+      ))}
+    </g>
+  );
+}
+
+function Reading({ edges, series, bin }: { edges: Float64Array; series: Series[]; bin: number }): JSX.Element {
+  const last = bin === edges.length - 2;
+  return (
+    <p class="etv-reading" aria-live="polite">
+      {bin < 0 ? (
+        <span class="etv-reading-hint">point at a bin to read it</span>
+      ) : (
+        <>
+          <span>
+            [{formatMetric(edges[bin], 4)}, {formatMetric(edges[bin + 1], 4)}
+            {last ? "]" : ")"}
+          </span>
+          {series.map(({ name, counts, tone }) => (
+            <span key={name} class={`etv-tone-${tone}`}>
+              {name} {formatCount(counts[bin])}
+            </span>
+          ))}
+        </>
+      )}
+    </p>
+  );
+}
+
+export function Histogram({ label, edges, series, log, height = 132 }: Props): JSX.Element {
+  const [ref, width] = useWidth<HTMLDivElement>(340);
+  const [bin, setBin] = useState(-1);
+  const most = largest(series.map((one) => one.counts));
+  const frame: Frame = { width, height, left: 38, right: 10, top: 8, bottom: 20 };
+  const scales = scalesOf(edges, most, log, frame);
+  const bins = edges.length - 1;
+  const onMove = (event: PointerEvent): void => {
+    const box = (event.currentTarget as Element).getBoundingClientRect();
+    setBin(binAt(edges, scales.value(event.clientX - box.left)));
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+    if (by === 0) return;
+    event.preventDefault();
+    setBin(Math.min(bins - 1, Math.max(0, bin + by)));
+  };
+  if (most === 0) return <p class="etv-none">No finite values to draw.</p>;
+  const at = Math.min(bin, bins - 1);
+  return (
+    <div class="etv-histogram" ref={ref}>
+      <svg
+        width={width}
+        height={height}
+        role="img"
+        aria-label={label}
+        tabIndex={0}
+        onPointerMove={onMove}
+        onPointerLeave={() => setBin(-1)}
+        onKeyDown={onKeyDown}
+        onBlur={() => setBin(-1)}
+      >
+        <Axes scales={scales} frame={frame} />
+        {at >= 0 && (
+          <rect
+            class="etv-bin"
+            x={scales.x(edges[at])}
+            width={Math.max(1, scales.x(edges[at + 1]) - scales.x(edges[at]))}
+            y={frame.top}
+            height={height - frame.bottom - frame.top}
+          />
+        )}
+        {series.map(({ name, counts, tone, filled }) => (
+          <path
+            key={name}
+            class={`etv-bars etv-bars-${tone}`}
+            data-filled={filled}
+            d={outline(edges, counts, scales, filled)}
+          />
+        ))}
+      </svg>
+      <Reading edges={edges} series={series} bin={at} />
+    </div>
+  );
+}
