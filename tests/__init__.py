@@ -1,0 +1,1 @@
+"""Tests of etviz, in folders that mirror the package."""

@@ -1,0 +1,77 @@
+"""Fixtures of the browser tests: one JupyterLab and one Chromium for all, a fresh page for each test.
+
+Screenshots go to the folder named by ETVIZ_SCREENSHOTS, else to a temporary one. A test that fails leaves
+a picture of its page there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from tests.browser.chromium import launch
+from tests.browser.lab import WAIT_TIMEOUT, Lab, open_lab
+from tests.browser.server import JupyterServer
+
+HERE = Path(__file__).parent
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder as a browser test."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("browser")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let the fixtures know at teardown whether the test failed."""
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
+@pytest.fixture(scope="session")
+def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for screenshots."""
+    chosen = os.environ.get("ETVIZ_SCREENSHOTS")
+    folder = Path(chosen) if chosen else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    """A running JupyterLab server."""
+    server = JupyterServer(tmp_path_factory.mktemp("jupyter"))
+    yield server
+    server.stop()
+
+
+# Not for the session: while Playwright runs, its event loop makes asyncio.run fail in this thread,
+# so that later tests outside this folder could not execute a notebook.
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """A running Chromium."""
+    with sync_playwright() as playwright:
+        expect.set_options(timeout=WAIT_TIMEOUT * 1000)
+        chromium = launch(playwright)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def lab(
+    browser: Browser, jupyter_server: JupyterServer, screenshots: Path, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """A fresh page of JupyterLab; the test fails if anything left the machine."""
+    with open_lab(browser, jupyter_server, screenshots) as page:
+        yield page
+        if request.node.stash.get(FAILED, False):
+            page.screenshot(f"failed-{request.node.name}")
