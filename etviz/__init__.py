@@ -1,5 +1,43 @@
-"""etviz tells which operator broke a model's numerics on its way to ExecuTorch, and why."""
+"""etviz tells which operator broke a model's numerics on its way to ExecuTorch, and why.
 
+>>> inspection = etviz.debug(model, example_inputs, partitioner=[XnnpackPartitioner()])  # doctest: +SKIP
+>>> inspection  # the widget  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from etviz import errors
 from etviz._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from etviz.inspection import Inspection
+    from etviz.numerics.metrics import METRICS as metrics
+    from etviz.opening import debug, load
+    from etviz.pipeline.record import record
+
+_LAZY = {
+    "Inspection": ("etviz.inspection", "Inspection"),
+    "debug": ("etviz.opening", "debug"),
+    "load": ("etviz.opening", "load"),
+    "metrics": ("etviz.numerics.metrics", "METRICS"),
+    "record": ("etviz.pipeline.record", "record"),
+}
+
+__all__ = ["Inspection", "__version__", "debug", "errors", "load", "metrics", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names when they are used: `import etviz` itself takes no torch and no executorch."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'etviz' has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

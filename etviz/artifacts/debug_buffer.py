@@ -61,6 +61,10 @@ class DebugBuffer:
         """The whole file, read-only."""
         return self._data
 
+    def peek(self, start: int, end: int) -> memoryview:
+        """Return the bytes of a stretch of the file, as far as it reaches."""
+        return self._data[start:end]
+
     def raw(self, ref: TensorRef) -> memoryview:
         """Return exactly the bytes of a tensor, in memory order, without copying.
 

@@ -83,6 +83,9 @@ class DebugEvent:
         A TensorRef, a tuple of them, a Python scalar, or None (the format has no room for a string).
     is_output
         True for an output of the whole program.
+    restored
+        True if the runtime left no record of this value, and its place in the debug buffer was worked out
+        (see `lost_values.py`). Its `order` is then that of the next event.
     """
 
     order: int
@@ -93,6 +96,7 @@ class DebugEvent:
     kind: str
     value: Any
     is_output: bool
+    restored: bool = False
 
     @property
     def tensors(self) -> tuple[TensorRef, ...]:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.flatbuffer import Tables
 
+# A loop's body adds a row to its result with this operator: it writes its first argument.
+_APPEND: Final = "executorch_prim::et_copy_index.tensor"
 _KINDS: Final = ("none", "kernel", "delegate", "move", "jump", "free")
 
 
@@ -51,20 +53,19 @@ def read_instructions(
     index = (np.arange(len(tables)) - np.repeat(vectors.ends() - vectors.length, vectors.length)).tolist()
     for row, (number, item) in enumerate(zip(kinds.tolist(), stored, strict=True)):
         kind = _KINDS[number] if number < len(_KINDS) else f"unknown({number})"
-        table = {"kernel": len(operators), "delegate": delegates}.get(kind)
-        known = all(0 <= value < len(values) for value in item.args)
-        if not known or (table is not None and not 0 <= item.number < table):
-            raise tables.buffer.damaged(
-                "an instruction names something that does not exist", int(tables.at[row])
-            )
-        read, wrote = _flow(kind, item.args, values, written)
+        numbers = {"kernel": len(operators), "delegate": delegates}.get(kind)
+        if not _exists(item, len(values), numbers):
+            problem = "an instruction names something that does not exist"
+            raise tables.buffer.damaged(problem, int(tables.at[row]))
+        operator = operators[item.number] if kind == "kernel" else None
+        read, wrote = _flow(kind, operator, item.args, values, written)
         written.update(wrote)
         result.append(
             Instruction(
                 chain=chain[row],
                 index=index[row],
                 kind=kind,
-                operator=operators[item.number] if kind == "kernel" else None,
+                operator=operator,
                 args=item.args,
                 inputs=read,
                 outputs=wrote,
@@ -73,6 +74,12 @@ def read_instructions(
             )
         )
     return tuple(result)
+
+
+def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
+    """Tell whether an instruction only names values, and an operator or delegate, that there are."""
+    named = all(0 <= value < values for value in item.args)
+    return named and (numbers is None or 0 <= item.number < numbers)
 
 
 def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
@@ -108,12 +115,18 @@ def _initialized(value: ProgramValue) -> bool:
 
 
 def _flow(
-    kind: str, args: tuple[int, ...], values: Sequence[ProgramValue], written: set[int]
+    kind: str,
+    operator: str | None,
+    args: tuple[int, ...],
+    values: Sequence[ProgramValue],
+    written: set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Split arguments into what is read and what is written.
 
     A delegate's outputs are the last arguments that nothing has written before.
     """
+    if operator == _APPEND:
+        return args, args[:1]
     if kind == "kernel":
         return _kernel_flow(args, values)
     if kind == "delegate":

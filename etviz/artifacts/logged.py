@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from etviz.artifacts.methods import Method, Program
+    from etviz.artifacts.methods import Instruction, Method, Program
 
 _ALIGNMENT: Final = 64
 _SILENT_OPERATORS: Final = "executorch_prim::"
+_LOGGED_KINDS: Final = ("tensor", "tensor_list")
 
 
 class LoggedValue(NamedTuple):
@@ -34,17 +35,19 @@ def logged_values(method: Method) -> Iterator[LoggedValue]:
     Kernel calls log what they write, delegate calls all their arguments, and the method its outputs.
     """
     for instruction in method.instructions:
-        position = (instruction.chain, instruction.index)
-        if instruction.kind == "delegate":
-            logged = instruction.args
-        elif instruction.kind == "kernel" and not str(instruction.operator).startswith(_SILENT_OPERATORS):
-            logged = instruction.outputs
-        else:
-            logged = ()
-        for value in logged:
-            yield LoggedValue(position, value)
+        for value in logged_by(method, instruction):
+            yield LoggedValue((instruction.chain, instruction.index), value)
     for value in method.outputs:
         yield LoggedValue(None, value)
+
+
+def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
+    """Return the ids of the values that one call logs; operators on symbolic numbers log nothing."""
+    if instruction.kind == "delegate":
+        return instruction.args
+    if instruction.kind != "kernel" or str(instruction.operator).startswith(_SILENT_OPERATORS):
+        return ()
+    return tuple(item for item in instruction.outputs if method.values[item].kind in _LOGGED_KINDS)
 
 
 def debug_buffer_bytes(program: Program, method: str = "forward") -> int:

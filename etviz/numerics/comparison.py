@@ -23,7 +23,7 @@ COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared
 
 @dataclass(slots=True)
 class Gap:
-    """One compared value: where it is, how far it is off, and the two tensors.
+    """One compared value: where it is, how far it is off, and the two tensors (`reference` is None if not kept).
 
     `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
     None where that is not known (`introduced_problem` says why).
@@ -33,9 +33,10 @@ class Gap:
     output: int
     node: Node
     runtime: torch.Tensor
-    reference: torch.Tensor
+    reference: torch.Tensor | None
     total: Sums
     metrics: dict[str, float]
+    run: int = 0
     introduced: dict[str, float] | None = None
     introduced_problem: str = ""
     introduced_sums: Sums | None = None
@@ -47,17 +48,34 @@ class Gap:
 class Comparison:
     """Everything that one execution gave.
 
-    `reasons` says for each instruction without a gap why it has none.
+    `reasons` says for each instruction without a gap why it has none. `kept` bytes of reference tensors are kept, of
+    at most `budget`; later ones are computed again when they are asked for.
     """
 
     gaps: list[Gap] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)
     reference_outputs: list[Any] = field(default_factory=list)
     runtime_outputs: list[Any] = field(default_factory=list)
+    run: int = 0
+    budget: int = 0
+    kept: int = 0
+
+    def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
+        """The tensor itself while the budget lasts, then None."""
+        if self.kept + reference.nbytes > self.budget:
+            return None
+        self.kept += reference.nbytes
+        return reference
 
 
 def compare_exact(
-    evaluator: Evaluator, log: RuntimeLog, inputs: Sequence[Any], *, introduced: bool = True
+    evaluator: Evaluator,
+    log: RuntimeLog,
+    inputs: Sequence[Any],
+    *,
+    run: int = 0,
+    budget: int = 0,
+    introduced: bool = True,
 ) -> Comparison:
     """Compare every logged value with the value of its own node.
 
@@ -69,6 +87,10 @@ def compare_exact(
         What the runtime logged.
     inputs
         Flat inputs of the execution.
+    run
+        Number of this execution.
+    budget
+        Bytes of reference tensors to keep.
     introduced
         Also replay each instruction on the runtime's inputs.
 
@@ -77,7 +99,7 @@ def compare_exact(
     UsageError, PairingError
         If the inputs do not fit, or the reference can't be computed.
     """
-    result = Comparison()
+    result = Comparison(run=run, budget=budget)
 
     def logged(node: Node) -> list[Any] | None:
         return logged_outputs(log, node)
@@ -138,7 +160,7 @@ def _compare_value(
     meta = node.outputs[output] if output < len(node.outputs) else None
     scale = meta.scale if meta is not None else None
     sums, metrics = measure(reference, runtime, scale)
-    gap = Gap(node.instruction, output, node, runtime, reference, sums, metrics)
+    gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
     if sums.mismatched:
         gap.status = MISMATCH
     own_tensor = _tensor(own)

@@ -230,8 +230,6 @@ def _trim(run: Run) -> None:
     """Cut the debug buffer to what the ETDump refers to; the runtime's bindings write it at full capacity."""
     if run.etdump is None or run.debug_buffer is None or not run.debug_buffer.exists():
         return
-    dump = read_etdump(run.etdump)
-    refs = [ref for block in dump.blocks for event in block.debug_events for ref in event.tensors]
-    used = DebugBuffer(run.debug_buffer).used(refs)
+    used = DebugBuffer(run.debug_buffer).used(read_etdump(run.etdump).tensor_refs())
     if 0 < used < run.debug_buffer.stat().st_size:
         os.truncate(run.debug_buffer, used)

@@ -1,0 +1,242 @@
+"""Inspection: one executed program compared with its reference. The object that users hold."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import traitlets
+
+from etviz.artifacts.ir import Graph
+from etviz.errors import UsageError
+from etviz.graph.delegation import Delegation
+from etviz.graph.tree import Tree, module_tree, program_tree
+from etviz.numerics.comparison import Comparison, Gap, compare_outputs
+from etviz.numerics.frame import coverage_frame, gap_frame, rank
+from etviz.summary import Summary, summarize
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.numerics.histogram import Histogram
+    from etviz.numerics.recall import Recall
+
+
+@dataclass(slots=True)
+class Findings:
+    """What loading and comparing gave; an Inspection shows it.
+
+    Attributes
+    ----------
+    title
+        Name for people.
+    method
+        Name of the compared method.
+    graphs
+        The graphs that are known, by method.
+    runs
+        ``(event block, input index, comparison)`` of each execution.
+    latency
+        Milliseconds by instruction.
+    delegation
+        Counts, None where the program is not known.
+    notes
+        What could not be shown, and why.
+    recall
+        Gives back reference tensors that were not kept.
+    files
+        The artifacts, by kind.
+    """
+
+    title: str
+    method: str
+    graphs: Mapping[str, Graph]
+    runs: list[tuple[int, int, Comparison]] = field(default_factory=list)
+    latency: Mapping[int, float] = field(default_factory=dict)
+    delegation: Delegation | None = None
+    notes: list[str] = field(default_factory=list)
+    recall: Recall | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    keep_alive: Any = None
+
+
+class Inspection(traitlets.HasTraits):
+    """One executed program, compared with its reference.
+
+    Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits
+    below are shared with every widget of this Inspection; observe and set them from Python.
+
+    Attributes
+    ----------
+    selected
+        Index of the selected gap row, or None.
+    sort_by, descending
+        The column that the table is sorted by, and its direction.
+    filter
+        The table's text filter.
+    expanded
+        Nodes of the tree that are unfolded (preorder indices).
+    height
+        Height of the widget in pixels.
+    """
+
+    selected = traitlets.Int(None, allow_none=True)
+    sort_by = traitlets.Unicode("severity")
+    descending = traitlets.Bool(True)
+    filter = traitlets.Unicode("")
+    expanded = traitlets.List(traitlets.Int())
+    height = traitlets.Int(620, min=200, max=4000)
+
+    def __init__(self, findings: Findings) -> None:
+        super().__init__()
+        self._findings = findings
+        self._graph = findings.graphs.get(findings.method, Graph(findings.method))
+
+    @cached_property
+    def _table(self) -> tuple[pd.DataFrame, list[Gap]]:
+        return gap_frame(self._graph, self._findings.runs, self._findings.latency)
+
+    @property
+    def title(self) -> str:
+        """Name for people: the model's file and method."""
+        return self._findings.title
+
+    @property
+    def gaps(self) -> pd.DataFrame:
+        """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely."""
+        return self._table[0].drop(columns="stack")
+
+    @property
+    def stacks(self) -> pd.Series:
+        """Stack trace of each gap row."""
+        return self._table[0]["stack"]
+
+    @cached_property
+    def coverage(self) -> pd.DataFrame:
+        """Every instruction, with `status` (``compared``, ``grouped``, ``not compared``) and `reason`."""
+        return coverage_frame(self._graph, self._findings.runs)
+
+    @cached_property
+    def outputs(self) -> pd.DataFrame:
+        """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
+        rows: list[dict[str, Any]] = []
+        scales = [meta.scale if meta else None for meta in self._output_metas()]
+        for block, index, run in self._findings.runs:
+            compared = compare_outputs(run.reference_outputs, run.runtime_outputs, scales)
+            rows.extend({"event_block": block, "input_index": index} | row for row in compared)
+        return pd.DataFrame(rows)
+
+    def _output_metas(self) -> list[Any]:
+        metas = {node.name: node.outputs[0] for node in self._graph.nodes if node.outputs}
+        return [metas.get(getattr(out, "name", "")) for out in self._graph.outputs]
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """Delegated and non-delegated nodes, equal to upstream's `get_delegation_info`; None where not known."""
+        return self._findings.delegation
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The delegated-graph tree in program order."""
+        return program_tree({self._findings.method: self._graph}, self._findings.latency)
+
+    @cached_property
+    def modules(self) -> Tree:
+        """The tree by module hierarchy."""
+        return module_tree({self._findings.method: self._graph}, self._findings.latency)
+
+    @property
+    def introduced(self) -> bool:
+        """True once introduced gaps are computed."""
+        return any(gap.introduced is not None for gap in self._table[1])
+
+    @cached_property
+    def digest(self) -> Summary:
+        """Verdict, facts and notes, as the header of the widget shows them."""
+        return summarize(self._table[0], self.coverage, self.outputs, self.delegation, list(self._findings.notes))
+
+    def summary(self) -> str:
+        """Short text: verdict, coverage, delegation, worst operators, non-finite values."""
+        return str(self.digest)
+
+    def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
+        """The rows to look at first.
+
+        Parameters
+        ----------
+        n
+            Number of rows.
+        by
+            A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first.
+            Where no introduced gap is known, its total gap stands in.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column.
+        """
+        frame = self.gaps
+        if by not in frame:
+            raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(_metrics(frame))}")
+        if by.startswith("introduced_") and frame[by].isna().all():
+            by = by.removeprefix("introduced_")
+        return rank(frame, by).head(n)
+
+    def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(reference, runtime)`` tensors of a gap row, by its index or the row itself.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row.
+        """
+        gap = self._gap(row)
+        reference = gap.reference
+        if reference is None and self._findings.recall is not None:
+            reference = self._findings.recall.reference(gap)
+        if reference is None:
+            raise UsageError(f"row {row} has no reference tensor")
+        return reference, gap.runtime
+
+    def _gap(self, row: Any) -> Gap:
+        index = getattr(row, "name", row)
+        gaps = self._table[1]
+        if not hasattr(index, "__index__") or not 0 <= int(index) < len(gaps):
+            raise UsageError(f"row must be an index of gaps from 0 to {len(gaps) - 1}, found {index!r}")
+        return gaps[int(index)]
+
+    def histogram(self, row: Any, bins: int = 64) -> Histogram:
+        """Shared bin edges, counts of reference, runtime and error, and non-finite counts of a gap row."""
+        from etviz.numerics.histogram import histogram
+
+        reference, runtime = self.tensors(row)
+        return histogram(reference, runtime, bins)
+
+    def widget(self, **options: Any) -> Any:
+        """The widget; `options` set its traits (``height=800``)."""
+        return _view("widget").InspectionWidget(self, **options)
+
+    def show(self) -> None:
+        """Display the widget."""
+        _view("widget").show(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        return _view("widget").mimebundle(self, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Inspection of {self.title}>\n{self.summary()}"
+
+
+def _metrics(frame: pd.DataFrame) -> Sequence[str]:
+    from etviz.numerics.metrics import METRICS
+
+    return [name for name in METRICS if name in frame]
+
+
+def _view(name: str) -> Any:
+    """A module of `etviz.view`, looked up only when something is shown: views know Inspections, not the reverse."""
+    return importlib.import_module(f"etviz.view.{name}")

@@ -1,0 +1,146 @@
+"""Gap rows as a DataFrame, and the coverage of every instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pandas as pd
+
+from etviz.artifacts.ir import Graph, Node, Ref
+from etviz.graph.source import source_line
+from etviz.numerics.comparison import MISMATCH, NOT_COMPARED, Comparison, Gap
+from etviz.numerics.metrics import METRICS, NAN
+
+IDENTITY: Final = (
+    "event_block",
+    "input_index",
+    "instruction",
+    "kind",
+    "op",
+    "backend",
+    "output",
+    "shape",
+    "dtype",
+    "reference_ops",
+    "module",
+    "source",
+    "pairing",
+)
+NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
+COLUMNS: Final = (
+    *IDENTITY,
+    *METRICS,
+    *NONFINITE,
+    "latency_ms",
+    *(f"introduced_{name}" for name in METRICS),
+    "status",
+    "reason",
+)
+
+
+def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
+    """Kind, operator, backend, reference operators, module, source and stack of one output of an instruction."""
+    if node.target != "delegate":
+        return {
+            "kind": "kernel",
+            "op": node.kernel or node.target,
+            "backend": "",
+            "reference_ops": node.origin,
+            "module": node.module,
+            "source": source_line(node.stack),
+            "stack": node.stack,
+        }
+    inner = graph.subgraphs.get(node.subgraphs[0]) if node.subgraphs else None
+    operators = [n for n in inner.nodes if n.target != "getitem"] if inner else []
+    origins = dict.fromkeys(n.origin for n in operators if n.origin)
+    maker = _maker(inner, output) if inner else None
+    return {
+        "kind": "delegate",
+        "op": "DELEGATE_CALL",
+        "backend": inner.backend_id if inner else "",
+        "reference_ops": ", ".join(origins),
+        "module": maker.module if maker else "",
+        "source": source_line(maker.stack) if maker else "",
+        "stack": maker.stack if maker else "",
+    }
+
+
+def _maker(inner: Graph, output: int) -> Node | None:
+    """The operator inside a delegate that makes one of its outputs; its own code is looked for past conversions."""
+    nodes = {node.name: node for node in inner.nodes}
+    found = inner.outputs[output] if output < len(inner.outputs) else None
+    node = nodes.get(found.name) if isinstance(found, Ref) else None
+    while node is not None and not node.stack and node.args and isinstance(node.args[0], Ref):
+        node = nodes.get(node.args[0].name)
+    return node
+
+
+def gap_frame(
+    graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
+) -> tuple[pd.DataFrame, list[Gap]]:
+    """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
+    rows, gaps = [], []
+    owners = owners_of(graph)
+    for block, index, comparison in runs:
+        for gap in comparison.gaps:
+            row = {"event_block": block, "input_index": index} | describe(
+                owners.get(gap.instruction, graph), gap.node, gap.output
+            )
+            row |= {"instruction": gap.instruction, "output": gap.output, "pairing": gap.pairing, "status": gap.status}
+            row |= {"shape": tuple(gap.runtime.shape), "dtype": str(gap.runtime.dtype).removeprefix("torch.")}
+            row |= gap.metrics | gap.total.nonfinite()
+            row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
+            row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.introduced_problem}
+            rows.append(row)
+            gaps.append(gap)
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])
+    return frame.astype({name: float for name in METRICS}), gaps
+
+
+def owners_of(graph: Graph) -> dict[int, Graph]:
+    """The graph (the method itself or one of its branches) that each instruction stands in."""
+    owners = {node.instruction: graph for node in graph.nodes if node.instruction >= 0}
+    for node in graph.nodes:
+        if node.target == "cond":
+            for name in node.subgraphs:
+                owners |= owners_of(graph.subgraphs[name])
+    return owners
+
+
+def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
+    """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
+    rows = []
+    owners = owners_of(graph)
+    for block, _, comparison in runs:
+        statuses: dict[int, str] = {}
+        for gap in comparison.gaps:
+            grouped = gap.pairing == "handles"
+            statuses[gap.instruction] = "grouped" if grouped else "compared"
+        for node in graph.walk():
+            if node.instruction < 0:
+                continue
+            about = describe(owners.get(node.instruction, graph), node, 0)
+            about.pop("stack")
+            status = statuses.get(node.instruction, NOT_COMPARED)
+            reason = comparison.reasons.get(node.instruction, "")
+            rows.append({"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason})
+    columns = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
+    return pd.DataFrame(rows, columns=[*columns, "reference_ops", "module", "source"]).sort_values(
+        ["event_block", "instruction"], ignore_index=True
+    )
+
+
+def rank(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """`frame`, worst first: non-finite mismatches, then by the metric in the direction of its polarity, unknown last.
+
+    Raises
+    ------
+    KeyError
+        If `by` is no column.
+    """
+    metric = METRICS.get(by.removeprefix("introduced_"))
+    ascending = metric.higher_is_better if metric else False
+    keys = pd.DataFrame({"mismatch": frame["status"] != MISMATCH, "value": frame[by]}, index=frame.index)
+    order = keys.sort_values(["mismatch", "value"], ascending=[True, ascending], na_position="last", kind="stable")
+    return frame.loc[order.index]

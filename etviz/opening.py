@@ -1,0 +1,287 @@
+"""`etviz.load` and `etviz.debug`: from artifacts, or from a model, to an Inspection."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import ETDump, read_etdump
+from etviz.artifacts.etrecord import ETRecord
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.record_file import Record, read_record
+from etviz.errors import ArtifactError, PairingError, UsageError
+from etviz.graph.delegation import Delegation
+from etviz.inspection import Findings, Inspection
+from etviz.numerics.comparison import compare_exact
+from etviz.numerics.recall import KEPT_BYTES, Recall
+from etviz.numerics.reference import Evaluator
+from etviz.numerics.runtime_log import RuntimeLog
+from etviz.numerics.weights import Weights
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.record import sha256_of
+from etviz.profile import instruction_latency, scale_factor
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+logger = logging.getLogger(__name__)
+
+
+def debug(
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Any],
+    *,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    reference: torch.nn.Module | None = None,
+    strict: bool = True,
+    workdir: PathLike | None = None,
+    debug_buffer_size: int | None = None,
+    timeout: float | None = None,
+) -> Inspection:
+    """Export, lower, run and compare a model in one call.
+
+    Parameters
+    ----------
+    model
+        An eager `nn.Module`, or an `ExportedProgram`.
+    example_inputs
+        A tuple of the model's arguments; the comparison runs on them.
+    partitioner
+        Partitioners of the backends to delegate to; None means portable kernels only.
+    quantizer, calibration
+        A PT2E quantizer, and an iterable of input tuples to calibrate it on.
+    strict
+        Passed to `torch.export.export`.
+    workdir
+        Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
+        ``debug_buffer.bin``); a temporary one if None.
+    debug_buffer_size
+        Bytes; by default as large as the program needs.
+    timeout
+        Seconds for the run in the child process.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense.
+    LoweringError
+        If upstream refuses the model.
+    ExecutionError
+        If the run fails.
+    """
+    temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
+    folder = Path(temporary.name if temporary else workdir or "")
+    folder.mkdir(parents=True, exist_ok=True)
+    lowered = lower(
+        model,
+        example_inputs,
+        folder,
+        partitioner=partitioner,
+        quantizer=quantizer,
+        calibration=calibration,
+        strict=strict,
+    )
+    run = execute(
+        lowered.pte,
+        [flatten(tuple(example_inputs))],
+        workdir=folder,
+        debug_buffer_size=debug_buffer_size,
+        timeout=timeout,
+    )
+    inspection = load(
+        run.etdump or folder / "etdump.etdp",
+        etrecord=lowered.etrecord,
+        debug_buffer=run.debug_buffer,
+        pte=lowered.pte,
+        record=lowered.record,
+        inputs=tuple(example_inputs),
+    )
+    name = type(model).__name__
+    inspection._findings.title = f"{name} ({inspection._findings.method})"
+    inspection._findings.keep_alive = temporary
+    return inspection
+
+
+def load(
+    etdump: PathLike,
+    *,
+    etrecord: PathLike | None = None,
+    debug_buffer: PathLike | None = None,
+    pte: PathLike | None = None,
+    record: PathLike | None = None,
+    inputs: Any = None,
+    method: str | None = None,
+    delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
+    source_time_scale: str = "ns",
+) -> Inspection:
+    """Read artifacts, as they come from a device or a runner, and compare them with their reference.
+
+    What can't be shown without a missing piece is said in `Inspection.summary()`, not guessed.
+
+    Parameters
+    ----------
+    etdump
+        What the runtime recorded.
+    etrecord
+        The AOT graphs, weights and representative inputs.
+    debug_buffer
+        The tensors that the runtime logged; without it there is no gap.
+    pte
+        The program.
+    record
+        The record file for exact pairing; by default ``model.etviz`` beside the `.pte`, if it is there.
+    inputs
+        The inputs of the run: a tuple, or a list with a tuple for each execution. By default the ETRecord's.
+    method
+        Name of the method, if the program has several.
+    delegate_metadata_parser
+        Turns the metadata of delegate events into text, as for the upstream Inspector.
+    source_time_scale
+        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is missing, damaged, or does not belong to the others.
+    UsageError
+        If an argument makes no sense.
+    PairingError
+        If the reference can't be computed.
+    """
+    factor = scale_factor(source_time_scale)
+    files = _Files(etdump, etrecord, debug_buffer, pte, record)
+    graph_source = files.graphs()
+    chosen = _choose(method, list(graph_source))
+    findings = Findings(
+        title=f"{Path(pte or etdump).name} ({chosen})", method=chosen, graphs=graph_source, files=files.named
+    )
+    executions = [(at, block) for at, block in enumerate(files.dump.blocks) if block.name == "Execute"]
+    findings.latency = instruction_latency([block for _, block in executions], factor)
+    findings.notes.extend(files.dump.problems)
+    if files.record is not None:
+        findings.delegation = Delegation.from_counts(files.record.delegation[chosen])
+    if not executions:
+        findings.notes.append("The ETDump holds no execution, only the loading of the program.")
+    elif files.buffer is None:
+        findings.notes.append("There is no debug buffer, so no value can be compared; give debug_buffer=.")
+    elif files.record is not None:
+        _compare(findings, files, chosen, executions, inputs)
+    else:
+        findings.notes.append("There is no reference: give record= (or the .pte with its model.etviz beside it).")
+    files.finish()
+    return Inspection(findings)
+
+
+class _Files:
+    """The artifacts of one call of `load`, opened and checked against one another."""
+
+    def __init__(
+        self,
+        etdump: PathLike,
+        etrecord: PathLike | None,
+        debug_buffer: PathLike | None,
+        pte: PathLike | None,
+        record: PathLike | None,
+    ) -> None:
+        if record is None and pte is not None:
+            beside = Path(pte).with_suffix(".etviz")
+            record = beside if beside.is_file() else None
+        given = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        self.named = {kind: str(path) for kind, path in given.items() if path is not None}
+        self.dump: ETDump = read_etdump(etdump)
+        self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
+        self.etrecord = ETRecord(etrecord) if etrecord is not None else None
+        self.record: Record | None = read_record(record) if record is not None else None
+        self.record_path = str(record)
+        self._hash: list[str] = []
+        self._hashing: threading.Thread | None = None
+        if pte is not None and self.record is not None:
+            self._hashing = threading.Thread(target=lambda: self._hash.append(sha256_of(pte)), daemon=True)
+            self._hashing.start()
+
+    def graphs(self) -> dict[str, Any]:
+        """The graphs of all methods that the files tell of."""
+        return dict(self.record.graphs) if self.record is not None else {}
+
+    def evaluator(self, method: str) -> Evaluator:
+        """An evaluator of a recorded method in its initial state."""
+        if self.record is None:
+            raise PairingError("There is no record")
+        return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord))
+
+    def inputs(self, given: Any, executions: int) -> list[list[Any]] | None:
+        """Flat inputs of each execution; None if they are in none of the files."""
+        if given is None and self.etrecord is not None:
+            given = self.etrecord.representative_inputs()
+        if given is None and self.record is not None and "inputs" in self.record.extra:
+            own = Weights(self.record, self.record_path, None).own
+            given = [own[v["tensor"]] if "tensor" in v else v["value"] for v in self.record.extra["inputs"]]
+            given = tuple(given)
+        if given is None:
+            return None
+        several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
+        if several and len(given) != executions:
+            raise UsageError(f"inputs holds {len(given)} tuples, the ETDump holds {executions} executions")
+        return [flatten(item) for item in given] if several else [flatten(given)] * executions
+
+    def finish(self) -> None:
+        """Wait for the check of the `.pte`.
+
+        Raises
+        ------
+        ArtifactError
+            If the record belongs to another program.
+        """
+        if self._hashing is None or self.record is None:
+            return
+        self._hashing.join()
+        if self._hash and self._hash[0] != self.record.pte_sha256:
+            raise ArtifactError(
+                self.record_path,
+                f"the record belongs to another program than {self.named['pte']} (their SHA-256 differ)",
+                "write the record again with etviz.record(), or give record= the right file",
+                found=self._hash[0],
+                expected=self.record.pte_sha256,
+            )
+
+
+def _choose(method: str | None, methods: Sequence[str]) -> str:
+    if method is None:
+        if not methods or "forward" in methods:
+            return "forward"
+        if len(methods) == 1:
+            return methods[0]
+        raise UsageError(f"the program has the methods {', '.join(methods)}; say which with method=")
+    if methods and method not in methods:
+        raise UsageError(f"the program has no method {method!r}; it has {', '.join(methods)}")
+    return method
+
+
+def _compare(
+    findings: Findings, files: _Files, method: str, executions: Sequence[tuple[int, Any]], given: Any
+) -> None:
+    runs = files.inputs(given, len(executions))
+    if runs is None:
+        findings.notes.append(
+            "The inputs of the run are not known, so there is no reference; give inputs=, "
+            "or an ETRecord with representative inputs."
+        )
+        return
+    evaluator = files.evaluator(method)
+    budget = KEPT_BYTES
+    for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
+        comparison = compare_exact(evaluator, RuntimeLog(block, files.buffer), runs[run], run=run, budget=budget)
+        budget -= comparison.kept
+        findings.runs.append((at, run, comparison))
+    findings.recall = Recall(lambda: files.evaluator(method), runs)

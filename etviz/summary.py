@@ -1,0 +1,152 @@
+"""The verdict in words, the same in the widget's header, in `summary()` and in reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from etviz.numerics.comparison import COMPARED, MISMATCH, NOT_COMPARED
+from etviz.numerics.frame import NONFINITE, rank
+from etviz.numerics.metrics import METRICS
+
+if TYPE_CHECKING:
+    from etviz.graph.delegation import Delegation
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the summary; `level` is ``ok``, ``warn``, ``bad`` or ``unknown``; `row` is the gap row to look at."""
+
+    label: str
+    value: str
+    level: str = "ok"
+    row: int | None = None
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Summary:
+    """Verdict, facts and notes."""
+
+    level: str
+    verdict: str
+    facts: list[Fact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *(f"{fact.label}: {fact.value}" for fact in self.facts), *self.notes]
+        return "\n".join(lines)
+
+
+def summarize(
+    gaps: pd.DataFrame, coverage: pd.DataFrame, outputs: pd.DataFrame, delegation: Delegation | None, notes: list[str]
+) -> Summary:
+    """The summary of one Inspection."""
+    level, verdict = _verdict(outputs)
+    facts = [_compared(coverage), _delegated(delegation), *_worst(gaps), _nonfinite(gaps)]
+    found = [fact for fact in facts if fact is not None]
+    if level == "ok" and any(fact.level == "bad" for fact in found):
+        level = "warn"
+    return Summary(level, verdict, found, notes)
+
+
+def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
+    if outputs.empty:
+        return "unknown", "Final outputs were not compared."
+    known = outputs[outputs["status"] != NOT_COMPARED]
+    if known.empty:
+        return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
+    if (known["status"] == MISMATCH).any():
+        bad = known[known["status"] == MISMATCH]
+        return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} are NaN or Inf where the reference is not."
+    wrong = known[~known["allclose"].astype(bool)]
+    if len(wrong):
+        worst = wrong.sort_values("close").iloc[0]
+        detail = f"output {int(worst['output'])}: rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
+        within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
+        return "bad", f"Final outputs differ: {len(wrong)} of {len(outputs)} ({detail}, {within})."
+    if len(known) < len(outputs):
+        return "warn", f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared."
+    largest = float(known["max_abs"].max())
+    count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
+    detail = "bit for bit" if largest == 0 else f"max |error| {largest:.3g}"
+    return "ok", f"{count} the reference ({detail})."
+
+
+def _compared(coverage: pd.DataFrame) -> Fact | None:
+    if coverage.empty:
+        return None
+    total = len(coverage)
+    done = int((coverage["status"] != NOT_COMPARED).sum())
+    grouped = int((coverage["status"] == "grouped").sum())
+    value = f"{done} of {total} instructions" + (f" ({grouped} grouped)" if grouped else "")
+    missing = coverage[coverage["status"] == NOT_COMPARED]["reason"].value_counts()
+    hint = "; ".join(f"{count}: {reason}" for reason, count in missing.items())
+    return Fact("Compared", value, "ok" if done == total else "warn" if done else "unknown", None, hint)
+
+
+def _delegated(delegation: Delegation | None) -> Fact | None:
+    if delegation is None or math.isnan(delegation.share):
+        return None
+    parts = delegation.num_delegated_subgraphs
+    hint = f"{delegation.num_delegated_nodes} of {delegation.num_delegated_nodes + delegation.num_non_delegated_nodes} nodes"
+    return Fact("Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint)
+
+
+def _worst(gaps: pd.DataFrame) -> list[Fact]:
+    facts = []
+    for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
+        if by not in gaps or gaps[by].isna().all():
+            continue
+        row = rank(gaps, by).iloc[0]
+        value = float(row[by])
+        name = describe_row(row)
+        facts.append(
+            Fact(
+                label,
+                f"{name}, severity {value:.3g}",
+                level_of("severity", value, str(row["dtype"])),
+                int(row.name) if isinstance(row.name, int) else None,
+                "Severity is the RMSE over the error that the value's precision makes unavoidable.",
+            )
+        )
+    return facts
+
+
+def describe_row(row: Any) -> str:
+    """A gap row in a few words: ``#12 XnnpackBackend (conv2d, relu)``."""
+    operators = str(row["reference_ops"])
+    short = operators if len(operators) <= 40 else operators[:37] + "…"
+    name = row["backend"] or str(row["op"]).replace("aten::", "")
+    return f"#{row['instruction']} {name}" + (f" ({short})" if row["backend"] and short else "")
+
+
+def level_of(metric: str, value: float, dtype: str) -> str:
+    """``ok``, ``warn`` or ``bad`` by the metric's thresholds for a dtype; ``ok`` where it has none."""
+    definition = METRICS[metric]
+    limits = definition.thresholds.get(dtype) or definition.thresholds.get("quantized")
+    if limits is None or math.isnan(value):
+        return "ok"
+    sign = -1.0 if definition.higher_is_better else 1.0
+    if sign * value >= sign * limits[1]:
+        return "bad"
+    return "warn" if sign * value >= sign * limits[0] else "ok"
+
+
+def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
+    if gaps.empty or (gaps["status"] == COMPARED).all() and not gaps[list(NONFINITE)].to_numpy().any():
+        return Fact("Non-finite", "none") if not gaps.empty else None
+    bad = gaps[gaps["status"] == MISMATCH].sort_values(["event_block", "instruction"])
+    if bad.empty:
+        rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
+        return Fact("Non-finite", f"in {rows} values, the same in the reference", "ok")
+    first = bad.iloc[0]
+    row = int(first.name) if isinstance(first.name, int) else None
+    return Fact("Non-finite", f"differs in {len(bad)} values, first in {describe_row(first)}", "bad", row)
+
+
+def _db(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.1f} dB"
