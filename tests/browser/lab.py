@@ -59,6 +59,7 @@ class Lab:
             write_notebook(self.server.root / f"{name}.ipynb", *cells)
         self.page.goto(f"{self.server.url}/{mode}/tree/{name}.ipynb?reset&token={self.server.token}")
         self.wait_idle(LOAD_TIMEOUT)
+        self._wait_for_splash()
 
     def wait_idle(self, timeout: float = RUN_TIMEOUT) -> None:
         """Wait until the kernel of the notebook has nothing to do."""
@@ -88,6 +89,7 @@ class Lab:
         command = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
         self.page.evaluate(command, THEMES[theme])
         self.page.locator(f"body[data-jp-theme-name='{THEMES[theme]}']").wait_for(state="attached")
+        self._wait_for_splash()
 
     def screenshot(self, name: str, target: Locator | None = None) -> Path:
         """Write a picture of the page, or of `target`, into the folder of screenshots."""
@@ -97,6 +99,10 @@ class Lab:
         else:
             target.screenshot(path=path)
         return path
+
+    def _wait_for_splash(self) -> None:
+        """Wait until the splash is gone that JupyterLab lays over the page while it loads or changes theme."""
+        self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def _note_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
