@@ -101,7 +101,7 @@ class Lab:
         return path
 
     def _wait_for_splash(self) -> None:
-        """Wait until the splash is gone that JupyterLab lays over the page while it loads or changes theme."""
+        """Wait until the splash is gone that covers the page while JupyterLab loads or changes theme."""
         self.page.locator("#jupyterlab-splash").wait_for(state="detached")
 
     def _note_console(self, message: ConsoleMessage) -> None:
