@@ -5,7 +5,12 @@ Everything is imported inside the functions: `import etviz` must not load torch 
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import logging
 import operator
+import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -140,17 +145,37 @@ def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.G
     return [(name, getattr(owner, name)) for name in names]
 
 
-def load_operator_libraries() -> Iterator[str]:
-    """Register the operators that lowered graphs use beside ATen's; yields the name of each library that is missing."""
-    import importlib
+_LIBRARIES = {
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
+    "torchao": ("torchao.quantization.pt2e",),
+    "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
+}
 
-    for name in (
-        "executorch.exir.passes._quant_patterns_and_replacements",
-        "executorch.exir.passes.dim_order_ops_registry",
-        "executorch.extension.llm.custom_ops",
-        "torchao.quantization.pt2e",
-    ):
+
+@functools.cache
+def load_operator_library(namespace: str) -> str:
+    """Register the operators of a namespace beside ATen; returns what is missing, empty if nothing is."""
+    for name in _LIBRARIES.get(namespace, ()):
         try:
-            importlib.import_module(name)
-        except (ImportError, OSError):
-            yield name
+            with quietly():
+                importlib.import_module(name)
+        except (ImportError, OSError) as error:
+            return f"{name} can't be loaded ({error})"
+    return ""
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep what upstream's libraries say about themselves out of the user's notebook."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torchao", "torch.utils._pytree", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -135,6 +135,11 @@ class Inspection(traitlets.HasTraits):
         return [metas.get(getattr(out, "name", "")) for out in self._graph.outputs]
 
     @property
+    def latency(self) -> Mapping[int, float]:
+        """Mean latency by instruction, in milliseconds."""
+        return self._findings.latency
+
+    @property
     def delegation(self) -> Delegation | None:
         """Delegated and non-delegated nodes, equal to upstream's `get_delegation_info`; None where not known."""
         return self._findings.delegation

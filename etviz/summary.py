@@ -46,7 +46,7 @@ def summarize(
 ) -> Summary:
     """The summary of one Inspection."""
     level, verdict = _verdict(outputs)
-    facts = [_compared(coverage), _delegated(delegation), *_worst(gaps), _nonfinite(gaps)]
+    facts = [_compared(coverage), _delegated(delegation), _worst(gaps), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
         level = "warn"
@@ -96,24 +96,22 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     return Fact("Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint)
 
 
-def _worst(gaps: pd.DataFrame) -> list[Fact]:
-    facts = []
+def _worst(gaps: pd.DataFrame) -> Fact | None:
+    """The worst introduced gap; the worst total one where introduced gaps are not known."""
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
         row = rank(gaps, by).iloc[0]
         value = float(row[by])
         name = describe_row(row)
-        facts.append(
-            Fact(
-                label,
-                f"{name}, severity {value:.3g}",
-                level_of("severity", value, str(row["dtype"])),
-                int(row.name) if isinstance(row.name, int) else None,
-                "Severity is the RMSE over the error that the value's precision makes unavoidable.",
-            )
+        return Fact(
+            label,
+            f"{name}, severity {value:.3g}",
+            level_of("severity", value, str(row["dtype"])),
+            int(row.name) if isinstance(row.name, int) else None,
+            "Severity is the RMSE over the error that the value's precision makes unavoidable.",
         )
-    return facts
+    return None
 
 
 def describe_row(row: Any) -> str:

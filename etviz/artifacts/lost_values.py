@@ -42,7 +42,7 @@ class _Expected:
         return any(spec.scalar_type not in _DESCRIBED for spec in self.specs)
 
 
-class _Mismatch(Exception):
+class _MismatchError(Exception):
     """The ETDump is not what this method would log."""
 
 
@@ -68,7 +68,7 @@ def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ET
         return dump
     try:
         blocks, count = _restore(dump, method, buffer)
-    except _Mismatch as reason:
+    except _MismatchError as reason:
         note = f"The lost values could not be restored from the debug buffer: {reason}."
         return replace(dump, problems=[*dump.problems, note])
     note = f"{count} lost values were restored: the program tells their places in the debug buffer."
@@ -83,11 +83,11 @@ def _restore(dump: ETDump, method: Method, buffer: DebugBuffer) -> tuple[tuple[R
         return _follow(dump, method, buffer, 0, 1)
     starts = sorted(phases) or range(0, _ALIGNMENT, _MALLOC_ALIGNMENT)
     found = []
-    reason = _Mismatch("no value is described that could tell where the first one begins")
+    reason = _MismatchError("no value is described that could tell where the first one begins")
     for start in starts:
         try:
             found.append(_follow(dump, method, buffer, start, _ALIGNMENT))
-        except _Mismatch as mismatch:
+        except _MismatchError as mismatch:
             reason = mismatch
     if len(found) != 1:
         raise reason
@@ -106,7 +106,7 @@ def _follow(
         restored += [event for event in debug if event.restored]
         blocks.append(replace(block, debug=debug))
     if cursor.at > buffer.size:
-        raise _Mismatch("the debug buffer is too small for them")
+        raise _MismatchError("the debug buffer is too small for them")
     if restored and not any(ref.offset >= 0 for ref in dump.tensor_refs()):
         _check_ends(buffer, restored, cursor.at)
     return tuple(blocks), len(restored)
@@ -142,10 +142,10 @@ def _follow_block(block: RunBlock, method: Method, cursor: _Cursor) -> Iterator[
                 _compare(event, expected)
                 break
         else:
-            raise _Mismatch("the ETDump has fewer values than the program logs")
+            raise _MismatchError("the ETDump has fewer values than the program logs")
     for event in kept:
         if event.delegate_debug_id is None:
-            raise _Mismatch("the ETDump has more values than the program logs")
+            raise _MismatchError("the ETDump has more values than the program logs")
         _meet(event, cursor)
         yield event
 
@@ -167,7 +167,7 @@ def _expectations(block: RunBlock, method: Method) -> Iterator[_Expected]:
         elif name in _CALLS:
             instruction = method.by_position.get((chain, index))
             if instruction is None:
-                raise _Mismatch(f"the program has no instruction {index}")
+                raise _MismatchError(f"the program has no instruction {index}")
             for value in logged_by(method, instruction):
                 yield _Expected((chain, index), _specs(method, value), order)
 
@@ -181,14 +181,14 @@ def _meet(event: DebugEvent, cursor: _Cursor) -> None:
     """Check that a value that the ETDump describes lies exactly where the writer would put it."""
     for ref in event.tensors:
         if cursor.write(ref.nbytes) != ref.offset:
-            raise _Mismatch(f"the value at offset {ref.offset} is not where the program would log it")
+            raise _MismatchError(f"the value at offset {ref.offset} is not where the program would log it")
 
 
 def _compare(event: DebugEvent, expected: _Expected) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
     types = [ref.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
-        raise _Mismatch(f"instruction {event.instruction_id} logged something else than the program says")
+        raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
 
 
 def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
@@ -196,7 +196,7 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
     refs = []
     for spec in expected.specs:
         if spec.dynamism != "static":
-            raise _Mismatch("a lost value has a dynamic shape")
+            raise _MismatchError("a lost value has a dynamic shape")
         refs.append(TensorRef(spec.scalar_type, spec.sizes, _strides(spec), cursor.write(spec.nbytes)))
         if spec.scalar_type not in _DESCRIBED:
             break
@@ -225,4 +225,4 @@ def _check_ends(buffer: DebugBuffer, restored: list[DebugEvent], end: int) -> No
     first, last = buffer.raw(refs[0])[:_MALLOC_ALIGNMENT], buffer.raw(refs[-1])[-_MALLOC_ALIGNMENT:]
     clear = not np.any(np.frombuffer(before, np.uint8)) and not np.any(np.frombuffer(after, np.uint8))
     if not clear or not any(first) or not any(last):
-        raise _Mismatch("no value is described that could tell where the first one begins")
+        raise _MismatchError("no value is described that could tell where the first one begins")

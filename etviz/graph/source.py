@@ -6,7 +6,10 @@ import re
 from pathlib import PurePath
 from typing import Final
 
+from etviz.artifacts.ir import Graph
+
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE)
+_CONVERSION: Final = re.compile(r"(de)?quantize_per_|choose_qparams_|_?to_copy|.*clone_dim_order")
 _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
 
 
@@ -26,6 +29,15 @@ def source_line(stack: str) -> str:
         return ""
     file, line = (own or frames)[-1]
     return f"{PurePath(file).name}:{line}"
+
+
+def reference_operators(inner: Graph) -> list[str]:
+    """Names of the exported operators that a delegate computes, in order.
+
+    Conversions to and from integers are left out unless there is nothing else.
+    """
+    names = dict.fromkeys(n.origin for n in inner.nodes if n.target != "getitem" and n.origin)
+    return [name for name in names if not _CONVERSION.match(name)] or list(names)
 
 
 def short_operator(name: str) -> str:

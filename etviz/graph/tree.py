@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from etviz.artifacts.ir import Graph, Node, Ref
-from etviz.graph.source import short_operator, source_line
+from etviz.graph.source import reference_operators, short_operator, source_line
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _HIDDEN: Final = ("getitem",)
+_NAMED: Final = 4
 NAN: Final = float("nan")
 
 
@@ -92,6 +93,15 @@ def describe_outputs(node: Node) -> str:
     return ", ".join(f"{m.dtype} [{', '.join(map(str, m.shape))}]" for m in node.outputs if m is not None)
 
 
+def delegate_label(inner: Graph) -> str:
+    """The first operators of a delegate and how many more there are: ``conv2d, relu, +12``."""
+    names = reference_operators(inner)
+    shown = names[:_NAMED]
+    if len(names) > len(shown):
+        shown.append(f"+{len(names) - len(shown)}")
+    return ", ".join(shown) or inner.backend_id
+
+
 def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
     """The tree in program order."""
     tree, times = Tree(), latency or {}
@@ -108,19 +118,18 @@ def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | Non
 
 
 def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
-    count, delegates = 0, 0
+    count = 0
     for node in graph.nodes:
         if node.target in _HIDDEN:
             continue
         time = latency.get(node.instruction, NAN)
         if node.target == "delegate":
             inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
-            index = tree.open(depth, "delegate", f"{inner.backend_id} #{delegates}", node, inner.backend_id, time)
+            index = tree.open(depth, "delegate", delegate_label(inner), node, inner.backend_id, time)
             operators = [n for n in inner.nodes if n.target not in _HIDDEN]
             for item in operators:
                 child = tree.open(depth + 1, "inner", short_operator(item.target), item, inner.backend_id)
                 tree.close(child, 0)
-            delegates += 1
             count += len(operators)
             tree.close(index, len(operators))
         elif node.target == "cond":

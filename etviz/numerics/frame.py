@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 
 from etviz.artifacts.ir import Graph, Node, Ref
-from etviz.graph.source import source_line
+from etviz.graph.source import reference_operators, source_line
 from etviz.numerics.comparison import MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.numerics.metrics import METRICS, NAN
 
@@ -52,14 +52,12 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
             "stack": node.stack,
         }
     inner = graph.subgraphs.get(node.subgraphs[0]) if node.subgraphs else None
-    operators = [n for n in inner.nodes if n.target != "getitem"] if inner else []
-    origins = dict.fromkeys(n.origin for n in operators if n.origin)
     maker = _maker(inner, output) if inner else None
     return {
         "kind": "delegate",
         "op": "DELEGATE_CALL",
         "backend": inner.backend_id if inner else "",
-        "reference_ops": ", ".join(origins),
+        "reference_ops": ", ".join(reference_operators(inner)) if inner else "",
         "module": maker.module if maker else "",
         "source": source_line(maker.stack) if maker else "",
         "stack": maker.stack if maker else "",

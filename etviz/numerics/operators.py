@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from etviz.errors import PairingError
-from etviz.executorch import load_operator_libraries
+from etviz.executorch import load_operator_library
 
 _LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk", "quantized"}
 _FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_", "aten.resize"}
@@ -27,11 +27,6 @@ _PYTHON |= {"py.sym_float": float, "py.sym_int": int, "py.sym_not": operator.not
 
 class UnknownOperator(PairingError):
     """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
-
-
-@functools.cache
-def _libraries() -> tuple[str, ...]:
-    return tuple(load_operator_libraries())
 
 
 @functools.cache
@@ -50,12 +45,12 @@ def resolve(target: str) -> Callable[..., Any]:
         raise UnknownOperator(f"The reference uses {target}, which etviz does not evaluate")
     import torch
 
-    missing = _libraries()
+    missing = load_operator_library(parts[0])
     try:
         packet = getattr(getattr(torch.ops, parts[0]), parts[1])
         overload = getattr(packet, parts[2])
     except AttributeError:
-        hint = f"these libraries could not be loaded: {', '.join(missing)}" if missing else "install its library"
+        hint = missing or "install its library"
         raise UnknownOperator(f"The reference uses {target}, which is not registered here", hint) from None
     if overload._schema.is_mutable:
         raise UnknownOperator(f"The reference uses {target}, which changes its arguments")

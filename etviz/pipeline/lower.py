@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.record_file import write_record
 from etviz.errors import EtvizError, UsageError
+from etviz.executorch import quietly
 from etviz.pipeline.record import build_record
 
 if TYPE_CHECKING:
@@ -79,9 +78,10 @@ def lower(
         If upstream refuses the model; says at which step.
     """
     import torch
-    from executorch.exir import to_edge_transform_and_lower
     from torch.export import ExportedProgram
 
+    with quietly():
+        from executorch.exir import to_edge_transform_and_lower
     if not isinstance(model, (torch.nn.Module, ExportedProgram)):
         raise UsageError(f"model must be an nn.Module or an ExportedProgram, found {type(model).__name__}")
     if not isinstance(example_inputs, (tuple, list)):
@@ -91,7 +91,7 @@ def lower(
         )
     inputs = tuple(example_inputs)
     steps = ["export", *(["quantize"] if quantizer is not None else []), "lower", "emit", "save"]
-    with tqdm(total=len(steps), desc="etviz", leave=False) as bar, _quiet():
+    with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly():
         program = model if isinstance(model, ExportedProgram) else None
         if program is None:
             program = _step(bar, "export", lambda: torch.export.export(model, inputs, strict=strict))
@@ -162,16 +162,3 @@ def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
 
 _PAST = {"export": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}
 
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep upstream's warnings about itself out of the user's notebook."""
-    root = logging.getLogger("torch")
-    level = root.level
-    root.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        root.setLevel(level)

@@ -1,0 +1,198 @@
+"""One columnar payload for the cell, the side panel and the report.
+
+Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
+code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer.
+JSON has no NaN and no infinities; single numbers come as ``"nan"``, ``"inf"``, ``"-inf"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from etviz.graph.tree import KINDS, Tree
+from etviz.inspection import Inspection
+from etviz.numerics.comparison import NOT_COMPARED
+from etviz.numerics.histogram import CLASSES, Histogram, worst_elements
+from etviz.view.columns import Column, table_columns
+
+VERSION: Final = 1
+_TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
+
+
+class Buffers:
+    """Collects the buffers of one message."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+
+    def add(self, values: Any, dtype: str) -> dict[str, Any]:
+        """Append an array and return its description."""
+        array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
+        self.data.append(array.tobytes())
+        return {"buffer": len(self.data) - 1, "dtype": dtype, "length": int(array.size)}
+
+
+def table_rows(inspection: Inspection) -> tuple[pd.DataFrame, int]:
+    """Gap rows, then the instructions that were not compared; and the number of gap rows."""
+    gaps = inspection.gaps
+    missing = inspection.coverage
+    missing = missing[missing["status"] == NOT_COMPARED]
+    if missing.empty:
+        return gaps, len(gaps)
+    filled = missing.reindex(columns=gaps.columns)
+    filled["latency_ms"] = filled["instruction"].map(inspection.latency)
+    return pd.concat([gaps, filled.astype(gaps.dtypes.to_dict(), errors="ignore")], ignore_index=True), len(gaps)
+
+
+def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
+    """Everything that the view shows before a tensor is asked for.
+
+    Returns
+    -------
+    dict, list of bytes
+        The description, and the buffers that it names.
+    """
+    buffers = Buffers()
+    rows, compared = table_rows(inspection)
+    digest = inspection.digest
+    payload = {
+        "version": VERSION,
+        "title": inspection.title,
+        "summary": {
+            "level": digest.level,
+            "verdict": digest.verdict,
+            "facts": [
+                {"label": f.label, "value": f.value, "level": f.level, "row": f.row, "hint": f.hint}
+                for f in digest.facts
+            ],
+            "notes": list(digest.notes),
+        },
+        "rows": len(rows),
+        "compared": compared,
+        "columns": [_column(column, rows, buffers) for column in table_columns() if column.name in rows],
+        "trees": {
+            "program": _tree(inspection.tree, rows, buffers),
+            "modules": _tree(inspection.modules, rows, buffers),
+        },
+    }
+    return payload, buffers.data
+
+
+def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "name": column.name,
+        "label": column.label,
+        "kind": column.kind,
+        "format": column.format,
+        "better": column.better,
+        "group": column.group,
+        "description": column.description,
+        "thresholds": list(column.thresholds) if column.thresholds else None,
+        "visible": column.visible,
+    }
+    series = rows[column.name]
+    if column.kind == "number":
+        return about | {"values": buffers.add(pd.to_numeric(series, errors="coerce").to_numpy(float), "float64")}
+    codes, dictionary = encode([_text(value) for value in series])
+    return about | {"values": buffers.add(codes, "int32"), "dictionary": dictionary}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(str, value))}]"
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
+
+
+def encode(texts: Iterable[str]) -> tuple[list[int], list[str]]:
+    """Codes into a sorted dictionary; the empty text is -1.
+
+    Examples
+    --------
+    >>> encode(["b", "", "a", "b"])
+    ([1, -1, 0, 1], ['a', 'b'])
+    """
+    items = list(texts)
+    dictionary = sorted({text for text in items if text})
+    index = {text: code for code, text in enumerate(dictionary)}
+    return [index.get(text, -1) for text in items], dictionary
+
+
+def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "nodes": len(tree),
+        "depth": buffers.add(tree.depth, "uint16"),
+        "size": buffers.add(tree.size, "int32"),
+        "kind": buffers.add([KINDS.index(kind) for kind in tree.kind], "uint8"),
+        "kinds": list(KINDS),
+        "instruction": buffers.add(tree.instruction, "int32"),
+        "latency": buffers.add(tree.latency, "float64"),
+        "operators": buffers.add(tree.operators, "int32"),
+    }
+    for name in _TEXTS:
+        codes, dictionary = encode(getattr(tree, name))
+        about[name] = buffers.add(codes, "int32")
+        about[f"{name}s"] = dictionary
+    instructions = pd.to_numeric(rows["instruction"]).fillna(-1).astype(int)
+    outputs = pd.to_numeric(rows["output"]).fillna(0).astype(int)
+    nodes = [tree.node_of(i, o) for i, o in zip(instructions, outputs, strict=True)]
+    return about | {"row_node": buffers.add(nodes, "int32")}
+
+
+def build_tensor(inspection: Inspection, row: int, bins: int = 64) -> tuple[dict[str, Any], list[bytes]]:
+    """Histograms, statistics, non-finite counts and the worst elements of one gap row."""
+    buffers = Buffers()
+    reference, runtime = inspection.tensors(row)
+    found = inspection.histogram(row, bins)
+    counts = found.nonfinite
+    any_nonfinite = counts is not None and counts.sum() != counts[0, 0]
+    return {
+        "row": row,
+        "elements": int(runtime.numel()),
+        "reference_missing": None,
+        "edges": buffers.add(found.edges, "float64"),
+        "reference": _optional(buffers, found.reference),
+        "runtime": buffers.add(found.runtime, "float64"),
+        "error_edges": _optional(buffers, found.error_edges),
+        "error": _optional(buffers, found.error),
+        "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
+        if counts is not None and any_nonfinite
+        else None,
+        "statistics": _statistics(found),
+        "worst": [
+            {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}
+            for item in worst_elements(reference, runtime)
+        ],
+    }, buffers.data
+
+
+def _optional(buffers: Buffers, values: Any) -> dict[str, Any] | None:
+    return None if values is None else buffers.add(values, "float64")
+
+
+def _statistics(found: Histogram) -> list[dict[str, Any]]:
+    names: Sequence[tuple[str, str]] = (
+        ("min", "minimum"),
+        ("max", "maximum"),
+        ("mean", "mean"),
+        ("std", "std"),
+        ("rms", "rms"),
+        ("zeros", "zeros"),
+    )
+    parts = ("reference", "runtime", "error")
+    return [
+        {"name": label}
+        | {part: number(getattr(found.statistics[part], name)) if part in found.statistics else None for part in parts}
+        for label, name in names
+    ]
+
+
+def number(value: float) -> float | str:
+    """A float as JSON can hold it."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"

@@ -1,0 +1,125 @@
+"""The anywidget: an Inspection's traits, and answers to the view's questions.
+
+State is small and lives in traits; data is asked for by message, so that it is neither stored in notebooks nor sent
+twice. Answers may be computed on a kernel subshell thread while a cell runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anywidget
+import traitlets
+
+from etviz.errors import EtvizError, UsageError
+from etviz.inspection import Inspection
+from etviz.view.fallback import html_table
+from etviz.view.payload import build_payload, build_tensor
+
+logger = logging.getLogger(__name__)
+
+STATIC: Final = Path(__file__).parent / "static"
+_SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "height")
+Answer = tuple[dict[str, Any], list[bytes]]
+
+
+class InspectionWidget(anywidget.AnyWidget):
+    """The linked view of an Inspection.
+
+    Parameters
+    ----------
+    inspection
+        What to show; its traits and the widget's are the same.
+    options
+        Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
+
+    Raises
+    ------
+    TypeError
+        If there is no such option.
+    """
+
+    _esm = STATIC / "index.js"
+    _css = STATIC / "index.css"
+
+    selected = traitlets.Int(None, allow_none=True).tag(sync=True, echo_update=False)
+    sort_by = traitlets.Unicode("severity").tag(sync=True, echo_update=False)
+    descending = traitlets.Bool(True).tag(sync=True, echo_update=False)
+    filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
+    expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
+    height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
+
+    def __init__(self, inspection: Inspection, **options: Any) -> None:
+        unknown = sorted(set(options) - set(_SHARED))
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(_SHARED)}")
+        for name, value in options.items():
+            setattr(inspection, name, value)
+        super().__init__(**{name: getattr(inspection, name) for name in _SHARED})
+        self._inspection = inspection
+        self._lock = threading.Lock()
+        self._links = [traitlets.link((inspection, name), (self, name)) for name in _SHARED]
+        self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
+            "hello": lambda params: ({"protocol": 1}, []),
+            "payload": lambda params: build_payload(inspection),
+            "tensor": self._tensor,
+        }
+        self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, inspection))
+        self.on_msg(self._answer)
+
+    def close(self) -> None:
+        """Remove the widget and untie it from the Inspection."""
+        for link in self._links:
+            link.unlink()
+        self._links = []
+        super().close()
+
+    def refresh(self) -> None:
+        """Tell the views that the Inspection has changed."""
+        self.send({"event": "changed"})
+
+    def _answer(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or "id" not in content:
+            return
+        try:
+            method = self._methods.get(str(content.get("method")))
+            if method is None:
+                raise UsageError(f"there is no method {content.get('method')!r}")
+            with self._lock:
+                result, buffers = method(content.get("params") or {})
+        except EtvizError as error:
+            self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
+        except Exception as error:
+            logger.exception("a question of the view failed")
+            self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
+        else:
+            self.send({"id": content["id"], "result": result}, buffers)
+
+    def _tensor(self, params: dict[str, Any]) -> Answer:
+        try:
+            row, bins = int(params["row"]), int(params.get("bins", 64))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"tensor needs a row and a number of bins, found {params}") from error
+        return self._cached_tensor(row, bins)
+
+
+def mimebundle(inspection: Inspection, **kwargs: Any) -> Any:
+    """Widget, static table and text: the richest that the viewer can show is taken."""
+    widget = InspectionWidget(inspection)
+    bundle = widget._repr_mimebundle_(**kwargs)
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+    data = dict(data) | {"text/plain": repr(inspection), "text/html": html_table(inspection)}
+    return data, metadata
+
+
+def show(inspection: Inspection) -> None:
+    """Display the widget in the current cell."""
+    from IPython.display import display
+
+    data, metadata = mimebundle(inspection)
+    display(data, metadata=metadata, raw=True)
