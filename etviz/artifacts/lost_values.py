@@ -107,6 +107,8 @@ def _follow(
         blocks.append(replace(block, debug=debug))
     if cursor.at > buffer.size:
         raise _MismatchError("the debug buffer is too small for them")
+    if restored and buffer.is_blank(ref for event in restored for ref in event.tensors):
+        raise _MismatchError("there is nothing but zeros")
     if restored and not any(ref.offset >= 0 for ref in dump.tensor_refs()):
         _check_ends(buffer, restored, cursor.at)
     return tuple(blocks), len(restored)
@@ -188,7 +190,9 @@ def _compare(event: DebugEvent, expected: _Expected) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
     types = [ref.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
-        raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
+        raise _MismatchError(
+            f"instruction {event.instruction_id} logged something else than the program says"
+        )
 
 
 def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram, ExportGraphSignature
     from torch.fx import Node as FxNode
 
+_PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
+"""Paths that export invents where it knows no module."""
+
 
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
     """Graphs of all methods, instruction ids filled in, and their constants by name.
@@ -202,7 +205,9 @@ def _module(stack: Any) -> str:
     not in the paths that they hold."""
     if not stack:
         return ""
-    path = list(stack.values())[-1][0]
+    path, kind = list(stack.values())[-1]
+    if str(kind).startswith("torch.export.") or str(path) in _PLACEHOLDERS:
+        return ""
     return re.sub(r"^L\['self'\]\.?|^L__self__\.?", "", str(path))
 
 

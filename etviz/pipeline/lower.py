@@ -97,7 +97,7 @@ def lower(
             program = _step(bar, "export", lambda: torch.export.export(model, inputs, strict=strict))
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
-            program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches, strict=strict))
+            program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches))
         edge = _step(
             bar,
             "lower",
@@ -115,18 +115,21 @@ def quantize(
     example_inputs: Sequence[Any],
     quantizer: Any,
     calibration: Iterable[Sequence[Any]],
-    *,
-    strict: bool = True,
 ) -> ExportedProgram:
-    """PT2E quantization: prepare, calibrate on every input tuple, convert, and export again."""
+    """PT2E quantization: prepare, calibrate on every input tuple, convert, and export again.
+
+    The second export is not strict: a strict one would lose the source lines of the float model.
+    """
     import torch
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    with quietly():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
     prepared = prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
         for batch in tqdm(calibration, desc="calibrate", leave=False):
             prepared(*batch)
-    return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=strict)
+    return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=False)
 
 
 def save(manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path) -> Lowered:

@@ -1,0 +1,94 @@
+"""The demo's model: a small convolutional classifier of scikit-learn's handwritten digits, trained here in seconds.
+
+1,797 real images of 8 × 8 pixels (E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits", UCI, 1998).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from etviz.errors import UsageError
+
+EPOCHS: Final = 12
+_BATCH: Final = 64
+_TEST_SHARE: Final = 5
+
+
+class DigitsNet(nn.Module):
+    """Two residual blocks with a layer norm in between: float32 ``[n, 1, 8, 8]`` → class scores ``[n, 10]``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 16, 3, padding=1)
+        self.stem_norm = nn.BatchNorm2d(16)
+        self.block = nn.Conv2d(16, 16, 3, padding=1)
+        self.block_norm = nn.BatchNorm2d(16)
+        self.down = nn.Conv2d(16, 32, 3, stride=2, padding=1)
+        self.norm = nn.LayerNorm([32, 4, 4])
+        self.head = nn.Linear(32 * 16, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Class scores (logits) of a batch of images scaled to 0…1."""
+        x = torch.relu(self.stem_norm(self.stem(images)))
+        x = x + torch.relu(self.block_norm(self.block(x)))
+        x = torch.relu(self.down(x))
+        x = self.norm(x)
+        return self.head(x.flatten(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Digits:
+    """Images ``[n, 1, 8, 8]`` float32 in 0…1 and labels ``[n]``, split into training and test."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+
+def load_digits() -> Digits:
+    """Every fifth image is for the test.
+
+    Raises
+    ------
+    UsageError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn import datasets
+    except ImportError:
+        raise UsageError("the demo needs scikit-learn: pip install etviz[demo]") from None
+    bunch = datasets.load_digits()
+    images = torch.from_numpy(bunch.images).float().unsqueeze(1) / 16.0
+    labels = torch.from_numpy(bunch.target).long()
+    test = torch.arange(len(images)) % _TEST_SHARE == 0
+    return Digits(images[~test], labels[~test], images[test], labels[test])
+
+
+def train(digits: Digits, *, epochs: int = EPOCHS, seed: int = 0) -> DigitsNet:
+    """Train the classifier; the same seed gives the same weights on the same machine."""
+    torch.manual_seed(seed)
+    model = DigitsNet()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-2)
+    batches = len(digits.train_images) // _BATCH
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=epochs * batches)
+    model.train()
+    for _ in tqdm(range(epochs), desc="train", leave=False):
+        order = torch.randperm(len(digits.train_images))
+        for batch in order[: batches * _BATCH].split(_BATCH):
+            loss = nn.functional.cross_entropy(model(digits.train_images[batch]), digits.train_labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return model.eval()
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    """Share of images whose highest score is at their label."""
+    return float((scores.argmax(1) == labels).float().mean())
