@@ -105,6 +105,13 @@ class HalfInside(nn.Module):
         return torch.cos(y.float()) + x, y
 
 
+class OnlyHalf(nn.Module):
+    """Nothing that it computes can be described in an ETDump."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(torch.cos(x) + x)
+
+
 class Branches(nn.Module):
     def forward(self, flag: Tensor, x: Tensor) -> Tensor:
         return torch.cond(flag, lambda y: torch.sin(y) + 1, lambda y: torch.cos(y), (x,)) * 2
@@ -165,6 +172,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         "kinds": (lambda: lower(ManyKinds(), (square,)), [("forward", (square,))]),
         "half": (lambda: lower(HalfInside(torch.float16), (square,)), [("forward", (square,))] * 2),
         "bfloat16": (lambda: lower(HalfInside(torch.bfloat16), (square,)), [("forward", (square,))]),
+        "all_half": (
+            lambda: lower(PartlyDelegated().half(), (image.half(),), True),
+            [("forward", (item.half(),)) for item in (image, image + 1)],
+        ),
+        "only_half": (
+            lambda: lower(OnlyHalf(), (square.half(),)),
+            [("forward", (item.half(),)) for item in (square, square + 1)],
+        ),
         "branches": (
             lambda: lower(Branches(), (flags[0], square)),
             [("forward", (flag, square)) for flag in flags],
