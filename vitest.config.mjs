@@ -3,9 +3,9 @@ import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  esbuild: { jsx: "automatic", jsxImportSource: "preact" },
   test: {
     environment: "happy-dom",
+    setupFiles: ["js/dev/setup.ts"],
     include: ["js/**/*.test.{ts,tsx}"],
   },
 });

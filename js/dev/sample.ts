@@ -99,7 +99,7 @@ function severities(count: number): number[] {
   });
 }
 
-function columns(pool: Pool, { rows }: SampleProgram, uncompared: number, label: string): WireColumn[] {
+function columns(pool: Pool, { rows }: SampleProgram, uncompared: number, label: string | undefined): WireColumn[] {
   const count = rows.length;
   const known = (row: number): boolean => row < count - uncompared;
   const bad = severities(count).map((value, row) => (known(row) ? value : NaN));
@@ -109,7 +109,7 @@ function columns(pool: Pool, { rows }: SampleProgram, uncompared: number, label:
   return [
     number(pool, "instruction", rows.map((row) => row.instruction), { format: "int", better: null, group: "operator" }),
     text(pool, "kind", rows.map((row) => row.kind)),
-    text(pool, "op", rows.map((row, k) => (k === 1 ? label : row.op)), { format: "code" }),
+    text(pool, "op", rows.map((row, k) => (k === 1 && label ? label : row.op)), { format: "code" }),
     text(pool, "backend", rows.map((row) => row.backend)),
     text(pool, "output", rows.map((_, row) => `out_${row}`), { visible: false, format: "code" }),
     text(pool, "shape", rows.map((row) => row.shape), { format: "code" }),
@@ -165,13 +165,13 @@ function summary(empty: boolean, compared: number, total: number): Summary {
 }
 
 export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> {
-  const { layers = 50, inside = 12, label = "executorch_call_delegate", uncompared = 5, empty = false } = options;
+  const { layers = 50, inside = 12, label, uncompared = 5, empty = false } = options;
   const program = sampleProgram(layers, inside);
   const pool = new Pool();
   const count = program.rows.length;
   const missing = empty ? count : uncompared;
   const first = program.program.children[0].children[0];
-  if (options.label) first.label = options.label;
+  if (label) first.label = label;
   const trees: [TreeName, SampleNode][] = [["program", program.program], ["modules", program.modules]];
   const wired = trees.map(([name, root]) => [name, wireTree(pool, root, count)]);
   const result: WirePayload = {

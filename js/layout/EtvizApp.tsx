@@ -22,22 +22,26 @@ interface Props {
   fill: boolean;
 }
 
+function pixels(size: number | null): string | undefined {
+  return size === null ? undefined : `${size}px`;
+}
+
 function Panes({ app }: { app: App }): JSX.Element {
   const { treeWidth, tensorWidth, tensorHeight, tab } = app.view;
   const sizes = {
-    "--etv-tree-width": `${treeWidth.value}px`,
-    "--etv-tensor-width": `${tensorWidth.value}px`,
-    "--etv-tensor-height": `${tensorHeight.value}px`,
+    "--etv-tree-width": pixels(treeWidth.value),
+    "--etv-tensor-width": pixels(tensorWidth.value),
+    "--etv-tensor-height": pixels(tensorHeight.value),
   };
   return (
     <div class="etv-panes" style={sizes} data-tab={tab.value}>
       <TreePane />
-      <Splitter size={treeWidth} axis="x" direction={1} label="Width of the tree" class="etv-split-tree" />
+      <Splitter size={treeWidth} axis="x" pane="before" label="Width of the tree" class="etv-split-tree" min={140} />
       <section class="etv-pane etv-table-pane" aria-label="Gaps">
         <Table />
       </section>
-      <Splitter size={tensorWidth} axis="x" direction={-1} label="Width of the tensor pane" class="etv-split-tensor" min={260} />
-      <Splitter size={tensorHeight} axis="y" direction={-1} label="Height of the tensor pane" class="etv-split-below" min={100} />
+      <Splitter size={tensorWidth} axis="x" pane="after" label="Width of the tensor pane" class="etv-split-tensor" min={220} />
+      <Splitter size={tensorHeight} axis="y" pane="after" label="Height of the tensor pane" class="etv-split-below" min={80} />
       <TensorPane />
     </div>
   );

@@ -4,25 +4,39 @@ import type { JSX } from "preact";
 import { startDrag } from "../ui/drag";
 
 interface Props {
-  size: Signal<number>;
+  /** Size of the pane in px; null until it is moved by hand. */
+  size: Signal<number | null>;
   /** "x" moves left and right. */
   axis: "x" | "y";
-  /** 1 if dragging right or down makes the pane larger, -1 if smaller. */
-  direction: 1 | -1;
+  /** Which neighbour has the size. */
+  pane: "before" | "after";
   label: string;
   class: string;
-  min?: number;
-  max?: number;
+  min: number;
 }
 
 const KEY_STEP = 16;
+const MAX = 1600;
 
-export function Splitter({ size, axis, direction, label, class: name, min = 160, max = 900 }: Props): JSX.Element {
+function neighbourPane(handle: Element, pane: Props["pane"]): Element | null {
+  let at: Element | null = handle;
+  do {
+    at = pane === "before" ? at.previousElementSibling : at.nextElementSibling;
+  } while (at?.classList.contains("etv-splitter"));
+  return at;
+}
+
+export function Splitter({ size, axis, pane, label, class: name, min }: Props): JSX.Element {
+  const direction = pane === "before" ? 1 : -1;
   const set = (value: number): void => {
-    size.value = Math.round(Math.min(max, Math.max(min, value)));
+    size.value = Math.round(Math.min(MAX, Math.max(min, value)));
+  };
+  const measured = (handle: EventTarget | null): number => {
+    const box = neighbourPane(handle as Element, pane)?.getBoundingClientRect();
+    return (axis === "x" ? box?.width : box?.height) ?? min;
   };
   const onPointerDown = (event: PointerEvent): void => {
-    const start = size.peek();
+    const start = measured(event.currentTarget);
     startDrag(event, {
       onMove: (dx, dy) => set(start + direction * (axis === "x" ? dx : dy)),
     });
@@ -32,7 +46,7 @@ export function Splitter({ size, axis, direction, label, class: name, min = 160,
     const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
     if (event.key !== forward && event.key !== back) return;
     event.preventDefault();
-    set(size.peek() + direction * (event.key === forward ? KEY_STEP : -KEY_STEP));
+    set(measured(event.currentTarget) + direction * (event.key === forward ? KEY_STEP : -KEY_STEP));
   };
   return (
     <div
@@ -41,9 +55,7 @@ export function Splitter({ size, axis, direction, label, class: name, min = 160,
       tabIndex={0}
       aria-label={label}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
-      aria-valuenow={size.value}
-      aria-valuemin={min}
-      aria-valuemax={max}
+      aria-valuenow={size.value ?? undefined}
       data-axis={axis}
       onPointerDown={onPointerDown}
       onKeyDown={onKeyDown}

@@ -79,11 +79,13 @@ function clearOtherText(keep: Uint8Array, column: Column | undefined, wanted: st
 }
 
 function clearBeyond(keep: Uint8Array, column: NumberColumn, threshold: Threshold, mismatch: Uint8Array): void {
-  const mismatchPasses = isMetric(column) && threshold.below === (column.better === "high");
+  const metric = isMetric(column);
+  const badSide = threshold.below === (column.better === "high");
   for (let row = 0; row < keep.length; row++) {
     const value = column.values[row];
-    const passes = threshold.below ? value <= threshold.value : value >= threshold.value;
-    if (!passes && !(mismatchPasses && mismatch[row])) keep[row] = 0;
+    const within = threshold.below ? value <= threshold.value : value >= threshold.value;
+    const passes = metric && mismatch[row] ? badSide : within;
+    if (!passes) keep[row] = 0;
   }
 }
 

@@ -14,15 +14,15 @@ function special(value: number): string | null {
   return value === -Infinity ? "-∞" : null;
 }
 
-/** Three significant digits by default: 0.00123 -> 1.23e-3, 12.345 -> 12.3, 123456 -> 1.23e+5. */
+/** Three significant digits by default: 0.00123 -> 1.23e-3, 12.345 -> 12.3, 123456 -> 1.23e5. */
 export function formatMetric(value: number, digits = 3): string {
   const text = special(value);
   if (text !== null) return text;
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size < 1e-2 || size >= 1e5) return value.toExponential(digits - 1);
+  if (size < 1e-2 || size >= 1e5) return value.toExponential(digits - 1).replace("e+", "e");
   const fixed = value.toPrecision(digits);
-  return fixed.includes("e") ? String(Math.round(value)) : fixed;
+  return fixed.includes("e") || size >= 1000 ? formatCount(Math.round(value)) : fixed;
 }
 
 function formatPercent(share: number): string {
@@ -52,10 +52,12 @@ export function formatNumber(value: number, format: Format): string {
   }
 }
 
+/** At most three decimals, two digits for the very short: 118.2, 12.30, 0.375, 0.0042, 2.1e-5. */
 export function formatMilliseconds(value: number): string {
   if (value === 0) return "0";
-  const size = Math.abs(value);
-  return size < 1e-4 ? value.toExponential(1) : value.toFixed(size >= 100 ? 1 : size >= 1 ? 2 : 4);
+  if (value < 1e-4) return value.toExponential(1);
+  if (value < 1e-2) return value.toPrecision(2);
+  return value.toFixed(value >= 100 ? 1 : value >= 10 ? 2 : 3);
 }
 
 /** Every digit that matters, for tooltips and the clipboard. */

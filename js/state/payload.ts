@@ -4,7 +4,7 @@ import { type Column, mismatchRows } from "./columns";
 import type { Summary, TreeName, WireColumn, WirePayload, WireTree } from "./contract";
 import { type FilterTable, statusOf } from "./filter";
 import { type Ranks, rankColumn } from "./sort";
-import { type RowsOfNodes, type TreeShape, parentsOf, rowsOfNodes } from "./tree";
+import { type RowsOfNodes, type TreeShape, initiallyOpen, parentsOf, rowsOfNodes } from "./tree";
 
 export type TextField = "kind" | "label" | "backend" | "op" | "shape" | "module" | "source" | "stack";
 
@@ -74,6 +74,11 @@ function decodeTree(name: TreeName, wire: WireTree, buffers: readonly DataView[]
     operators: decodeInts(wire.operators, buffers),
     text: (field, node) => words.get(field)?.[codes.get(field)?.[node] ?? -1] ?? null,
   };
+}
+
+/** The nodes of a tree that are open before anyone touched it. */
+export function openAtFirst(tree: Tree): number[] {
+  return initiallyOpen(tree, (node) => tree.text("kind", node) === "delegate");
 }
 
 function badnessOf(column: Column | undefined, ranks: Ranks | null): Int32Array | null {

@@ -2,11 +2,10 @@
 // rows (cached), progress, and the traits.
 import { type Signal, signal } from "@preact/signals";
 import type { Progress, WireError, WirePayload, WireTensor } from "./contract";
-import { type Payload, decodePayload } from "./payload";
+import { type Payload, decodePayload, openAtFirst } from "./payload";
 import { type Answer, type Source, isError } from "./rpc";
 import { type TensorFacts, decodeTensor } from "./tensor";
 import type { Traits } from "./traits";
-import { initiallyOpen } from "./tree";
 
 export type Loadable<T> =
   | { status: "loading" }
@@ -94,7 +93,7 @@ export class Store {
 
   #openFirstLevels(payload: Payload): void {
     const { expanded } = this.traits;
-    if (expanded.peek().length === 0) expanded.value = initiallyOpen(payload.trees.program);
+    if (expanded.peek().length === 0) expanded.value = openAtFirst(payload.trees.program);
   }
 
   #setProgress(event: Partial<Progress>): void {

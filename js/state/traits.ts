@@ -55,10 +55,12 @@ export function modelTraits(model: TraitModel): { traits: Traits; dispose: () =>
   };
 
   for (const [name, held] of traitNames(traits)) {
-    let fromModel = (held.value = model.get(name) ?? held.peek());
+    let fromModel = model.get(name) ?? held.peek();
+    held.value = fromModel;
     const read = (): void => {
       changed.delete(name);
-      fromModel = held.value = model.get(name);
+      fromModel = model.get(name);
+      held.value = fromModel;
     };
     model.on(`change:${name}`, read);
     const stop = effect(() => {

@@ -62,19 +62,9 @@ export function branches(tree: TreeShape): number[] {
   return result;
 }
 
-/** What is open at first: everything down to the first level that has more than `most` nodes. */
-export function initiallyOpen(tree: TreeShape, most = 400): number[] {
-  const perDepth: number[] = [];
-  for (let node = 0; node < tree.nodes; node++) {
-    const depth = tree.depth[node];
-    perDepth[depth] = (perDepth[depth] ?? 0) + 1;
-  }
-  let limit = 0;
-  let total = perDepth[0] ?? 0;
-  while (limit < 2 && limit + 1 < perDepth.length && total + perDepth[limit + 1] <= most) {
-    total += perDepth[++limit];
-  }
-  return branches(tree).filter((node) => tree.depth[node] < Math.max(1, limit));
+/** What is open at first: the two outer levels, but no delegate. */
+export function initiallyOpen(tree: TreeShape, isDelegate: (node: number) => boolean): number[] {
+  return branches(tree).filter((node) => tree.depth[node] < 2 && !isDelegate(node));
 }
 
 /** Worst row under each node; -1 if nothing under it has a value. `rank` grows with badness, -1 unknown. */

@@ -25,9 +25,10 @@ export interface ViewState {
   logCounts: Signal<boolean>;
   detail: Signal<Detail | null>;
   tab: Signal<Tab>;
-  treeWidth: Signal<number>;
-  tensorWidth: Signal<number>;
-  tensorHeight: Signal<number>;
+  /** Pane sizes in px once dragged; null follows the width of the view. */
+  treeWidth: Signal<number | null>;
+  tensorWidth: Signal<number | null>;
+  tensorHeight: Signal<number | null>;
 }
 
 export type Read<T> = ReadonlySignal<T>;
@@ -48,8 +49,8 @@ export function createViewState(): ViewState {
     logCounts: signal(false),
     detail: signal<Detail | null>(null),
     tab: signal<Tab>("table"),
-    treeWidth: signal(320),
-    tensorWidth: signal(380),
-    tensorHeight: signal(260),
+    treeWidth: signal<number | null>(null),
+    tensorWidth: signal<number | null>(null),
+    tensorHeight: signal<number | null>(null),
   };
 }

@@ -11,7 +11,7 @@ export function windowOf(
   viewHeight: number,
   rowHeight: number,
   count: number,
-  overscan = 8,
+  overscan = 6,
 ): Window {
   const step = 4;
   const first = Math.floor(Math.max(0, scrollTop) / rowHeight / step) * step;

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { type Column, isMetric, numberAt, textAt } from "../state/columns";
 import { formatExact, formatNumber } from "../state/format";
 import { type Gauge, type GaugeOf, gaugeOf } from "../state/gauge";
+import { Icon } from "../ui/Icon";
 import { GaugeBar } from "../ui/Gauge";
 
 const gauges = new WeakMap<Column, GaugeOf>();
@@ -23,11 +24,22 @@ interface Props {
   bar: boolean;
 }
 
+const MISMATCH_TIP =
+  "Some elements are non-finite in only one of reference and runtime: worst under every metric";
+
+function MismatchMark(): JSX.Element {
+  return (
+    <span class="etv-mark" role="img" aria-label="non-finite mismatch" data-tip={MISMATCH_TIP}>
+      <Icon name="warn" />
+    </span>
+  );
+}
+
 function NumberCell({ column, row, index, mismatch, bar }: Props): JSX.Element {
   const value = numberAt(column, row);
   const metric = isMetric(column);
   const rated = metric && (bar || column.thresholds !== null);
-  const gauge = rated ? gaugeIn(column, row, mismatch) : null;
+  const gauge = rated && (bar || !mismatch) ? gaugeIn(column, row, mismatch) : null;
   const unknown = Number.isNaN(value);
   const text = unknown ? (metric && mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
   return (
@@ -35,6 +47,7 @@ function NumberCell({ column, row, index, mismatch, bar }: Props): JSX.Element {
       class="etv-cell etv-number"
       role="gridcell"
       aria-colindex={index + 1}
+      style={{ gridColumn: index + 1 }}
       data-step={gauge?.step}
       data-unknown={unknown && !mismatch ? true : undefined}
       data-tip={unknown ? undefined : formatExact(value)}
@@ -54,11 +67,13 @@ export function Cell(props: Props): JSX.Element {
       class={`etv-cell etv-text etv-format-${column.format}`}
       role="gridcell"
       aria-colindex={index + 1}
+      style={{ gridColumn: index + 1 }}
       data-unknown={text === null ? true : undefined}
       data-tip={text ?? undefined}
       data-tip-clipped
     >
       {text ?? "–"}
+      {props.mismatch && column.name === "op" && <MismatchMark />}
     </span>
   );
 }

@@ -46,7 +46,7 @@ function ChoiceFilter({ name, choices, value }: SelectProps): JSX.Element | null
       value={value.value ?? ""}
       onChange={(event) => (value.value = event.currentTarget.value || null)}
     >
-      <option value="">any {name}</option>
+      <option value="">Any {name}</option>
       {choices.map((choice) => (
         <option key={choice.name} value={choice.name}>
           {choice.name} ({formatCount(choice.count)})
@@ -73,7 +73,7 @@ export function FilterBar(): JSX.Element | null {
   const payload = app.payload.value;
   if (!payload) return null;
   return (
-    <div class="etv-bar" role="toolbar" aria-label="Filters">
+    <div class="etv-bar" role="toolbar" aria-label="Filters" data-tab={app.view.tab.value}>
       <TextFilter />
       <ChoiceFilter name="backend" choices={choicesOf(payload.column("backend"), payload.rows)} value={app.view.backend} />
       <ChoiceFilter name="kind" choices={choicesOf(payload.column("kind"), payload.rows)} value={app.view.kind} />
@@ -84,9 +84,10 @@ export function FilterBar(): JSX.Element | null {
           <Icon name="close" /> Clear
         </button>
       )}
-      <span class="etv-spring" />
-      <RowCount />
-      <ColumnChooser payload={payload} />
+      <span class="etv-bar-end">
+        <RowCount />
+        <ColumnChooser payload={payload} />
+      </span>
     </div>
   );
 }

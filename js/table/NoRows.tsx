@@ -1,5 +1,7 @@
 // What the table says when it has no rows: nothing was compared (and why), or the filter hides all.
 import type { JSX } from "preact";
+import { STATUSES } from "../state/filter";
+import { formatCount } from "../state/format";
 import { useApp } from "../ui/context";
 import { clearFilters } from "./filters";
 
@@ -18,7 +20,9 @@ export function NoRows(): JSX.Element | null {
           <p>No instruction was compared with a reference.</p>
         )}
         {payload.rows > 0 && (
-          <p>“Not compared” above the table lists the instructions and the reason for each.</p>
+          <button type="button" class="etv-button" onClick={() => (app.view.statuses.value = new Set(STATUSES))}>
+            List the {formatCount(payload.rows)} instructions
+          </button>
         )}
       </div>
     );

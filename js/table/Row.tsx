@@ -1,14 +1,14 @@
 // One row of the gap table.
 import type { Column } from "../state/columns";
 import { memo } from "../ui/memo";
-import { Icon } from "../ui/Icon";
 import { Cell } from "./Cell";
+import type { PlacedColumn } from "./useColumnsInView";
 import { ROW_HEIGHT } from "./layout";
 
 interface Props {
   row: number;
   position: number;
-  columns: readonly Column[];
+  columns: readonly PlacedColumn[];
   selected: boolean;
   /** The row that Tab reaches. */
   reachable: boolean;
@@ -37,7 +37,7 @@ export const Row = memo<Props>((props) => {
       style={{ transform: `translateY(${position * ROW_HEIGHT}px)` }}
       onClick={() => props.onSelect(row)}
     >
-      {columns.map((column, index) => (
+      {columns.map(({ column, index }) => (
         <Cell
           key={column.name}
           column={column}
@@ -47,11 +47,6 @@ export const Row = memo<Props>((props) => {
           bar={hasBar(column, props.barColumn)}
         />
       ))}
-      {mismatch && (
-        <span class="etv-row-mark" data-tip="Values are non-finite in only one of reference and runtime: worst under every metric">
-          <Icon name="warn" />
-        </span>
-      )}
     </div>
   );
 });

@@ -8,6 +8,7 @@ import { HeadCell } from "./HeadCell";
 import { NoRows } from "./NoRows";
 import { Row } from "./Row";
 import { HEAD_HEIGHT, ROW_HEIGHT, columnWidths, tableOrder } from "./layout";
+import { useColumnsInView } from "./useColumnsInView";
 import { type GridFocus, useTableKeys } from "./useTableKeys";
 
 export function Table(): JSX.Element {
@@ -22,6 +23,7 @@ export function Table(): JSX.Element {
   const widths = columnWidths(columns, app.view.columnWidths.value);
   const width = widths.reduce((sum, one) => sum + one, 0);
   const select = useCallback((row: number) => app.selectRow(row), [app]);
+  const inView = useColumnsInView(list.element, columns, widths);
   const onKeyDown = useTableKeys(list, columns, head);
 
   useEffect(() => list.toTop(), [keys]);
@@ -74,7 +76,7 @@ export function Table(): JSX.Element {
               key={row}
               row={row}
               position={position}
-              columns={columns}
+              columns={inView}
               selected={row === focusRow}
               reachable={position === reachable && head.value.part === "rows"}
               mismatch={payload.mismatch[row] === 1}

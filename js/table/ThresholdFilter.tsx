@@ -83,7 +83,7 @@ export function ThresholdFilter({ payload }: { payload: Payload }): JSX.Element 
       button={
         <>
           <Icon name="filter" />
-          {held ? ` ${label} ${held.below ? "≤" : "≥"} ${held.value}` : " threshold"}
+          {held ? ` ${label} ${held.below ? "≤" : "≥"} ${held.value}` : " Threshold"}
         </>
       }
     >

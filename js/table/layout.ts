@@ -31,11 +31,11 @@ export function tableOrder(columns: readonly Column[]): Column[] {
 export function defaultWidth(column: Column): number {
   if (column.name.endsWith("severity")) return Math.max(112, headWidth(column));
   if (column.kind === "text") return Math.max(TEXT_WIDTHS[column.name] ?? 96, headWidth(column));
-  return Math.max(84, headWidth(column));
+  return Math.max(80, headWidth(column));
 }
 
 function headWidth(column: Column): number {
-  return Math.ceil(column.label.length * CHARACTER) + 34;
+  return Math.ceil(column.label.length * CHARACTER) + 28;
 }
 
 export function clampWidth(width: number): number {
@@ -47,4 +47,22 @@ export function columnWidths(
   chosen: ReadonlyMap<string, number>,
 ): number[] {
   return columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
+}
+
+export interface ColumnRange {
+  first: number;
+  end: number;
+}
+
+const BESIDE = 160;
+
+/** The columns between `left` and `left + width`, and a little on both sides; all if not measured. */
+export function columnsInView(widths: readonly number[], left: number, width: number): ColumnRange {
+  if (width === 0) return { first: 0, end: widths.length };
+  let first = 0;
+  let start = 0;
+  while (first < widths.length && start + widths[first] < left - BESIDE) start += widths[first++];
+  let end = first;
+  while (end < widths.length && start < left + width + BESIDE) start += widths[end++];
+  return { first, end };
 }

@@ -37,7 +37,7 @@ function Axes({ scales, frame }: { scales: Scales; frame: Frame }): JSX.Element 
       {scales.xTicks.map((tick) => (
         <g key={tick.text}>
           <line class="etv-base" x1={tick.at} x2={tick.at} y1={base} y2={base + 4} />
-          <text x={tick.at} y={base + 14} text-anchor="middle">
+          <text x={tick.at} y={base + 14} text-anchor={tick.at > frame.width - 24 ? "end" : "middle"}>
             {tick.text}
           </text>
         </g>
@@ -73,7 +73,7 @@ export function Histogram({ label, edges, series, log, height = 132 }: Props): J
   const [ref, width] = useWidth<HTMLDivElement>(340);
   const [bin, setBin] = useState(-1);
   const most = largest(series.map((one) => one.counts));
-  const frame: Frame = { width, height, left: 38, right: 10, top: 8, bottom: 20 };
+  const frame: Frame = { width, height, left: 38, right: 12, top: 8, bottom: 20 };
   const scales = scalesOf(edges, most, log, frame);
   const bins = edges.length - 1;
   const onMove = (event: PointerEvent): void => {

@@ -9,7 +9,7 @@ import { Section } from "./Section";
 function MetricValue({ column, row, mismatch }: { column: Column | undefined; row: number; mismatch: boolean }): JSX.Element {
   const value = numberAt(column, row);
   if (!isMetric(column) || Number.isNaN(value)) return <td class="etv-unknown">–</td>;
-  const step = column.thresholds ? gaugeOf(column)(value, mismatch)?.step : undefined;
+  const step = column.thresholds && !mismatch ? gaugeOf(column)(value, false)?.step : undefined;
   const unit = column.format === "db" ? " dB" : "";
   return (
     <td data-step={step} data-tip={formatExact(value)}>

@@ -5,7 +5,7 @@ import { numberAt, textAt } from "../state/columns";
 import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
 import type { Tree } from "../state/payload";
 import { useApp } from "../ui/context";
-import { Facts, StackTrace } from "./Facts";
+import { type FactLine, Facts, StackTrace } from "./Facts";
 import { Section } from "./Section";
 
 /** The nearest node around `node` that is a delegate; -1 if it is in none. */
@@ -63,41 +63,54 @@ function Links({ tree, node }: { tree: Tree; node: number }): JSX.Element | null
   );
 }
 
-export function NodeDetail({ tree, node }: { tree: Tree; node: number }): JSX.Element {
+function NodeOrigin({ tree, node }: { tree: Tree; node: number }): JSX.Element | null {
+  const source = tree.text("source", node);
+  const module = tree.text("module", node);
+  const stack = tree.text("stack", node);
+  if (!source && !module && !stack) return null;
+  return (
+    <Section title="Where it comes from">
+      <Facts
+        lines={[
+          { name: "source", value: source, copy: true, mono: true },
+          { name: "module", value: module, copy: true, mono: true },
+        ]}
+      />
+      <StackTrace stack={stack} />
+    </Section>
+  );
+}
+
+function nodeFacts(tree: Tree, node: number): FactLine[] {
   const latency = tree.latency[node];
   const instruction = tree.instruction[node];
   const operators = tree.operators[node];
   const op = tree.text("op", node);
-  const label = tree.text("label", node);
+  return [
+    { name: "op", value: op === tree.text("label", node) ? null : op, mono: true },
+    { name: "shape", value: tree.text("shape", node), mono: true },
+    { name: "backend", value: tree.text("backend", node) },
+    { name: "instruction", value: instruction < 0 ? null : String(instruction) },
+    { name: "operators", value: operators > 0 ? formatCount(operators) : null },
+    { name: "latency", value: Number.isNaN(latency) ? null : `${formatMilliseconds(latency)} ms` },
+  ];
+}
+
+export function NodeDetail({ tree, node }: { tree: Tree; node: number }): JSX.Element {
   return (
     <>
       <div class="etv-detail-head">
-        <h2 class="etv-detail-title">{label}</h2>
+        <h2 class="etv-detail-title">{tree.text("label", node)}</h2>
         <span class="etv-badge">{tree.text("kind", node)}</span>
       </div>
-      <p class="etv-status" data-level="unknown">
-        {reasonOf(tree, node)}
-      </p>
-      <Links tree={tree} node={node} />
-      <Facts
-        lines={[
-          { name: "op", value: op === label ? null : op, mono: true },
-          { name: "shape", value: tree.text("shape", node), mono: true },
-          { name: "backend", value: tree.text("backend", node) },
-          { name: "instruction", value: instruction < 0 ? null : String(instruction) },
-          { name: "operators", value: operators > 0 ? formatCount(operators) : null },
-          { name: "latency", value: Number.isNaN(latency) ? null : `${formatMilliseconds(latency)} ms` },
-        ]}
-      />
-      <Section title="Where it comes from">
-        <Facts
-          lines={[
-            { name: "source", value: tree.text("source", node), copy: true, mono: true },
-            { name: "module", value: tree.text("module", node), copy: true, mono: true },
-          ]}
-        />
-        <StackTrace stack={tree.text("stack", node)} />
-      </Section>
+      <div class="etv-detail-body">
+        <p class="etv-status" data-level="unknown">
+          {reasonOf(tree, node)}
+        </p>
+        <Links tree={tree} node={node} />
+        <Facts lines={nodeFacts(tree, node)} />
+        <NodeOrigin tree={tree} node={node} />
+      </div>
     </>
   );
 }

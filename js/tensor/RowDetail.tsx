@@ -111,14 +111,16 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
         <h2 class="etv-detail-title">{textAt(payload.column("op"), row) ?? `row ${row}`}</h2>
         {kind && <span class="etv-badge">{kind}</span>}
       </div>
-      <Status payload={payload} row={row} />
-      <Facts lines={rowFacts(payload, row)} />
-      {compared && (
-        <Tensors row={row}>
-          <Metrics payload={payload} row={row} />
-        </Tensors>
-      )}
-      <Origin payload={payload} row={row} />
+      <div class="etv-detail-body">
+        <Status payload={payload} row={row} />
+        <Facts lines={rowFacts(payload, row)} />
+        {compared && (
+          <Tensors row={row}>
+            <Metrics payload={payload} row={row} />
+          </Tensors>
+        )}
+        <Origin payload={payload} row={row} />
+      </div>
     </>
   );
 }

@@ -69,7 +69,7 @@ export function scalesOf(
   const linear = scaleLinear([0, Math.max(1, most)], down);
   const logarithmic = scaleLog([LOG_BASE, Math.max(1, most)], down).clamp(true);
   const y = (count: number): number => (log ? logarithmic(Math.max(LOG_BASE, count)) : linear(count));
-  const wanted = Math.max(2, Math.floor((frame.width - frame.left) / 80));
+  const wanted = Math.max(3, Math.floor((frame.width - frame.left) / 80));
   return {
     x: (value) => across(value),
     y,

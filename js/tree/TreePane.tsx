@@ -5,6 +5,7 @@ import { numberAt } from "../state/columns";
 import { useApp } from "../ui/context";
 import { useWindow } from "../ui/useWindow";
 import { TreeBar } from "./TreeBar";
+import { TREE_HEAD_HEIGHT, TreeHead } from "./TreeHead";
 import { TREE_ROW_HEIGHT, TreeRow } from "./TreeRow";
 import { useTreeKeys } from "./useTreeKeys";
 
@@ -23,7 +24,7 @@ function TreeGrid(): JSX.Element {
   const payload = app.payload.value;
   const visible = app.visible.value;
   const focusNode = app.focusNode.value;
-  const list = useWindow(visible.length, TREE_ROW_HEIGHT);
+  const list = useWindow(visible.length, TREE_ROW_HEIGHT, TREE_HEAD_HEIGHT);
   const { onKeyDown, active } = useTreeKeys(list);
   const toggle = useCallback((node: number) => app.toggleNode(node), [app]);
   const select = useCallback(
@@ -59,10 +60,11 @@ function TreeGrid(): JSX.Element {
       class="etv-tree"
       role="treegrid"
       aria-label={app.view.treeName.value === "program" ? "Program order" : "Module hierarchy"}
-      aria-rowcount={visible.length}
+      aria-rowcount={visible.length + 1}
       ref={list.ref}
       onKeyDown={onKeyDown}
     >
+      <TreeHead gaugeLabel={column?.label ?? ""} />
       <div class="etv-tree-rows" role="rowgroup" style={{ height: `${visible.length * TREE_ROW_HEIGHT}px` }}>
         {drawn.map((position) => {
           const node = visible[position];

@@ -9,7 +9,7 @@ import { Icon } from "../ui/Icon";
 import { memo } from "../ui/memo";
 
 export const TREE_ROW_HEIGHT = 26;
-const INDENT = 14;
+const INDENT = 12;
 
 interface Props {
   tree: Tree;
@@ -32,6 +32,10 @@ function worstText({ value, mismatch, gauge, gaugeLabel, format }: Props): strin
   if (!gauge) return "";
   const text = mismatch ? "non-finite mismatch" : formatNumber(value, format);
   return `worst ${gaugeLabel}: ${text || "not known"}`;
+}
+
+function shortBackend(backend: string): string {
+  return backend.replace(/Backend$/, "");
 }
 
 function hasOwnRow(tree: Tree, node: number): boolean {
@@ -76,7 +80,7 @@ export const TreeRow = memo<Props>((props) => {
     <div
       class="etv-node"
       role="row"
-      aria-rowindex={position + 1}
+      aria-rowindex={position + 2}
       aria-level={depth + 1}
       aria-expanded={branch ? open : undefined}
       aria-selected={props.selected}
@@ -91,7 +95,7 @@ export const TreeRow = memo<Props>((props) => {
         <Twisty branch={branch} open={open} onToggle={toggle} />
         <span class={`etv-kind etv-kind-${kind}`} data-tip={kind} />
         <Label tree={tree} node={node} kind={kind} />
-        {backend && <span class="etv-badge">{backend.replace(/Backend$/, "")}</span>}
+        {backend && <span class="etv-badge" data-tip={backend}>{shortBackend(backend)}</span>}
       </span>
       <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
         {operators > 0 ? formatCount(operators) : ""}
@@ -99,8 +103,8 @@ export const TreeRow = memo<Props>((props) => {
       <span class="etv-node-worst" role="gridcell" aria-label={worst || undefined} data-tip={worst || undefined}>
         {props.gauge && <GaugeBar gauge={props.gauge(props.value, props.mismatch)} />}
       </span>
-      <span class="etv-node-latency" role="gridcell" data-tip={Number.isNaN(latency) ? undefined : "latency"}>
-        {Number.isNaN(latency) ? "" : `${formatMilliseconds(latency)} ms`}
+      <span class="etv-node-latency" role="gridcell" data-tip={Number.isNaN(latency) ? undefined : `${formatMilliseconds(latency)} ms`}>
+        {Number.isNaN(latency) ? "" : formatMilliseconds(latency)}
       </span>
     </div>
   );

@@ -1,0 +1,104 @@
+// For the tests: the widget over a model without a kernel, and a wait for what should appear.
+import etviz from "../index";
+import { SampleModel, type SampleModelOptions } from "./model";
+
+export interface TestView {
+  model: SampleModel;
+  el: HTMLElement;
+  all: (selector: string) => HTMLElement[];
+  one: (selector: string) => HTMLElement;
+  texts: (selector: string) => string[];
+  close: () => void;
+}
+
+type InitializeProps = Parameters<ReturnType<typeof etviz>["initialize"]>[0];
+type RenderProps = Parameters<ReturnType<typeof etviz>["render"]>[0];
+type Dispose = () => void;
+
+export interface TestWidget {
+  model: SampleModel;
+  render: () => Promise<TestView>;
+  dispose: Dispose;
+}
+
+export async function openWidget(options: SampleModelOptions = {}): Promise<TestWidget> {
+  const model = new SampleModel({ layers: 2, inside: 3, uncompared: 2, ...options });
+  const widget = etviz();
+  const signal = new AbortController().signal;
+  const dispose = await widget.initialize({ model, signal } as unknown as InitializeProps);
+  const render = async (): Promise<TestView> => {
+    const el = document.createElement("div");
+    document.body.append(el);
+    const unmount = await widget.render({ model, el, signal } as unknown as RenderProps);
+    const all = (selector: string): HTMLElement[] => [...el.querySelectorAll<HTMLElement>(selector)];
+    return {
+      model,
+      el,
+      all,
+      one: (selector) => {
+        const found = all(selector)[0];
+        if (!found) throw new Error(`nothing matches ${selector}`);
+        return found;
+      },
+      texts: (selector) => all(selector).map((element) => element.textContent ?? ""),
+      close: () => {
+        (unmount as Dispose)();
+        el.remove();
+      },
+    };
+  };
+  return { model, render, dispose: dispose as Dispose };
+}
+
+const opened: TestView[] = [];
+
+/** Take every view out of the page; the tests call it after each. */
+export function closeViews(): void {
+  for (const view of opened.splice(0)) view.close();
+}
+
+export async function openView(options: SampleModelOptions = {}): Promise<TestView> {
+  const widget = await openWidget(options);
+  const view = await widget.render();
+  const { close } = view;
+  view.close = () => {
+    close();
+    widget.dispose();
+  };
+  opened.push(view);
+  return view;
+}
+
+/** A view whose rows are there. */
+export async function openReady(options: SampleModelOptions = {}): Promise<TestView> {
+  const view = await openView(options);
+  await until(() => view.all(".etv-row").length > 0);
+  return view;
+}
+
+/** Wait until `check` neither throws nor gives false. */
+export async function until(check: () => boolean | void, limit = 2000): Promise<void> {
+  const end = Date.now() + limit;
+  for (;;) {
+    try {
+      if (check() !== false) return;
+    } catch (problem) {
+      if (Date.now() > end) throw problem;
+    }
+    if (Date.now() > end) throw new Error(`not within ${limit} ms: ${check.toString()}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+export function press(element: HTMLElement, key: string, more: KeyboardEventInit = {}): void {
+  element.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true, ...more }));
+}
+
+export function click(element: HTMLElement, more: MouseEventInit = {}): void {
+  element.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, ...more }));
+}
+
+export function type(input: HTMLInputElement, text: string): void {
+  input.value = text;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+}

@@ -1,0 +1,25 @@
+// Order of the columns and which of them are drawn.
+import { expect, test } from "vitest";
+import { samplePayload } from "../dev/sample";
+import { decodePayload } from "../state/payload";
+import { columnsInView, tableOrder } from "./layout";
+
+test("the op comes first, severity beside it, the rest as sent", () => {
+  const { result, buffers } = samplePayload({ layers: 1 });
+  const names = tableOrder(decodePayload(result, buffers).columns).map((column) => column.name);
+  expect(names.slice(0, 5)).toEqual(["op", "severity", "introduced_severity", "instruction", "kind"]);
+  expect(names).toHaveLength(result.columns.length);
+});
+
+test("columns in view are drawn, far ones are not", () => {
+  const widths = [200, 100, 100, 400, 400, 400, 100];
+  expect(columnsInView(widths, 0, 300)).toEqual({ first: 0, end: 4 });
+  const { first, end } = columnsInView(widths, 900, 300);
+  expect(first).toBeLessThanOrEqual(4);
+  expect(first).toBeGreaterThan(0);
+  expect(end).toBeGreaterThanOrEqual(5);
+});
+
+test("before anything is measured all columns are drawn", () => {
+  expect(columnsInView([10, 20], 0, 0)).toEqual({ first: 0, end: 2 });
+});

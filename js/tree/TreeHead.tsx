@@ -1,0 +1,23 @@
+// The heads of the tree's figures.
+import type { JSX } from "preact";
+
+export const TREE_HEAD_HEIGHT = 24;
+
+export function TreeHead({ gaugeLabel }: { gaugeLabel: string }): JSX.Element {
+  return (
+    <div class="etv-node etv-tree-head" role="row" aria-rowindex={1}>
+      <span class="etv-node-name" role="columnheader">
+        node
+      </span>
+      <span class="etv-node-ops" role="columnheader" data-tip="Operators inside a delegate or module">
+        ops
+      </span>
+      <span class="etv-node-worst" role="columnheader" data-tip={`Worst ${gaugeLabel} at or under the node`}>
+        worst
+      </span>
+      <span class="etv-node-latency" role="columnheader" data-tip="Latency of the instruction">
+        ms
+      </span>
+    </div>
+  );
+}
