@@ -124,15 +124,10 @@ class Inspection(traitlets.HasTraits):
     def outputs(self) -> pd.DataFrame:
         """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
         rows: list[dict[str, Any]] = []
-        scales = [meta.scale if meta else None for meta in self._output_metas()]
         for block, index, run in self._findings.runs:
-            compared = compare_outputs(run.reference_outputs, run.runtime_outputs, scales)
+            compared = compare_outputs(run.reference_outputs, run.runtime_outputs, run.output_scales)
             rows.extend({"event_block": block, "input_index": index} | row for row in compared)
         return pd.DataFrame(rows)
-
-    def _output_metas(self) -> list[Any]:
-        metas = {node.name: node.outputs[0] for node in self._graph.nodes if node.outputs}
-        return [metas.get(getattr(out, "name", "")) for out in self._graph.outputs]
 
     @property
     def latency(self) -> Mapping[int, float]:

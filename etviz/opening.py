@@ -15,11 +15,15 @@ from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import ETDump, read_etdump
 from etviz.artifacts.etrecord import ETRecord
 from etviz.artifacts.files import PathLike
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
 from etviz.errors import ArtifactError, PairingError, UsageError
 from etviz.graph.delegation import Delegation
+from etviz.graph.skeleton import skeleton
 from etviz.inspection import Findings, Inspection
 from etviz.numerics.comparison import compare_exact
+from etviz.numerics.handles import compare_by_handles
 from etviz.numerics.recall import KEPT_BYTES, Recall
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.runtime_log import RuntimeLog
@@ -175,10 +179,12 @@ def load(
         findings.notes.append("The ETDump holds no execution, only the loading of the program.")
     elif files.buffer is None:
         findings.notes.append("There is no debug buffer, so no value can be compared; give debug_buffer=.")
-    elif files.record is not None:
+    elif files.record is not None or files.edge(chosen) is not None:
         _compare(findings, files, chosen, executions, inputs)
     else:
-        findings.notes.append("There is no reference: give record= (or the .pte with its model.etviz beside it).")
+        findings.notes.append(
+            "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
+        )
     files.finish()
     return Inspection(findings)
 
@@ -202,6 +208,8 @@ class _Files:
         self.dump: ETDump = read_etdump(etdump)
         self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         self.etrecord = ETRecord(etrecord) if etrecord is not None else None
+        self.program = read_program(pte) if pte is not None else None
+        self._edges: dict[str, Graph] = {}
         self.record: Record | None = read_record(record) if record is not None else None
         self.record_path = str(record)
         self._hash: list[str] = []
@@ -212,12 +220,36 @@ class _Files:
 
     def graphs(self) -> dict[str, Any]:
         """The graphs of all methods that the files tell of."""
-        return dict(self.record.graphs) if self.record is not None else {}
+        if self.record is not None:
+            return dict(self.record.graphs)
+        methods = [m.name for m in self.program.methods] if self.program else []
+        methods = methods or (self.etrecord.methods if self.etrecord else []) or ["forward"]
+        return {method: self._skeleton(method) for method in methods}
+
+    def _skeleton(self, method: str) -> Graph:
+        etrecord = self.etrecord
+        blocks = [block for block in self.dump.blocks if block.name == "Execute"]
+        edge = self.edge(method) if etrecord is not None else None
+        handles = etrecord.debug_handles(method) if etrecord is not None else {}
+        backends = etrecord.backends(method) if etrecord is not None else {}
+        return skeleton(method, self.program, blocks, edge, handles, backends)
+
+    def edge(self, method: str) -> Graph | None:
+        """The ETRecord's edge graph of a method, None if it has none."""
+        etrecord = self.etrecord
+        if etrecord is None or method not in etrecord.methods:
+            return None
+        if method not in self._edges:
+            self._edges[method] = etrecord.edge_graph(method)
+        return self._edges[method]
 
     def evaluator(self, method: str) -> Evaluator:
-        """An evaluator of a recorded method in its initial state."""
+        """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
         if self.record is None:
-            raise PairingError("There is no record")
+            edge, etrecord = self.edge(method), self.etrecord
+            if edge is None or etrecord is None:
+                raise PairingError(f"The files hold no graph of the method {method}", "give etrecord= or record=")
+            return Evaluator(edge, etrecord.weights(f"edge_dialect_exported_program/{method}"))
         return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord))
 
     def inputs(self, given: Any, executions: int) -> list[list[Any]] | None:
@@ -281,7 +313,13 @@ def _compare(
     evaluator = files.evaluator(method)
     budget = KEPT_BYTES
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
-        comparison = compare_exact(evaluator, RuntimeLog(block, files.buffer), runs[run], run=run, budget=budget)
+        log = RuntimeLog(block, files.buffer)
+        if files.record is not None:
+            comparison = compare_exact(evaluator, log, runs[run], run=run, budget=budget)
+        else:
+            handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
+            graph = findings.graphs[method]
+            comparison = compare_by_handles(evaluator, log, runs[run], graph, handles, run=run, budget=budget)
         budget -= comparison.kept
         findings.runs.append((at, run, comparison))
     findings.recall = Recall(lambda: files.evaluator(method), runs)

@@ -107,7 +107,7 @@ def _worst(gaps: pd.DataFrame) -> Fact | None:
         return Fact(
             label,
             f"{name}, severity {value:.3g}",
-            level_of("severity", value, str(row["dtype"])),
+            level_of("severity", value, str(row["dtype"])) if by.startswith("introduced_") else "ok",
             int(row.name) if isinstance(row.name, int) else None,
             "Severity is the RMSE over the error that the value's precision makes unavoidable.",
         )

@@ -90,9 +90,7 @@ class BundledProgram:
         """
         cases = self.suites.get(method, ())
         if not 0 <= index < len(cases):
-            raise UsageError(
-                f"{self.path} has {len(cases)} test cases for method {method!r}, not number {index}"
-            )
+            raise UsageError(f"{self.path} has {len(cases)} test cases for method {method!r}, not number {index}")
         return cases[index]
 
 

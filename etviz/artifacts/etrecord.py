@@ -7,16 +7,25 @@ copied when they are used. Graphs go through etviz's own reader (`export_json.py
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import zipfile
+from collections import ChainMap
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from etviz.artifacts.export_json import read_exported_program
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.ir_json import MalformedGraph
 from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
 
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
@@ -107,7 +116,11 @@ class ETRecord:
             return None
         try:
             return orjson.loads(data)
-        except (orjson.JSONDecodeError, RecursionError) as error:
+        except orjson.JSONDecodeError:
+            pass  # upstream writes Infinity and NaN, which only the standard library reads
+        try:
+            return json.loads(bytes(data))
+        except (ValueError, RecursionError) as error:
             raise ArtifactError(self.path, f"{name} is not JSON ({error})", _ADVICE, where=name) from error
 
     def debug_handles(self, method: str) -> dict[int, tuple[int, ...]]:
@@ -135,6 +148,34 @@ class ETRecord:
     def has_tensors(self, member: str) -> bool:
         """True if the ETRecord has that member."""
         return member in self._members
+
+    def edge_graph(self, method: str) -> Graph:
+        """The edge graph of a method, before delegation.
+
+        Raises
+        ------
+        ArtifactError
+            If it is not there or damaged.
+        """
+        name = _EDGE + method
+        data = self.json(name)
+        if data is None:
+            raise ArtifactError(self.path, f"there is no edge program of the method {method}", _ADVICE, where=name)
+        try:
+            return read_exported_program(data)
+        except MalformedGraph as error:
+            raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
+
+    def weights(self, program: str) -> Mapping[str, torch.Tensor]:
+        """Parameters, buffers and constants of one of the programs, by qualified name."""
+        from etviz.artifacts.torch_file import TensorFile
+
+        tables = []
+        for kind in ("_constants", "_state_dict"):
+            data = self.member(program + kind)
+            if data is not None:
+                tables.append(TensorFile(data, self.path, program + kind))
+        return ChainMap(*tables)
 
     def representative_inputs(self) -> Any:
         """The inputs that the reference is computed on: a tuple, or a list of tuples; None if there are none.

@@ -61,9 +61,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> mmap.mmap:
     """
     name = os.fspath(path)
     if Path(name).is_dir():
-        raise ArtifactError(
-            name, f"this is a directory, not {what}", "name the file inside of it", expected=what
-        )
+        raise ArtifactError(name, f"this is a directory, not {what}", "name the file inside of it", expected=what)
     try:
         with Path(name).open("rb") as file:
             if os.fstat(file.fileno()).st_size == 0:

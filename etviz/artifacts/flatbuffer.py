@@ -75,9 +75,7 @@ class FlatBuffer:
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)
-            view = np.ndarray(
-                (length,), dtype, self.data if length else b"", strides=(1,) if length else None
-            )
+            view = np.ndarray((length,), dtype, self.data if length else b"", strides=(1,) if length else None)
             self._views[dtype] = view
         if at.size:
             self.require((at >= 0) & (at < len(view)), at, "an offset points outside of the file")

@@ -137,9 +137,7 @@ def _flow(
     return args, ()
 
 
-def _kernel_flow(
-    args: tuple[int, ...], values: Sequence[ProgramValue]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Split a kernel call's arguments.
 
     The emitter stores the result after the operator's own arguments: the `out` argument again, a list of

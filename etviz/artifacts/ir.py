@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Json = Any
@@ -131,12 +131,40 @@ def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(value)
 
 
-def scale_of(node: Node) -> float | None:
-    """Step of the grid that a node's value lies on: a per-tensor dequantize, or a quantize (step 1 in its own units)."""
+def spread_scales(graph: Graph) -> None:
+    """Write the quantization step of each value into its `Meta`, through delegates and `getitem`."""
+    scales: dict[str, list[float | None]] = {}
+    for node in graph.nodes:
+        if node.target == "delegate":
+            found = output_scales(graph.subgraphs[node.subgraphs[0]])
+        elif node.target == "getitem":
+            source, index = node.args
+            known = scales.get(source.name, [])
+            found = [known[index] if isinstance(index, int) and 0 <= index < len(known) else None]
+        else:
+            found = [_scale_of(node)]
+        scales[node.name] = found
+        if any(found):
+            node.outputs = tuple(
+                replace(meta, scale=found[i] if i < len(found) else None) if meta else None
+                for i, meta in enumerate(node.outputs)
+            )
+
+
+def output_scales(graph: Graph) -> list[float | None]:
+    """Quantization step of each output of a graph, None where it is not on a grid."""
+    metas = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    found = [metas.get(out.name) if isinstance(out, Ref) else None for out in graph.outputs]
+    return [meta.scale if meta is not None else None for meta in found]
+
+
+def _scale_of(node: Node) -> float | None:
+    """Step of the grid that a node's value lies on: that of a per-tensor dequantize, 1 for a quantize."""
     name = node.target.split(".")
     if len(name) > 1 and name[0] == "quantized_decomposed":
-        if name[1] == "dequantize_per_tensor" and len(node.args) > 1 and isinstance(node.args[1], float):
-            return node.args[1]
+        scale = node.kwargs.get("scale", node.args[1] if len(node.args) > 1 else None)
+        if name[1] == "dequantize_per_tensor" and isinstance(scale, float):
+            return scale
         if name[1].startswith("quantize_per"):
             return 1.0
     return None

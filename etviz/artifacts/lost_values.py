@@ -190,16 +190,14 @@ def _compare(event: DebugEvent, expected: _Expected) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
     types = [ref.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
-        raise _MismatchError(
-            f"instruction {event.instruction_id} logged something else than the program says"
-        )
+        raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
 
 
 def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
     """Make the event that is missing. The writer gives up a list at its first tensor of such a type."""
     refs = []
     for spec in expected.specs:
-        if spec.dynamism != "static":
+        if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):
             raise _MismatchError("a lost value has a dynamic shape")
         refs.append(TensorRef(spec.scalar_type, spec.sizes, _strides(spec), cursor.write(spec.nbytes)))
         if spec.scalar_type not in _DESCRIBED:

@@ -192,11 +192,7 @@ class Method:
     def literal(self, value_id: int) -> Any:
         """Return a value that is not a tensor as Python objects, with the integers of a list looked up."""
         value = self.values[value_id]
-        return (
-            tuple(self.values[item].value for item in value.value)
-            if value.kind == "int_list"
-            else value.value
-        )
+        return tuple(self.values[item].value for item in value.value) if value.kind == "int_list" else value.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,9 +215,7 @@ def _read_tensors(tables: Tables) -> list[TensorSpec]:
     extra = tables.table(9)
     dynamism = tables.scalar(8, "<i1").tolist()
     sizes = tables.vectors(2, "<i4")
-    tables.buffer.require(
-        _plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible"
-    )
+    tables.buffer.require(_plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible")
     planned = zip(memory.present.tolist(), memory.scalar(0, "<u4").tolist(), offset.tolist(), strict=True)
     columns = zip(
         tables.scalar(0, "<i1").tolist(),

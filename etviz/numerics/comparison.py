@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.artifacts.ir import Graph, Node
+from etviz.artifacts.ir import Graph, Meta, Node, output_scales
 from etviz.numerics.gap import compare
 from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
 from etviz.numerics.reference import Evaluator, Value, flat_values
@@ -48,7 +48,7 @@ class Gap:
 class Comparison:
     """Everything that one execution gave.
 
-    `reasons` says for each instruction without a gap why it has none. `kept` bytes of reference tensors are kept, of
+    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap. `kept` bytes of reference tensors are kept, of
     at most `budget`; later ones are computed again when they are asked for.
     """
 
@@ -56,6 +56,8 @@ class Comparison:
     reasons: dict[int, str] = field(default_factory=dict)
     reference_outputs: list[Any] = field(default_factory=list)
     runtime_outputs: list[Any] = field(default_factory=list)
+    output_scales: list[float | None] = field(default_factory=list)
+    grouped: set[int] = field(default_factory=set)
     run: int = 0
     budget: int = 0
     kept: int = 0
@@ -99,7 +101,7 @@ def compare_exact(
     UsageError, PairingError
         If the inputs do not fit, or the reference can't be computed.
     """
-    result = Comparison(run=run, budget=budget)
+    result = Comparison(run=run, budget=budget, output_scales=output_scales(evaluator.graph))
 
     def logged(node: Node) -> list[Any] | None:
         return logged_outputs(log, node)
@@ -141,37 +143,55 @@ def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, intro
         result.reasons[node.instruction] = f"the runtime logged {len(runtime)} values, the reference has {len(references)}"
         return
     for output, (found, expected, own) in enumerate(zip(runtime, references, locals_, strict=True)):
-        reason = _compare_value(result, node, output, found, expected, own if introduced else None, value.problem)
-        if reason:
-            result.reasons[node.instruction] = log.problems.get(node.instruction, reason)
+        meta = node.outputs[output] if output < len(node.outputs) else None
+        gap = add_gap(result, node, output, found, expected, meta)
+        if found is None:
+            result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
+        if gap is not None and introduced:
+            _add_introduced(gap, expected, own, value.problem)
 
 
-def _compare_value(
-    result: Comparison, node: Node, output: int, found: Any, expected: Any, own: Any, problem: str
-) -> str:
-    """Append the gap of one value; returns why it can't be compared, if it can't."""
-    if found is None:
-        return "its value can't be read"
+def add_gap(
+    result: Comparison,
+    node: Node,
+    output: int,
+    found: Any,
+    expected: Any,
+    meta: Meta | None,
+    pairing: str = "exact",
+) -> Gap | None:
+    """Compare one value and append its gap; None, with the reason in `result`, where it can't be compared."""
     runtime, reference = _tensor(found), _tensor(expected)
+    reason = ""
     if runtime is None or reference is None:
-        return f"its value is a {type(expected).__name__}, not a tensor"
-    if runtime.shape != reference.shape:
-        return f"the runtime's shape {tuple(runtime.shape)} is not the reference's {tuple(reference.shape)}"
-    meta = node.outputs[output] if output < len(node.outputs) else None
+        missing = found if runtime is None else expected
+        reason = "its value can't be read" if missing is None else f"its value is a {type(missing).__name__}"
+    elif runtime.shape != reference.shape:
+        reason = f"the runtime's shape {tuple(runtime.shape)} is not the reference's {tuple(reference.shape)}"
+    if reason or runtime is None or reference is None:
+        result.reasons[node.instruction] = reason
+        return None
     scale = meta.scale if meta is not None else None
     sums, metrics = measure(reference, runtime, scale)
     gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
+    gap.pairing = pairing
     if sums.mismatched:
         gap.status = MISMATCH
-    own_tensor = _tensor(own)
+    result.gaps.append(gap)
+    return gap
+
+
+def _add_introduced(gap: Gap, expected: Any, own: Any, problem: str) -> None:
+    """Compare with the operator's value on the runtime's inputs; the reference itself where these are the same."""
     if own is expected:
-        gap.introduced, gap.introduced_sums = metrics, sums
-    elif own_tensor is not None and own_tensor.shape == runtime.shape:
-        gap.introduced_sums, gap.introduced = measure(own_tensor, runtime, scale)
+        gap.introduced, gap.introduced_sums = gap.metrics, gap.total
+        return
+    local = _tensor(own)
+    if local is not None and local.shape == gap.runtime.shape:
+        meta = gap.node.outputs[gap.output] if gap.output < len(gap.node.outputs) else None
+        gap.introduced_sums, gap.introduced = measure(local, gap.runtime, meta.scale if meta is not None else None)
     else:
         gap.introduced_problem = problem
-    result.gaps.append(gap)
-    return ""
 
 
 def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:

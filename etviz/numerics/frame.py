@@ -9,7 +9,7 @@ import pandas as pd
 
 from etviz.artifacts.ir import Graph, Node, Ref
 from etviz.graph.source import reference_operators, source_line
-from etviz.numerics.comparison import MISMATCH, NOT_COMPARED, Comparison, Gap
+from etviz.numerics.comparison import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.numerics.metrics import METRICS, NAN
 
 IDENTITY: Final = (
@@ -111,10 +111,7 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
     rows = []
     owners = owners_of(graph)
     for block, _, comparison in runs:
-        statuses: dict[int, str] = {}
-        for gap in comparison.gaps:
-            grouped = gap.pairing == "handles"
-            statuses[gap.instruction] = "grouped" if grouped else "compared"
+        statuses = dict.fromkeys(comparison.grouped, GROUPED) | {gap.instruction: COMPARED for gap in comparison.gaps}
         for node in graph.walk():
             if node.instruction < 0:
                 continue

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from etviz import executorch as et
-from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, scale_of
+from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, spread_scales
 
 if TYPE_CHECKING:
     import torch
@@ -91,7 +91,7 @@ def _capture_graph(
             _capture_attribute(module, node, graph, prefix, constants)
         elif not et.is_allocation(node):
             graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
-    _spread_scales(graph)
+    spread_scales(graph)
     return graph
 
 
@@ -209,31 +209,6 @@ def _module(stack: Any) -> str:
     if str(kind).startswith("torch.export.") or str(path) in _PLACEHOLDERS:
         return ""
     return re.sub(r"^L\['self'\]\.?|^L__self__\.?", "", str(path))
-
-
-def _spread_scales(graph: Graph) -> None:
-    """Write the quantization step of each value into its `Meta`, through delegates and `getitem`."""
-    from dataclasses import replace
-
-    scales: dict[str, list[float | None]] = {}
-    for node in graph.nodes:
-        if node.target == "delegate":
-            inner = graph.subgraphs[node.subgraphs[0]]
-            inner_nodes = {n.name: n for n in inner.nodes}
-            outs = [inner_nodes.get(o.name) if isinstance(o, Ref) else None for o in inner.outputs]
-            found = [o.outputs[0].scale if o is not None and o.outputs and o.outputs[0] else None for o in outs]
-        elif node.target == "getitem":
-            source, index = node.args
-            known = scales.get(source.name, [])
-            found = [known[index] if isinstance(index, int) and index < len(known) else None]
-        else:
-            found = [scale_of(node)]
-        scales[node.name] = found
-        if any(found):
-            node.outputs = tuple(
-                replace(meta, scale=found[i] if i < len(found) else None) if meta else None
-                for i, meta in enumerate(node.outputs)
-            )
 
 
 def number_instructions(graph: Graph, instructions: list[str]) -> bool:

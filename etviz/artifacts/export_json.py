@@ -1,0 +1,254 @@
+"""The graph of an exported program as `torch.export` serializes it (schema version 5 … 8), to etviz's own form.
+
+Upstream's `deserialize` rebuilds an `ExportedProgram`: slow, and it evaluates expressions from the file with sympy.
+Here the JSON is only walked; a symbolic size stays a text that nobody evaluates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from etviz.artifacts.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, spread_scales
+from etviz.artifacts.ir_json import MalformedGraph
+
+_DTYPES: Final = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    9: "complex32",
+    10: "complex64",
+    11: "complex128",
+    12: "bool",
+    13: "bfloat16",
+    28: "uint16",
+    29: "float8_e4m3fn",
+    30: "float8_e5m2",
+    31: "float8_e4m3fnuz",
+    32: "float8_e5m2fnuz",
+}
+_LAYOUTS: Final = {1: "sparse_coo", 2: "sparse_csr", 7: "strided"}
+_MEMORY_FORMATS: Final = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
+_PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops.", "torch.ops.")
+_NAMED_SIZES: Final = ("as_sym_int", "as_sym_float", "as_sym_bool")
+
+
+def read_exported_program(data: Json) -> Graph:
+    """The graph of a serialized exported program.
+
+    Raises
+    ------
+    MalformedGraph
+        If the JSON is not such a program.
+    """
+    try:
+        module = data["graph_module"]
+        graph = _read_graph("", module["graph"], 0)
+        _read_signature(graph, module["signature"])
+        spread_scales(graph)
+        return graph
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        if isinstance(error, MalformedGraph):
+            raise
+        raise MalformedGraph(f"this is not a serialized exported program ({type(error).__name__}: {error})") from error
+
+
+def _read_graph(name: str, data: Json, depth: int) -> Graph:
+    if depth > MAX_DEPTH:
+        raise MalformedGraph("subgraphs are nested too deeply")
+    graph = Graph(name)
+    metas = {str(key): _read_meta(value) for key, value in data["tensor_values"].items()}
+    for item in data["inputs"]:
+        value = _argument(item, graph, depth)
+        input_name = value.name if isinstance(value, Ref) else f"_constant_input_{len(graph.inputs)}"
+        graph.inputs.append(Input(input_name, "user", meta=metas.get(input_name)))
+    for item in data["nodes"]:
+        _read_node(graph, item, metas, depth)
+    graph.outputs = [_argument(item, graph, depth) for item in data["outputs"]]
+    return graph
+
+
+def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
+    metadata = data.get("metadata") or {}
+    names = [name for output in data["outputs"] for name in _output_names(output)]
+    kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
+    target = str(data["target"])
+    for prefix in _PREFIXES:
+        target = target.removeprefix(prefix)
+    single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
+    node = Node(
+        name=names[0] if single else str(data.get("name") or "+".join(names)),
+        target=_python(target),
+        kwargs=kwargs,
+        outputs=tuple(metas.get(name) for name in names),
+        handles=_handles(metadata.get("debug_handle")),
+        origin=_origin(metadata.get("from_node"), names[0] if names else ""),
+        stack=str(metadata.get("stack_trace") or ""),
+        module=_module(metadata.get("nn_module_stack")),
+    )
+    if node.target.startswith("py."):
+        node.args, node.kwargs = tuple(kwargs.values()), {}
+    taken = {n.name for n in graph.nodes} if not single else set()
+    if not single and (node.name in names or node.name in taken):
+        node.name = f"{node.name}__all"
+    graph.nodes.append(node)
+    if not single:
+        for index, name in enumerate(names):
+            meta = metas.get(name)
+            graph.nodes.append(Node(name, "getitem", (Ref(node.name), index), outputs=(meta,), handles=node.handles))
+
+
+def _python(target: str) -> str:
+    module, _, name = target.rpartition(".")
+    return f"py.{name}" if module in ("_operator", "operator", "builtins", "math") else target
+
+
+def _output_names(output: Json) -> list[str]:
+    kind, value = _only(output)
+    if kind == "as_tensors" or kind == "as_optional_tensors":
+        return [str(_inner_name(item)) for item in value]
+    return [str(_inner_name(value))]
+
+
+def _inner_name(value: Json) -> str:
+    if isinstance(value, dict):
+        if "name" in value:
+            return str(value["name"])
+        inner = _only(value)[1]
+        return _inner_name(inner) if isinstance(inner, dict) else str(inner)
+    return str(value)
+
+
+def _only(value: Json) -> tuple[str, Any]:
+    if not isinstance(value, dict) or len(value) != 1:
+        raise MalformedGraph("an argument is not of one kind")
+    return next(iter(value.items()))
+
+
+def _argument(item: Json, graph: Graph, depth: int) -> Any:
+    kind, value = _only(item)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](value)
+    if kind in ("as_tensors", "as_optional_tensors"):
+        return [_optional(element) for element in value]
+    if kind in ("as_sym_ints", "as_sym_floats", "as_sym_bools"):
+        return [_size(element) for element in value]
+    if kind in _NAMED_SIZES:
+        return _size(value)
+    if kind == "as_graph":
+        name = str(value["name"])
+        graph.subgraphs[name] = _read_graph(name, value["graph"], depth + 1)
+        return Tag("graph", name)
+    raise MalformedGraph(f"arguments of the kind {kind} are not known")
+
+
+def _optional(element: Json) -> Any:
+    if "name" in element:
+        return Ref(str(element["name"]))
+    kind, value = _only(element)
+    return None if kind == "as_none" else Ref(str(value["name"]))
+
+
+def _size(value: Json) -> Any:
+    kind, inner = _only(value)
+    if kind == "as_name":
+        return Ref(str(inner))
+    if isinstance(inner, (int, float, bool)):
+        return inner
+    raise MalformedGraph(f"a size of the kind {kind} is not known")
+
+
+def _number(value: Json) -> float:
+    if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN"):
+        return float(value.replace("Infinity", "inf"))
+    return float(value)
+
+
+_SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
+    "as_tensor": lambda v: Ref(str(v["name"])),
+    "as_none": lambda v: None,
+    "as_int": int,
+    "as_ints": lambda v: [int(i) for i in v],
+    "as_float": _number,
+    "as_floats": lambda v: [_number(i) for i in v],
+    "as_string": str,
+    "as_strings": lambda v: [str(i) for i in v],
+    "as_bool": bool,
+    "as_bools": lambda v: [bool(i) for i in v],
+    "as_scalar_type": lambda v: Tag("dtype", _DTYPES[v]),
+    "as_layout": lambda v: Tag("layout", _LAYOUTS[v]),
+    "as_memory_format": lambda v: Tag("memory_format", _MEMORY_FORMATS[v]),
+    "as_device": lambda v: Tag("device", "cpu"),
+}
+
+
+def _read_meta(value: Json) -> Meta:
+    sizes = []
+    for size in value["sizes"]:
+        kind, inner = _only(size)
+        sizes.append(int(inner) if kind == "as_int" else str(inner.get("expr_str", "s")))
+    return Meta(_DTYPES.get(value["dtype"], "unknown"), tuple(sizes))
+
+
+def _read_signature(graph: Graph, data: Json) -> None:
+    """Fill in which inputs are weights, and take write-backs of buffers out of the outputs."""
+    for item, spec in zip(graph.inputs, data["input_specs"], strict=True):
+        kind, value = _only(spec)
+        if kind == "parameter":
+            item.kind, item.target = "constant", str(value["parameter_name"])
+        elif kind == "buffer":
+            item.kind, item.target = "constant", str(value["buffer_name"])
+        elif kind == "tensor_constant":
+            item.kind, item.target = "constant", str(value["tensor_constant_name"])
+    outputs = []
+    for output, spec in zip(graph.outputs, data["output_specs"], strict=True):
+        kind, value = _only(spec)
+        if kind == "buffer_mutation" and isinstance(output, Ref):
+            name = str(value["buffer_name"])
+            graph.mutations[name] = output.name
+            for item in graph.inputs:
+                if item.target == name:
+                    item.kind = "buffer"
+        else:
+            outputs.append(output)
+    graph.outputs = outputs
+
+
+def _handles(value: Json) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    text = str(value).strip("()[] ")
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return tuple(int(part) for part in parts if part.lstrip("-").isdigit())
+
+
+def _origin(value: Json, fallback: str) -> str:
+    """Name of the eldest ancestor that is an operator; `from_node` is JSON inside of a text."""
+    import orjson
+
+    name = fallback
+    if not isinstance(value, str):
+        return name
+    try:
+        sources = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name
+    while isinstance(sources, list) and sources and isinstance(sources[-1], dict):
+        if str(sources[-1].get("target", "")).startswith(("aten.", "torch.ops.", "quantized_decomposed.")):
+            name = str(sources[-1].get("name", name))
+        sources = sources[-1].get("from_node")
+    return name
+
+
+def _module(value: Json) -> str:
+    """Path of the innermost module: entries are ``key,path,class`` and separated by semicolons."""
+    if not isinstance(value, str) or not value:
+        return ""
+    parts = value.rsplit(";", 1)[-1].split(",")
+    path = parts[1] if len(parts) > 2 else ""
+    return "" if parts[-1].startswith("torch.export.") else path.removeprefix("L['self']").lstrip(".")
