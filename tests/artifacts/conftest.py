@@ -16,6 +16,7 @@ from executorch.devtools.bundled_program.serialize import serialize_from_bundled
 from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
 from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary, serialize_pte_binary
 from executorch.runtime import Runtime, Verification
+from functorch.experimental import control_flow
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -117,6 +118,14 @@ class Branches(nn.Module):
         return torch.cond(flag, lambda y: torch.sin(y) + 1, lambda y: torch.cos(y), (x,)) * 2
 
 
+class Loop(nn.Module):
+    """Runs its body once for each row."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        loop: Any = control_flow.map
+        return loop(lambda row, other: torch.sin(row) + other, x, x[0] * 2) + 1
+
+
 class Dynamic(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.softmax(x @ x.transpose(0, 1), -1).reshape(-1) + 1
@@ -158,6 +167,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     torch.manual_seed(0)
     image, square = torch.randn(1, 3, 16, 16), torch.randn(4, 4)
     nhwc = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    tall = torch.randn(9, 4)
     flags = torch.tensor(True), torch.tensor(False)
     rows = {"dynamic_shapes": ({0: torch.export.Dim("rows", min=2, max=32)},)}
     two = to_edge_transform_and_lower(
@@ -184,13 +194,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             lambda: lower(Branches(), (flags[0], square)),
             [("forward", (flag, square)) for flag in flags],
         ),
+        "loop": (lambda: lower(Loop(), (tall,)), [("forward", (tall,))]),
         "dynamic": (lambda: lower(Dynamic(), (square,), True, **rows), [("forward", (torch.randn(7, 4),))]),
         "two_methods": (two.to_executorch, [("forward", (nhwc,)), ("other", (square,))]),
     }
     return {name: execute(folder, name, make(), calls) for name, (make, calls) in plans.items()}
 
 
-SOUND = ("partly", "channels_last", "kinds", "branches", "dynamic", "two_methods")
+SOUND = ("partly", "channels_last", "kinds", "branches", "loop", "dynamic", "two_methods")
 
 
 @pytest.fixture(params=SOUND)
@@ -217,9 +228,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     torch.manual_seed(0)
     image = torch.randn(1, 3, 4, 4)
     calls = [("forward", (image,))] * 600
-    return execute(
-        tmp_path_factory.mktemp("long"), "long", lower(ManyConvolutions(), (image,)), calls, 16 << 20
-    )
+    return execute(tmp_path_factory.mktemp("long"), "long", lower(ManyConvolutions(), (image,)), calls, 16 << 20)
 
 
 @pytest.fixture(scope="session")

@@ -103,9 +103,7 @@ def test_truncated_buffer_names_the_tensor_that_is_missing(runs: dict[str, Run],
     refs = list(read_etdump(run.etdump).tensor_refs())
     used = DebugBuffer(run.buffer).used(refs)
     buffer = make(tmp_path, run.buffer.read_bytes()[: used - 1])
-    with pytest.raises(
-        ArtifactError, match=rf"has {used - 1} bytes but the tensor .* needs .*truncated"
-    ) as caught:
+    with pytest.raises(ArtifactError, match=rf"has {used - 1} bytes but the tensor .* needs .*truncated") as caught:
         buffer.used(refs)
     assert caught.value.found == used - 1
     assert caught.value.expected == used

@@ -78,9 +78,7 @@ def test_every_event_equals_upstreams(sound: Run):
 
 def test_timings_equal_the_inspectors(runs: dict[str, Run]):
     run = runs["partly"]
-    inspector = Inspector(
-        etdump_path=str(run.etdump), source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS
-    )
+    inspector = Inspector(etdump_path=str(run.etdump), source_time_scale=TimeScale.NS, target_time_scale=TimeScale.NS)
     for block, upstream in zip(read_etdump(run.etdump).blocks, inspector.event_blocks, strict=True):
         durations = [event.perf_data.raw[0] for event in upstream.events if event.perf_data is not None]
         assert (block.profile.end - block.profile.start).tolist() == durations

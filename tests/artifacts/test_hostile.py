@@ -18,6 +18,7 @@ from etviz.artifacts.bundle import read_bundled_program
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import read_etdump
 from etviz.artifacts.flatbuffer import FlatBuffer
+from etviz.artifacts.lost_values import restore_lost_values
 from etviz.artifacts.program import debug_buffer_bytes, read_program
 from etviz.errors import ArtifactError, EtvizError
 
@@ -114,9 +115,7 @@ def read_dump_and_tensors(buffer: DebugBuffer) -> Callable[[Path], object]:
 @pytest.mark.parametrize("name", ["partly", "kinds", "half"])
 @fuzz
 @given(changes=changes)
-def test_damaged_etdumps(
-    runs: dict[str, Run], tmp_path: Path, name: str, changes: list[tuple[str, int, int]]
-) -> None:
+def test_damaged_etdumps(runs: dict[str, Run], tmp_path: Path, name: str, changes: list[tuple[str, int, int]]) -> None:
     run = runs[name]
     read = read_dump_and_tensors(DebugBuffer(run.buffer))
     outcome(tmp_path / "damaged.etdp", damage(run.etdump.read_bytes(), changes), read)
@@ -126,14 +125,32 @@ def test_damaged_etdumps(
 @pytest.mark.parametrize("name", ["partly", "branches"])
 @fuzz
 @given(changes=changes)
-def test_damaged_programs(
-    runs: dict[str, Run], tmp_path: Path, name: str, changes: list[tuple[str, int, int]]
-) -> None:
+def test_damaged_programs(runs: dict[str, Run], tmp_path: Path, name: str, changes: list[tuple[str, int, int]]) -> None:
     def read(path: Path) -> list[int]:
         program = read_program(path)
         return [debug_buffer_bytes(program, method.name) for method in program.methods]
 
     outcome(tmp_path / "damaged.pte", damage(runs[name].pte.read_bytes(), changes), read)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("damaged", ["pte", "etdump"])
+@fuzz
+@given(changes=changes)
+def test_restoring_values_from_damaged_files(
+    runs: dict[str, Run], tmp_path: Path, damaged: str, changes: list[tuple[str, int, int]]
+) -> None:
+    run = runs["half"]
+    buffer = DebugBuffer(run.buffer)
+
+    def read(path: Path) -> int:
+        dump = read_etdump(path if damaged == "etdump" else run.etdump)
+        program = read_program(path if damaged == "pte" else run.pte)
+        method = program.methods[0] if program.methods else None
+        restored = restore_lost_values(dump, method, buffer) if method else dump
+        return sum(event.restored for block in restored.blocks for event in block.debug)
+
+    outcome(tmp_path / "damaged.bin", damage(getattr(run, damaged).read_bytes(), changes), read)
 
 
 @pytest.mark.fuzz
@@ -154,9 +171,7 @@ def test_debug_buffers_cut_anywhere(runs: dict[str, Run], tmp_path: Path, size: 
     run = runs["partly"]
     refs = list(read_etdump(run.etdump).tensor_refs())
     used = DebugBuffer(run.buffer).used(refs)
-    result = outcome(
-        tmp_path / "cut.bin", run.buffer.read_bytes()[:size], lambda path: DebugBuffer(path).used(refs)
-    )
+    result = outcome(tmp_path / "cut.bin", run.buffer.read_bytes()[:size], lambda path: DebugBuffer(path).used(refs))
     assert isinstance(result, ArtifactError) if size < used else result == used
 
 

@@ -38,7 +38,7 @@ VALUES = {
     schema.BoolList: ("bool_list", "items"),
     schema.TensorList: ("tensor_list", "items"),
 }
-NAMES = ("partly", "channels_last", "kinds", "half", "branches", "dynamic", "two_methods")
+NAMES = ("partly", "channels_last", "kinds", "half", "branches", "loop", "dynamic", "two_methods")
 DYNAMISM = ("static", "dynamic_bound", "dynamic_unbound")
 
 
@@ -132,8 +132,7 @@ def test_instruction_numbers_are_those_of_the_etdump(run: Run):
             if name in names
         }
         candidates = [
-            {(item.chain, item.index, item.kind) for item in method.instructions}
-            for method in program.methods
+            {(item.chain, item.index, item.kind) for item in method.instructions} for method in program.methods
         ]
         assert any(timed <= known for known in candidates)
 
@@ -156,9 +155,7 @@ def test_what_is_logged_is_known_before_the_run(runs: dict[str, Run], name: str)
     assert logged == expected
 
 
-@pytest.mark.parametrize(
-    "name", ["partly", "channels_last", "kinds", "half", "branches", "dynamic", "two_methods"]
-)
+@pytest.mark.parametrize("name", ["partly", "channels_last", "kinds", "half", "branches", "dynamic", "two_methods"])
 def test_debug_buffer_bound_holds_and_is_not_wild(runs: dict[str, Run], name: str):
     run = runs[name]
     program = read_program(run.pte)
@@ -168,7 +165,7 @@ def test_debug_buffer_bound_holds_and_is_not_wild(runs: dict[str, Run], name: st
     else:
         bound = debug_buffer_bytes(program) * len(run.outputs)
     assert used <= bound
-    if name in ("partly", "channels_last", "kinds"):
+    if name in ("partly", "channels_last", "kinds", "loop"):
         assert bound <= used + 128
 
 
@@ -200,6 +197,14 @@ def test_branches_jump_forward(runs: dict[str, Run]):
     jumps = [item for item in method.instructions if item.kind == "jump"]
     assert jumps
     assert not method.has_loop
+
+
+def test_loop_is_seen_and_writes_its_result(runs: dict[str, Run]) -> None:
+    run = runs["loop"]
+    method = read_program(run.pte).method()
+    assert method.has_loop
+    append = next(item for item in method.instructions if "et_copy_index" in str(item.operator))
+    assert spec(method, append.outputs[0]).sizes == (9, 4)
 
 
 def test_literal_looks_up_the_integers_of_a_list(runs: dict[str, Run]):
