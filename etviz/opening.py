@@ -300,9 +300,7 @@ def _choose(method: str | None, methods: Sequence[str]) -> str:
     return method
 
 
-def _compare(
-    findings: Findings, files: _Files, method: str, executions: Sequence[tuple[int, Any]], given: Any
-) -> None:
+def _compare(findings: Findings, files: _Files, method: str, executions: Sequence[tuple[int, Any]], given: Any) -> None:
     runs = files.inputs(given, len(executions))
     if runs is None:
         findings.notes.append(

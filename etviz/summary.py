@@ -69,7 +69,10 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
         within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
         return "bad", f"Final outputs differ: {len(wrong)} of {len(outputs)} ({detail}, {within})."
     if len(known) < len(outputs):
-        return "warn", f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared."
+        return (
+            "warn",
+            f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared.",
+        )
     largest = float(known["max_abs"].max())
     count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
     detail = "bit for bit" if largest == 0 else f"max |error| {largest:.3g}"
@@ -93,7 +96,9 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
         return None
     parts = delegation.num_delegated_subgraphs
     hint = f"{delegation.num_delegated_nodes} of {delegation.num_delegated_nodes + delegation.num_non_delegated_nodes} nodes"
-    return Fact("Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint)
+    return Fact(
+        "Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint
+    )
 
 
 def _worst(gaps: pd.DataFrame) -> Fact | None:
@@ -135,7 +140,7 @@ def level_of(metric: str, value: float, dtype: str) -> str:
 
 
 def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
-    if gaps.empty or (gaps["status"] == COMPARED).all() and not gaps[list(NONFINITE)].to_numpy().any():
+    if gaps.empty or ((gaps["status"] == COMPARED).all() and not gaps[list(NONFINITE)].to_numpy().any()):
         return Fact("Non-finite", "none") if not gaps.empty else None
     bad = gaps[gaps["status"] == MISMATCH].sort_values(["event_block", "instruction"])
     if bad.empty:

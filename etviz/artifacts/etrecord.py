@@ -141,9 +141,7 @@ class ETRecord:
         try:
             return {int(key): value for key, value in table.items()}
         except (AttributeError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                self.path, f"{member} is not a table by instruction", _ADVICE, where=member
-            ) from error
+            raise ArtifactError(self.path, f"{member} is not a table by instruction", _ADVICE, where=member) from error
 
     def has_tensors(self, member: str) -> bool:
         """True if the ETRecord has that member."""

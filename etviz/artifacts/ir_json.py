@@ -103,9 +103,7 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
             nodes=[_load_node(item, texts) for item in data["nodes"]],
             outputs=[load_arg(out) for out in data["outputs"]],
             mutations={_text(target): _text(name) for target, name in map(_pair, data["mutations"])},
-            subgraphs={
-                _text(name): load_graph(sub, texts, depth + 1) for name, sub in map(_pair, data["subgraphs"])
-            },
+            subgraphs={_text(name): load_graph(sub, texts, depth + 1) for name, sub in map(_pair, data["subgraphs"])},
             backend_id=_text(data["backend_id"]),
             compile_specs=[
                 (_text(key), base64.b64decode(_text(value), validate=True))

@@ -30,7 +30,8 @@ _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_mana
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a constant's values are: a member of the ETRecord and a name in it, or the record's own tensors
-    (`member` is empty)."""
+    (`member` is empty).
+    """
 
     member: str
     name: str

@@ -46,7 +46,9 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
             with FakeTensorMode():
                 loaded = torch.load(io.BytesIO(data), weights_only=True)
         except Exception as error:
-            raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member) from error
+            raise ArtifactError(
+                path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member
+            ) from error
         if not isinstance(loaded, Mapping):
             raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
         self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}

@@ -140,7 +140,9 @@ def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, intro
         )
         return
     if len(runtime) != len(references):
-        result.reasons[node.instruction] = f"the runtime logged {len(runtime)} values, the reference has {len(references)}"
+        result.reasons[node.instruction] = (
+            f"the runtime logged {len(runtime)} values, the reference has {len(references)}"
+        )
         return
     for output, (found, expected, own) in enumerate(zip(runtime, references, locals_, strict=True)):
         meta = node.outputs[output] if output < len(node.outputs) else None

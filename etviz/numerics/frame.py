@@ -93,7 +93,7 @@ def gap_frame(
             rows.append(row)
             gaps.append(gap)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])
-    return frame.astype({name: float for name in METRICS}), gaps
+    return frame.astype(dict.fromkeys(METRICS, float)), gaps
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
@@ -119,7 +119,9 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
             about.pop("stack")
             status = statuses.get(node.instruction, NOT_COMPARED)
             reason = comparison.reasons.get(node.instruction, "")
-            rows.append({"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason})
+            rows.append(
+                {"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason}
+            )
     columns = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
     return pd.DataFrame(rows, columns=[*columns, "reference_ops", "module", "source"]).sort_values(
         ["event_block", "instruction"], ignore_index=True

@@ -179,7 +179,7 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
     share = sums.close / sums.elements if sums.elements else 1.0
     if n == 0:
         empty = sums.elements == 0
-        values = {name: 0.0 if empty else NAN for name in METRICS}
+        values = dict.fromkeys(METRICS, 0.0 if empty else NAN)
         if empty:
             values |= {"sqnr_db": math.inf, "psnr_db": math.inf, "cosine": 1.0}
         return values | {"allclose": share, "max_ulp": sums.max_ulp}

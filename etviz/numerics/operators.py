@@ -19,7 +19,7 @@ _FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_
 _PYTHON: Final[dict[str, Callable[..., Any]]] = {
     f"py.{name}": getattr(operator, name)
     for name in (
-        "add sub mul floordiv truediv mod neg pos abs eq ne lt le gt ge and_ or_ xor not_ invert lshift rshift".split()
+        ["add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert", "lshift", "rshift"]
     )
 } | {"py.max": max, "py.min": min, "py.round": round, "py.sym_max": max, "py.sym_min": min}
 _PYTHON |= {"py.sym_float": float, "py.sym_int": int, "py.sym_not": operator.not_}

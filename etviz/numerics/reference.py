@@ -26,7 +26,8 @@ Seen = Callable[[Node, "Value"], None]
 @dataclass(slots=True)
 class Value:
     """A node's values: `reference`; `local` (from the runtime's inputs; None with `problem` where that failed);
-    `runtime`, as logged, or None."""
+    `runtime`, as logged, or None.
+    """
 
     reference: Any
     local: Any

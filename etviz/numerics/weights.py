@@ -41,7 +41,9 @@ class Weights(Mapping[str, "torch.Tensor"]):
         try:
             self.own = load(record.own) if record.own else {}
         except Exception as error:
-            raise ArtifactError(record_path, f"its constants can't be read ({error})", "write the record again") from error
+            raise ArtifactError(
+                record_path, f"its constants can't be read ({error})", "write the record again"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._places)

@@ -36,9 +36,7 @@ def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[s
     return graphs, constants
 
 
-def capture_program(
-    program: ExportedProgram, name: str, prefix: str, constants: dict[str, torch.Tensor]
-) -> Graph:
+def capture_program(program: ExportedProgram, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
     """The graph of one exported program; its weights are added to `constants` under `prefix`."""
     graph = _capture_graph(program.graph_module, name, prefix, constants)
     signature = program.graph_signature
@@ -77,9 +75,7 @@ def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: st
         graph.outputs = kept
 
 
-def _capture_graph(
-    module: torch.fx.GraphModule, name: str, prefix: str, constants: dict[str, torch.Tensor]
-) -> Graph:
+def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constants: dict[str, torch.Tensor]) -> Graph:
     graph = Graph(name)
     for node in module.graph.nodes:
         if node.op == "placeholder":
@@ -105,9 +101,7 @@ def _capture_attribute(module: Any, node: FxNode, graph: Graph, prefix: str, con
         graph.inputs.append(Input(node.name, "constant", key, _meta(value)))
 
 
-def _capture_call(
-    module: Any, fx: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]
-) -> Node:
+def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> Node:
     node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
     lowered = et.lowered_module(module, fx)
     branches = et.branches(fx, module)
@@ -202,7 +196,8 @@ def _origin(fx: FxNode) -> str:
 
 def _module(stack: Any) -> str:
     """Dotted path of the innermost module: ``encoder.layers.0.linear1``. Strict and non-strict export differ in keys,
-    not in the paths that they hold."""
+    not in the paths that they hold.
+    """
     if not stack:
         return ""
     path, kind = list(stack.values())[-1]

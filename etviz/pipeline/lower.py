@@ -164,4 +164,3 @@ def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
 
 
 _PAST = {"export": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}
-

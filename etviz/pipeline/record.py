@@ -141,7 +141,7 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return a.data_ptr() == b.data_ptr() and a.stride() == b.stride() or torch.equal(a, b)
+    return (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()) or torch.equal(a, b)
 
 
 def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What viewers without widgets show: the verdict and a static table of the worst rows. No script, inline styles only."""
+"""What viewers without widgets show: the verdict and a table of the worst rows. No script, inline styles only."""
 
 from __future__ import annotations
 
