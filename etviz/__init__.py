@@ -13,14 +13,15 @@ from etviz import errors
 from etviz._version import __version__
 
 if TYPE_CHECKING:
+    from etviz.debugging import debug
     from etviz.inspection import Inspection
-    from etviz.numerics.metrics import METRICS as metrics
-    from etviz.opening import debug, load
+    from etviz.numerics.metrics import METRICS as metrics  # noqa: N811 - its public name
+    from etviz.opening import load
     from etviz.pipeline.record import record
 
 _LAZY = {
     "Inspection": ("etviz.inspection", "Inspection"),
-    "debug": ("etviz.opening", "debug"),
+    "debug": ("etviz.debugging", "debug"),
     "load": ("etviz.opening", "load"),
     "metrics": ("etviz.numerics.metrics", "METRICS"),
     "record": ("etviz.pipeline.record", "record"),

@@ -48,7 +48,7 @@ def demo(
     """A real model, trained here in seconds, quantized, lowered, run and compared."""
     from etviz.demo import run_demo
 
-    result = run_demo(out, lambda text: _out.print(f"[bold]›[/bold] {text} …"))
+    result = run_demo(out, lambda text: _out.print(f"[bold]-[/bold] {text} …"))
     inspection = result.inspection
     _out.print()
     _out.print(f"[bold]{inspection.digest.verdict}[/bold]")

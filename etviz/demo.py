@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
+from etviz.debugging import debug
 from etviz.executorch import quietly
-from etviz.opening import debug
 from etviz.pipeline.digits import DigitsNet, accuracy, load_digits, train
 from etviz.pipeline.execute import execute
 
@@ -69,7 +69,11 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
     say(f"Running the ExecuTorch program on {len(digits.test_images)} test images")
     with tqdm(total=len(digits.test_images), desc="test images", leave=False) as bar:
         runs = [[image[None]] for image in digits.test_images]
-        outputs = execute(folder / "model.pte", runs, progress=lambda done: bar.update(done - bar.n)).outputs
+
+        def progress(done: int) -> None:
+            bar.update(done - bar.n)
+
+        outputs = execute(folder / "model.pte", runs, progress=progress).outputs
     scores = torch.cat([run[0] for run in outputs])
     return Demo(
         inspection,

@@ -1,4 +1,5 @@
-"""The only module that knows executorch's private or unstable names. An upgrade of executorch is an upgrade of this file.
+# pyright: reportPrivateUsage=false
+"""The only module that knows executorch's private or unstable names: an upgrade of executorch is one of this file.
 
 Everything is imported inside the functions: `import etviz` must not load torch or executorch.
 """
@@ -11,14 +12,16 @@ import importlib
 import logging
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
+
+FxNode = Any
+"""A `torch.fx.Node`: the types of its arguments are a union of everything, which helps nobody here."""
 
 if TYPE_CHECKING:
     import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram
-    from torch.fx import Node as FxNode
 
 
 def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
@@ -32,7 +35,7 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
     plan = plans[method]
     names = []
     for instruction in plan.chains[0].instructions:
-        call = instruction.instr_args
+        call: Any = instruction.instr_args
         kind = type(call).__name__
         if kind == "KernelCall":
             op = plan.operators[call.op_index]
@@ -112,7 +115,7 @@ def _written(overload: torch._ops.OpOverload) -> bool:
 
 
 def qualified_name(overload: torch._ops.OpOverload) -> str:
-    """``aten.add.Tensor``"""
+    """The name in etviz's graphs: ``aten.add.Tensor``."""
     namespace, name = overload._schema.name.split("::")
     return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
 
@@ -166,7 +169,7 @@ def load_operator_library(namespace: str) -> str:
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
+def quietly() -> Generator[None]:
     """Keep what upstream's libraries say about themselves out of the user's notebook."""
     loggers = [logging.getLogger(name) for name in ("torch", "torchao", "torch.utils._pytree", "root")]
     levels = [logger.level for logger in loggers]

@@ -1,13 +1,11 @@
-"""`etviz.load` and `etviz.debug`: from artifacts, or from a model, to an Inspection."""
+"""`etviz.load`: from artifacts to an Inspection."""
 
 from __future__ import annotations
 
-import logging
-import tempfile
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm.auto import tqdm
 
@@ -28,93 +26,9 @@ from etviz.numerics.recall import KEPT_BYTES, Recall
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.runtime_log import RuntimeLog
 from etviz.numerics.weights import Weights
-from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.lower import flatten
 from etviz.pipeline.record import sha256_of
 from etviz.profile import instruction_latency, scale_factor
-
-if TYPE_CHECKING:
-    import torch
-    from torch.export import ExportedProgram
-
-logger = logging.getLogger(__name__)
-
-
-def debug(
-    model: torch.nn.Module | ExportedProgram,
-    example_inputs: Sequence[Any],
-    *,
-    partitioner: Sequence[Any] | None = None,
-    quantizer: Any = None,
-    calibration: Iterable[Sequence[Any]] | None = None,
-    reference: torch.nn.Module | None = None,
-    strict: bool = True,
-    workdir: PathLike | None = None,
-    debug_buffer_size: int | None = None,
-    timeout: float | None = None,
-) -> Inspection:
-    """Export, lower, run and compare a model in one call.
-
-    Parameters
-    ----------
-    model
-        An eager `nn.Module`, or an `ExportedProgram`.
-    example_inputs
-        A tuple of the model's arguments; the comparison runs on them.
-    partitioner
-        Partitioners of the backends to delegate to; None means portable kernels only.
-    quantizer, calibration
-        A PT2E quantizer, and an iterable of input tuples to calibrate it on.
-    strict
-        Passed to `torch.export.export`.
-    workdir
-        Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
-        ``debug_buffer.bin``); a temporary one if None.
-    debug_buffer_size
-        Bytes; by default as large as the program needs.
-    timeout
-        Seconds for the run in the child process.
-
-    Raises
-    ------
-    UsageError
-        If an argument makes no sense.
-    LoweringError
-        If upstream refuses the model.
-    ExecutionError
-        If the run fails.
-    """
-    temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
-    folder = Path(temporary.name if temporary else workdir or "")
-    folder.mkdir(parents=True, exist_ok=True)
-    lowered = lower(
-        model,
-        example_inputs,
-        folder,
-        partitioner=partitioner,
-        quantizer=quantizer,
-        calibration=calibration,
-        strict=strict,
-    )
-    run = execute(
-        lowered.pte,
-        [flatten(tuple(example_inputs))],
-        workdir=folder,
-        debug_buffer_size=debug_buffer_size,
-        timeout=timeout,
-    )
-    inspection = load(
-        run.etdump or folder / "etdump.etdp",
-        etrecord=lowered.etrecord,
-        debug_buffer=run.debug_buffer,
-        pte=lowered.pte,
-        record=lowered.record,
-        inputs=tuple(example_inputs),
-    )
-    name = type(model).__name__
-    inspection._findings.title = f"{name} ({inspection._findings.method})"
-    inspection._findings.keep_alive = temporary
-    return inspection
 
 
 def load(
@@ -163,13 +77,26 @@ def load(
     PairingError
         If the reference can't be computed.
     """
-    factor = scale_factor(source_time_scale)
-    files = _Files(etdump, etrecord, debug_buffer, pte, record)
-    graph_source = files.graphs()
-    chosen = _choose(method, list(graph_source))
-    findings = Findings(
-        title=f"{Path(pte or etdump).name} ({chosen})", method=chosen, graphs=graph_source, files=files.named
-    )
+    files = Files(etdump, etrecord, debug_buffer, pte, record)
+    return Inspection(read(files, inputs, method, scale_factor(source_time_scale)))
+
+
+def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findings:
+    """Compare what the files hold.
+
+    Parameters
+    ----------
+    files
+        The opened artifacts.
+    inputs, method
+        As for `load`.
+    factor
+        Milliseconds of one unit of the device's clock.
+    """
+    graphs = files.graphs()
+    chosen = _choose(method, list(graphs))
+    name = Path(files.named.get("pte", files.named["etdump"])).name
+    findings = Findings(title=f"{name} ({chosen})", method=chosen, graphs=graphs, files=files.named)
     executions = [(at, block) for at, block in enumerate(files.dump.blocks) if block.name == "Execute"]
     findings.latency = instruction_latency([block for _, block in executions], factor)
     findings.notes.extend(files.dump.problems)
@@ -186,10 +113,10 @@ def load(
             "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
         )
     files.finish()
-    return Inspection(findings)
+    return findings
 
 
-class _Files:
+class Files:
     """The artifacts of one call of `load`, opened and checked against one another."""
 
     def __init__(
@@ -300,7 +227,7 @@ def _choose(method: str | None, methods: Sequence[str]) -> str:
     return method
 
 
-def _compare(findings: Findings, files: _Files, method: str, executions: Sequence[tuple[int, Any]], given: Any) -> None:
+def _compare(findings: Findings, files: Files, method: str, executions: Sequence[tuple[int, Any]], given: Any) -> None:
     runs = files.inputs(given, len(executions))
     if runs is None:
         findings.notes.append(

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from etviz.numerics.comparison import COMPARED, MISMATCH, NOT_COMPARED
 from etviz.numerics.frame import NONFINITE, rank
 from etviz.numerics.metrics import METRICS
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from etviz.graph.delegation import Delegation
 
 
@@ -95,7 +95,8 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     if delegation is None or math.isnan(delegation.share):
         return None
     parts = delegation.num_delegated_subgraphs
-    hint = f"{delegation.num_delegated_nodes} of {delegation.num_delegated_nodes + delegation.num_non_delegated_nodes} nodes"
+    total = delegation.num_delegated_nodes + delegation.num_non_delegated_nodes
+    hint = f"{delegation.num_delegated_nodes} of {total} nodes"
     return Fact(
         "Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint
     )

@@ -21,7 +21,7 @@ import orjson
 from etviz.artifacts.export_json import read_exported_program
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.ir import Graph
-from etviz.artifacts.ir_json import MalformedGraph
+from etviz.artifacts.ir_json import MalformedGraphError
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class ETRecord:
             raise ArtifactError(self.path, f"there is no edge program of the method {method}", _ADVICE, where=name)
         try:
             return read_exported_program(data)
-        except MalformedGraph as error:
+        except MalformedGraphError as error:
             raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
 
     def weights(self, program: str) -> Mapping[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from etviz.artifacts.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, spread_scales
-from etviz.artifacts.ir_json import MalformedGraph
+from etviz.artifacts.ir_json import MalformedGraphError
 
 _DTYPES: Final = {
     1: "uint8",
@@ -43,7 +43,7 @@ def read_exported_program(data: Json) -> Graph:
 
     Raises
     ------
-    MalformedGraph
+    MalformedGraphError
         If the JSON is not such a program.
     """
     try:
@@ -53,14 +53,16 @@ def read_exported_program(data: Json) -> Graph:
         spread_scales(graph)
         return graph
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        if isinstance(error, MalformedGraph):
+        if isinstance(error, MalformedGraphError):
             raise
-        raise MalformedGraph(f"this is not a serialized exported program ({type(error).__name__}: {error})") from error
+        raise MalformedGraphError(
+            f"this is not a serialized exported program ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _read_graph(name: str, data: Json, depth: int) -> Graph:
     if depth > MAX_DEPTH:
-        raise MalformedGraph("subgraphs are nested too deeply")
+        raise MalformedGraphError("subgraphs are nested too deeply")
     graph = Graph(name)
     metas = {str(key): _read_meta(value) for key, value in data["tensor_values"].items()}
     for item in data["inputs"]:
@@ -126,7 +128,7 @@ def _inner_name(value: Json) -> str:
 
 def _only(value: Json) -> tuple[str, Any]:
     if not isinstance(value, dict) or len(value) != 1:
-        raise MalformedGraph("an argument is not of one kind")
+        raise MalformedGraphError("an argument is not of one kind")
     return next(iter(value.items()))
 
 
@@ -144,7 +146,7 @@ def _argument(item: Json, graph: Graph, depth: int) -> Any:
         name = str(value["name"])
         graph.subgraphs[name] = _read_graph(name, value["graph"], depth + 1)
         return Tag("graph", name)
-    raise MalformedGraph(f"arguments of the kind {kind} are not known")
+    raise MalformedGraphError(f"arguments of the kind {kind} are not known")
 
 
 def _optional(element: Json) -> Any:
@@ -160,7 +162,7 @@ def _size(value: Json) -> Any:
         return Ref(str(inner))
     if isinstance(inner, (int, float, bool)):
         return inner
-    raise MalformedGraph(f"a size of the kind {kind} is not known")
+    raise MalformedGraphError(f"a size of the kind {kind} is not known")
 
 
 def _number(value: Json) -> float:

@@ -15,7 +15,7 @@ _TAGS = {"dtype", "memory_format", "layout", "device", "symbol"}
 _INPUTS = {"user", "constant", "buffer"}
 
 
-class MalformedGraph(ValueError):
+class MalformedGraphError(ValueError):
     """The JSON is not a graph; the reader of the file turns this into an `ArtifactError`."""
 
 
@@ -48,13 +48,13 @@ def dump_arg(value: Any) -> Json:
         return {"$": "dict", "v": [[key, dump_arg(item)] for key, item in value.items()]}
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    raise MalformedGraph(f"an argument of type {type(value).__name__} has no JSON form")
+    raise MalformedGraphError(f"an argument of type {type(value).__name__} has no JSON form")
 
 
 def load_arg(value: Json, depth: int = 0) -> Any:
-    """The inverse of `dump_arg`; raises `MalformedGraph` for anything else."""
+    """The inverse of `dump_arg`; raises `MalformedGraphError` for anything else."""
     if depth > MAX_DEPTH:
-        raise MalformedGraph("arguments are nested too deeply")
+        raise MalformedGraphError("arguments are nested too deeply")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -69,7 +69,7 @@ def load_arg(value: Json, depth: int = 0) -> Any:
             return Ref(inner)
         if kind in _TAGS and isinstance(inner, str):
             return Tag(kind, inner)
-    raise MalformedGraph(f"an argument is not in a known form: {str(value)[:60]}")
+    raise MalformedGraphError(f"an argument is not in a known form: {str(value)[:60]}")
 
 
 def dump_graph(graph: Graph, table: TextTable) -> Json:
@@ -91,11 +91,11 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
 
     Raises
     ------
-    MalformedGraph
+    MalformedGraphError
         Anything that is not a graph: a wrong type, an unknown tag, a reference to a node that does not come earlier.
     """
     if depth > MAX_DEPTH:
-        raise MalformedGraph("subgraphs are nested too deeply")
+        raise MalformedGraphError("subgraphs are nested too deeply")
     try:
         graph = Graph(
             name=_text(data["name"]),
@@ -111,7 +111,7 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
             ],
         )
     except (KeyError, TypeError, IndexError, binascii.Error) as error:
-        raise MalformedGraph(f"a field is missing or has the wrong type ({error})") from error
+        raise MalformedGraphError(f"a field is missing or has the wrong type ({error})") from error
     _check_references(graph)
     return graph
 
@@ -121,16 +121,16 @@ def _check_references(graph: Graph) -> None:
     for node in graph.nodes:
         for name in refs((node.args, node.kwargs)):
             if name not in known:
-                raise MalformedGraph(f"node {node.name} uses {name}, which is not defined before it")
+                raise MalformedGraphError(f"node {node.name} uses {name}, which is not defined before it")
         for name in node.subgraphs:
             if name not in graph.subgraphs:
-                raise MalformedGraph(f"node {node.name} uses the subgraph {name}, which does not exist")
+                raise MalformedGraphError(f"node {node.name} uses the subgraph {name}, which does not exist")
         if node.name in known:
-            raise MalformedGraph(f"two values are named {node.name}")
+            raise MalformedGraphError(f"two values are named {node.name}")
         known.add(node.name)
     for name in [*refs(graph.outputs), *graph.mutations.values()]:
         if name not in known:
-            raise MalformedGraph(f"the output {name} is not defined")
+            raise MalformedGraphError(f"the output {name} is not defined")
 
 
 def _dump_node(node: Node, table: TextTable) -> Json:
@@ -155,7 +155,7 @@ def _load_node(data: Json, texts: list[str]) -> Node:
     loaded = load_arg(args)
     named = load_arg(kwargs) if kwargs is not None else {}
     if not isinstance(loaded, list) or not isinstance(named, dict):
-        raise MalformedGraph(f"the arguments of {name} are not a list")
+        raise MalformedGraphError(f"the arguments of {name} are not a list")
     return Node(
         name=_text(name),
         target=_text(target),
@@ -181,7 +181,7 @@ def _load_meta(data: Json) -> Meta | None:
         return None
     dtype, shape, scale = data
     if scale is not None and not isinstance(scale, (int, float)):
-        raise MalformedGraph("a quantization scale is not a number")
+        raise MalformedGraphError("a quantization scale is not a number")
     sizes = tuple(size if isinstance(size, str) else _integer(size) for size in shape)
     return Meta(_text(dtype), sizes, None if scale is None else float(scale))
 
@@ -189,30 +189,30 @@ def _load_meta(data: Json) -> Meta | None:
 def _load_input(data: Json) -> Input:
     name, kind, target, meta, persistent = data
     if kind not in _INPUTS:
-        raise MalformedGraph(f"input {name} is of the unknown kind {kind}")
+        raise MalformedGraphError(f"input {name} is of the unknown kind {kind}")
     return Input(_text(name), kind, _text(target), _load_meta(meta), bool(persistent))
 
 
 def _pair(value: Json) -> tuple[Any, Any]:
     if not isinstance(value, list) or len(value) != 2:
-        raise MalformedGraph("expected a pair")
+        raise MalformedGraphError("expected a pair")
     return value[0], value[1]
 
 
 def _text(value: Json) -> str:
     if not isinstance(value, str):
-        raise MalformedGraph(f"expected a text, found {type(value).__name__}")
+        raise MalformedGraphError(f"expected a text, found {type(value).__name__}")
     return value
 
 
 def _integer(value: Json) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise MalformedGraph(f"expected an integer, found {type(value).__name__}")
+        raise MalformedGraphError(f"expected an integer, found {type(value).__name__}")
     return value
 
 
 def _lookup(texts: list[str], index: Json) -> str:
     position = _integer(index)
     if not 0 <= position < len(texts):
-        raise MalformedGraph(f"text {position} does not exist")
+        raise MalformedGraphError(f"text {position} does not exist")
     return texts[position]

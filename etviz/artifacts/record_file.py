@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.ir import Graph
-from etviz.artifacts.ir_json import MalformedGraph, TextTable, dump_graph, load_graph
+from etviz.artifacts.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
 from etviz.errors import ArtifactError
 
 VERSION: Final = 1
@@ -29,9 +29,7 @@ _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_mana
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a constant's values are: a member of the ETRecord and a name in it, or the record's own tensors
-    (`member` is empty).
-    """
+    """Where a constant's values are: a member of the ETRecord (empty: the record itself) and a name in it."""
 
     member: str
     name: str
@@ -50,7 +48,7 @@ class Record:
     pte_sha256
         SHA-256 of the `.pte`, in hexadecimal.
     delegation
-        Node counts of each method before emission: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``.
+        By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
     own
         Safetensors bytes of the constants that no ETRecord has.
     extra
@@ -165,5 +163,5 @@ def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
 
 def _texts(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise MalformedGraph("the table of texts is not a list of texts")
+        raise MalformedGraphError("the table of texts is not a list of texts")
     return value

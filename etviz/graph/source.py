@@ -14,11 +14,11 @@ _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)
 
 
 def source_line(stack: str) -> str:
-    """``file.py:12`` of the innermost frame in the user's own code, of the innermost one at all if there is none.
+    r"""``file.py:12`` of the innermost frame in the user's own code, of the innermost one at all if there is none.
 
     Examples
     --------
-    >>> source_line('  File "/home/me/net.py", line 12, in forward\\n    return x + y')
+    >>> source_line('  File "/home/me/net.py", line 12, in forward\n    return x + y')
     'net.py:12'
     >>> source_line("")
     ''

@@ -48,8 +48,8 @@ class Gap:
 class Comparison:
     """Everything that one execution gave.
 
-    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap. `kept` bytes of reference tensors are kept, of
-    at most `budget`; later ones are computed again when they are asked for.
+    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap.
+    `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -220,7 +220,9 @@ def _explain_missing(result: Comparison, graph: Graph) -> None:
             result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")
 
 
-def compare_outputs(reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None]) -> list[dict]:
+def compare_outputs(
+    reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None]
+) -> list[dict[str, Any]]:
     """Each final output against its reference: all metrics, `allclose` as True or False, and a status."""
     rows = []
     for index, expected in enumerate(reference):

@@ -41,7 +41,9 @@ class Metric:
     thresholds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _by_dtype(f32: tuple[float, float], f16: tuple[float, float], bf16: tuple[float, float]) -> dict:
+def _by_dtype(
+    f32: tuple[float, float], f16: tuple[float, float], bf16: tuple[float, float]
+) -> dict[str, tuple[float, float]]:
     return {"float64": f32, "float32": f32, "float16": f16, "bfloat16": bf16}
 
 

@@ -16,16 +16,22 @@ from etviz.executorch import load_operator_library
 
 _LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk", "quantized"}
 _FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_", "aten.resize"}
+_ARITHMETIC: Final = ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "lshift", "rshift")
+_LOGIC: Final = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert")
 _PYTHON: Final[dict[str, Callable[..., Any]]] = {
-    f"py.{name}": getattr(operator, name)
-    for name in (
-        ["add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert", "lshift", "rshift"]
-    )
-} | {"py.max": max, "py.min": min, "py.round": round, "py.sym_max": max, "py.sym_min": min}
-_PYTHON |= {"py.sym_float": float, "py.sym_int": int, "py.sym_not": operator.not_}
+    **{f"py.{name}": getattr(operator, name) for name in (*_ARITHMETIC, *_LOGIC)},
+    "py.max": max,
+    "py.min": min,
+    "py.round": round,
+    "py.sym_max": max,
+    "py.sym_min": min,
+    "py.sym_float": float,
+    "py.sym_int": int,
+    "py.sym_not": operator.not_,
+}
 
 
-class UnknownOperator(PairingError):
+class UnknownOperatorError(PairingError):
     """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
 
 
@@ -35,14 +41,14 @@ def resolve(target: str) -> Callable[..., Any]:
 
     Raises
     ------
-    UnknownOperator
+    UnknownOperatorError
         If there is none, or it is not a pure operator of a known library.
     """
     if target in _PYTHON:
         return _PYTHON[target]
     parts = target.split(".")
     if len(parts) != 3 or parts[0] not in _LIBRARIES or f"{parts[0]}.{parts[1]}" in _FORBIDDEN:
-        raise UnknownOperator(f"The reference uses {target}, which etviz does not evaluate")
+        raise UnknownOperatorError(f"The reference uses {target}, which etviz does not evaluate")
     import torch
 
     missing = load_operator_library(parts[0])
@@ -51,9 +57,9 @@ def resolve(target: str) -> Callable[..., Any]:
         overload = getattr(packet, parts[2])
     except AttributeError:
         hint = missing or "install its library"
-        raise UnknownOperator(f"The reference uses {target}, which is not registered here", hint) from None
+        raise UnknownOperatorError(f"The reference uses {target}, which is not registered here", hint) from None
     if overload._schema.is_mutable:
-        raise UnknownOperator(f"The reference uses {target}, which changes its arguments")
+        raise UnknownOperatorError(f"The reference uses {target}, which changes its arguments")
     return overload
 
 
@@ -62,7 +68,7 @@ def constant(kind: str, value: str) -> Any:
 
     Raises
     ------
-    UnknownOperator
+    UnknownOperatorError
         If torch has none of that name.
     """
     import torch
@@ -72,5 +78,5 @@ def constant(kind: str, value: str) -> Any:
     found = getattr(torch, value, None)
     expected = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}.get(kind)
     if expected is None or not isinstance(found, expected):
-        raise UnknownOperator(f"The reference uses the {kind} {value}, which torch does not have")
+        raise UnknownOperatorError(f"The reference uses the {kind} {value}, which torch does not have")
     return found

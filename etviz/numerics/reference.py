@@ -25,8 +25,10 @@ Seen = Callable[[Node, "Value"], None]
 
 @dataclass(slots=True)
 class Value:
-    """A node's values: `reference`; `local` (from the runtime's inputs; None with `problem` where that failed);
-    `runtime`, as logged, or None.
+    """A node's values.
+
+    `local` is computed from the runtime's inputs, None where that failed (`problem` says how); `runtime` is what was
+    logged, None if nothing was.
     """
 
     reference: Any
@@ -174,7 +176,7 @@ class Evaluator:
         kwargs = map_arg(node.kwargs, lambda leaf: _lookup(local, leaf))
         try:
             return Value(reference, self._apply(graph, node, args, kwargs), runtime)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             return Value(reference, None, runtime, f"the operator fails on the runtime's inputs: {error}")
 
     def _apply(self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from etviz import executorch as et
 from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, spread_scales
+from etviz.executorch import FxNode
 
 if TYPE_CHECKING:
     import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram, ExportGraphSignature
-    from torch.fx import Node as FxNode
 
 _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 """Paths that export invents where it knows no module."""
@@ -132,15 +132,24 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
     else:
         python = et.python_operator(fx.target)
         node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
-        node.args = tuple(_argument(arg) for arg in fx.args)
+        node.args = tuple(_argument(_written_by(arg)) for arg in fx.args)
     return node
+
+
+def _written_by(value: Any) -> Any:
+    """The call that fills an allocated list: emission lets `getitem` read the list instead of the call."""
+    from torch.fx import Node as FxNode
+
+    if isinstance(value, FxNode) and et.is_allocation(value):
+        return next((user for user in value.users if value in user.kwargs.values()), value)
+    return value
 
 
 def _argument(value: Any) -> Any:
     import torch
-    from torch.fx import Node as FxNode
+    from torch import fx
 
-    if isinstance(value, FxNode):
+    if isinstance(value, fx.Node):
         return Ref(value.name)
     if isinstance(value, torch.dtype):
         return Tag("dtype", str(value).removeprefix("torch."))
@@ -195,8 +204,9 @@ def _origin(fx: FxNode) -> str:
 
 
 def _module(stack: Any) -> str:
-    """Dotted path of the innermost module: ``encoder.layers.0.linear1``. Strict and non-strict export differ in keys,
-    not in the paths that they hold.
+    """Dotted path of the innermost module: ``encoder.layers.0.linear1``.
+
+    Strict and non-strict export differ in the stack's keys, not in the paths that it holds.
     """
     if not stack:
         return ""

@@ -28,7 +28,7 @@ def main(request_path: str) -> int:
     if request["method"] not in program.method_names:
         sys.stderr.write(f"the program has the methods {sorted(program.method_names)}, not {request['method']}\n")
         return 3
-    method = program.load_method(request["method"])
+    method: Any = program.load_method(request["method"])
     outputs = []
     for done, inputs in enumerate(runs, 1):
         outputs.append([_detached(value) for value in method.execute(inputs)])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ def load_digits() -> Digits:
         from sklearn import datasets
     except ImportError:
         raise UsageError("the demo needs scikit-learn: pip install etviz[demo]") from None
-    bunch = datasets.load_digits()
+    bunch: Any = datasets.load_digits()
     images = torch.from_numpy(bunch.images).float().unsqueeze(1) / 16.0
     labels = torch.from_numpy(bunch.target).long()
     test = torch.arange(len(images)) % _TEST_SHARE == 0

@@ -92,8 +92,10 @@ def lower(
     inputs = tuple(example_inputs)
     steps = ["export", *(["quantize"] if quantizer is not None else []), "lower", "emit", "save"]
     with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly():
-        program = model if isinstance(model, ExportedProgram) else None
-        if program is None:
+        if isinstance(model, ExportedProgram):
+            program = model
+            bar.update()
+        else:
             program = _step(bar, "export", lambda: torch.export.export(model, inputs, strict=strict))
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
@@ -141,7 +143,7 @@ def save(manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path
         written = manager.get_etrecord()
         written.update_representative_inputs(tuple(inputs))
         written.save(str(etrecord_path))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - upstream fails in many ways here, and the record can do without
         logger.info("upstream could not write an ETRecord (%s); the record keeps everything", error)
         etrecord_path.unlink(missing_ok=True)
         etrecord = None

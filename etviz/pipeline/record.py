@@ -159,12 +159,8 @@ def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
 
 def sha256_of(path: PathLike) -> str:
     """SHA-256 of a file, in hexadecimal."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file)
-
-
-def _digest(file: Any) -> str:
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 22):
+            digest.update(block)
     return digest.hexdigest()

@@ -111,7 +111,7 @@ class InspectionWidget(anywidget.AnyWidget):
 def mimebundle(inspection: Inspection, **kwargs: Any) -> Any:
     """Widget, static table and text: the richest that the viewer can show is taken."""
     widget = InspectionWidget(inspection)
-    bundle = widget._repr_mimebundle_(**kwargs)
+    bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
     data = dict(data) | {"text/plain": repr(inspection), "text/html": html_table(inspection)}
     return data, metadata
