@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 // The widget as a whole, over a model without a kernel: linked panes, traits, states, cleaning up.
 import { expect, test } from "vitest";
 import { click, openReady, openView, openWidget, until } from "./dev/view";

@@ -1,4 +1,6 @@
 // For the tests: the widget over a model without a kernel, and a wait for what should appear.
+// Views are taken out of the page after each test.
+import { afterEach } from "vitest";
 import etviz from "../index";
 import { SampleModel, type SampleModelOptions } from "./model";
 
@@ -52,10 +54,9 @@ export async function openWidget(options: SampleModelOptions = {}): Promise<Test
 
 const opened: TestView[] = [];
 
-/** Take every view out of the page; the tests call it after each. */
-export function closeViews(): void {
+afterEach(() => {
   for (const view of opened.splice(0)) view.close();
-}
+});
 
 export async function openView(options: SampleModelOptions = {}): Promise<TestView> {
   const widget = await openWidget(options);

@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 // The verdict and the facts.
 import { expect, test } from "vitest";
 import { openReady } from "../dev/view";

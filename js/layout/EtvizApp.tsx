@@ -1,7 +1,7 @@
 // The whole view: header, filter bar, three panes, and the edge that changes its height.
 // Widths decide the arrangement by container queries; in narrow places the panes become tabs.
 import type { JSX } from "preact";
-import { useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { Header } from "../header/Header";
 import { FilterBar } from "../table/FilterBar";
 import { Table } from "../table/Table";
@@ -9,6 +9,7 @@ import type { App } from "../state/app";
 import { TensorPane } from "../tensor/TensorPane";
 import { TreePane } from "../tree/TreePane";
 import { AppContext } from "../ui/context";
+import { schemeFor } from "../ui/scheme";
 import { Tooltip } from "../ui/Tooltip";
 import { BottomEdge } from "./BottomEdge";
 import { ProgressLine } from "./ProgressLine";
@@ -40,8 +41,22 @@ function Panes({ app }: { app: App }): JSX.Element {
       <section class="etv-pane etv-table-pane" aria-label="Gaps">
         <Table />
       </section>
-      <Splitter size={tensorWidth} axis="x" pane="after" label="Width of the tensor pane" class="etv-split-tensor" min={220} />
-      <Splitter size={tensorHeight} axis="y" pane="after" label="Height of the tensor pane" class="etv-split-below" min={80} />
+      <Splitter
+        size={tensorWidth}
+        axis="x"
+        pane="after"
+        label="Width of the tensor pane"
+        class="etv-split-tensor"
+        min={220}
+      />
+      <Splitter
+        size={tensorHeight}
+        axis="y"
+        pane="after"
+        label="Height of the tensor pane"
+        class="etv-split-below"
+        min={80}
+      />
       <TensorPane />
     </div>
   );
@@ -51,10 +66,15 @@ export function EtvizApp({ app, fill }: Props): JSX.Element {
   const root = useRef<HTMLDivElement>(null);
   const { payload } = app.store;
   const height = fill ? "100vh" : `${app.store.traits.height.value}px`;
+  useLayoutEffect(() => {
+    const element = root.current;
+    const scheme = element && schemeFor(element);
+    if (scheme) element.style.colorScheme = scheme;
+  }, []);
   const { value } = payload;
   return (
     <AppContext.Provider value={app}>
-      <div class="etviz" ref={root} data-lm-suppress-shortcuts="true" data-fill={fill} style={{ height }}>
+      <div class="etviz" ref={root} data-lm-suppress-shortcuts="true" data-fill={fill} style={{ height, "--etv-height": height }}>
         <ProgressLine />
         {value.status === "loading" && <Loading />}
         {value.status === "error" && (

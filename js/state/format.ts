@@ -14,6 +14,15 @@ function special(value: number): string | null {
   return value === -Infinity ? "-∞" : null;
 }
 
+/** 0.9999998 keeps the digits that tell it from 1, and is cut, not rounded. */
+function nearOne(value: number, digits: number): string {
+  const gap = 1 - Math.abs(value);
+  if (gap === 0) return value.toPrecision(digits);
+  const decimals = Math.min(15, Math.max(digits, Math.ceil(-Math.log10(gap)) + 1));
+  const scale = 10 ** decimals;
+  return (Math.trunc(value * scale) / scale).toFixed(decimals);
+}
+
 /** Three significant digits by default: 0.00123 -> 1.23e-3, 12.345 -> 12.3, 123456 -> 1.23e5. */
 export function formatMetric(value: number, digits = 3): string {
   const text = special(value);
@@ -21,6 +30,7 @@ export function formatMetric(value: number, digits = 3): string {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size < 1e-2 || size >= 1e5) return value.toExponential(digits - 1).replace("e+", "e");
+  if (size > 0.99 && size <= 1) return nearOne(value, digits);
   const fixed = value.toPrecision(digits);
   return fixed.includes("e") || size >= 1000 ? formatCount(Math.round(value)) : fixed;
 }

@@ -1,6 +1,6 @@
 // Which rows are drawn, and how far a list scrolls to show one.
 import { expect, test } from "vitest";
-import { scrollToShow, windowOf } from "./window";
+import { drawnPositions, scrollToShow, windowOf } from "./window";
 
 test("the rows in view are always inside the window", () => {
   for (let top = 0; top < 2_600; top += 7) {
@@ -29,4 +29,11 @@ test("a row in view does not scroll, a near one scrolls just enough, a far one i
   expect(scrollToShow(3, 104, 260, 26)).toBe(78);
   expect(scrollToShow(100, 0, 260, 26)).toBe(2600 - 117);
   expect(scrollToShow(0, 5000, 260, 26)).toBe(0);
+});
+
+test("the row with the keyboard focus is drawn even when it is far away", () => {
+  expect(drawnPositions({ start: 3, end: 6 }, 4, 100)).toEqual([3, 4, 5]);
+  expect(drawnPositions({ start: 3, end: 6 }, 0, 100)).toEqual([0, 3, 4, 5]);
+  expect(drawnPositions({ start: 3, end: 6 }, 99, 100)).toEqual([3, 4, 5, 99]);
+  expect(drawnPositions({ start: 0, end: 0 }, 0, 0)).toEqual([]);
 });

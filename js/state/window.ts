@@ -35,3 +35,12 @@ export function scrollToShow(
   if (nearBelow) return top + rowHeight - viewHeight;
   return Math.max(0, top - (viewHeight - rowHeight) / 2);
 }
+
+/** Positions to draw: the window, and the row that holds the keyboard focus wherever it is. */
+export function drawnPositions({ start, end }: Window, focused: number, count: number): number[] {
+  const positions: number[] = [];
+  if (focused < start && focused < count) positions.push(focused);
+  for (let position = start; position < end; position++) positions.push(position);
+  if (focused >= end && focused < count) positions.push(focused);
+  return positions;
+}

@@ -48,7 +48,7 @@ function NumberCell({ column, row, index, mismatch, bar }: Props): JSX.Element {
       role="gridcell"
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}
-      data-step={gauge?.step}
+      data-step={mismatch ? undefined : gauge?.step}
       data-unknown={unknown && !mismatch ? true : undefined}
       data-tip={unknown ? undefined : formatExact(value)}
     >

@@ -73,10 +73,16 @@ export function FilterBar(): JSX.Element | null {
   const payload = app.payload.value;
   if (!payload) return null;
   return (
-    <div class="etv-bar" role="toolbar" aria-label="Filters" data-tab={app.view.tab.value}>
+    <div class="etv-bar" role="search" aria-label="Filters" data-tab={app.view.tab.value}>
       <TextFilter />
-      <ChoiceFilter name="backend" choices={choicesOf(payload.column("backend"), payload.rows)} value={app.view.backend} />
-      <ChoiceFilter name="kind" choices={choicesOf(payload.column("kind"), payload.rows)} value={app.view.kind} />
+      {(["backend", "kind"] as const).map((name) => (
+        <ChoiceFilter
+          key={name}
+          name={name}
+          choices={choicesOf(payload.column(name), payload.rows)}
+          value={app.view[name]}
+        />
+      ))}
       <ThresholdFilter payload={payload} />
       <StatusFilter payload={payload} />
       {hasFilters(app) && (

@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 // The gap table: order, filters, keys, and why it is empty.
 import { expect, test } from "vitest";
 import { click, openReady, openView, press, type, until } from "../dev/view";

@@ -1,93 +1,119 @@
 // The gap table: a windowed grid with a sticky head and a sticky first column.
-import { useComputed, useSignal } from "@preact/signals";
+import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect } from "preact/hooks";
+import type { Column } from "../state/columns";
+import type { Payload } from "../state/payload";
+import { drawnPositions } from "../state/window";
 import { useApp } from "../ui/context";
-import { useWindow } from "../ui/useWindow";
+import { type WindowedList, useWindow } from "../ui/useWindow";
 import { HeadCell } from "./HeadCell";
 import { NoRows } from "./NoRows";
 import { Row } from "./Row";
 import { HEAD_HEIGHT, ROW_HEIGHT, columnWidths, tableOrder } from "./layout";
-import { useColumnsInView } from "./useColumnsInView";
+import { type PlacedColumn, useColumnsInView } from "./useColumnsInView";
 import { type GridFocus, useTableKeys } from "./useTableKeys";
+
+function Head({ columns, widths, focus }: { columns: Column[]; widths: number[]; focus: GridFocus }): JSX.Element {
+  const keys = useApp().keys.value;
+  const width = widths.reduce((sum, one) => sum + one, 0);
+  return (
+    <div class="etv-head" role="row" aria-rowindex={1} style={{ width: `${width}px` }}>
+      {columns.map((column, index) => (
+        <HeadCell
+          key={column.name}
+          column={column}
+          index={index}
+          width={widths[index]}
+          keys={keys}
+          reachable={focus.part === "head" && focus.column === index}
+        />
+      ))}
+    </div>
+  );
+}
+
+interface BodyProps {
+  payload: Payload;
+  list: WindowedList;
+  columns: readonly PlacedColumn[];
+  width: number;
+  focus: GridFocus;
+}
+
+function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element {
+  const app = useApp();
+  const order = app.order.value;
+  const focusRow = app.focusRow.value;
+  const select = useCallback((row: number) => app.selectRow(row), [app]);
+  const reachable = Math.max(0, app.positions.value[focusRow] ?? 0);
+  return (
+    <div class="etv-rows" role="rowgroup" style={{ height: `${order.length * ROW_HEIGHT}px`, width: `${width}px` }}>
+      {drawnPositions(list.window, reachable, order.length).map((position) => {
+        const row = order[position];
+        return (
+          <Row
+            key={row}
+            row={row}
+            position={position}
+            columns={columns}
+            selected={row === focusRow}
+            reachable={position === reachable && focus.part === "rows"}
+            mismatch={payload.mismatch[row] === 1}
+            compared={row < payload.compared}
+            barColumn={app.gaugeColumn.value?.name ?? ""}
+            onSelect={select}
+          />
+        );
+      })}
+    </div>
+  );
+}
+
+/** Scrolls to the selected row when it changes, and to the top when the order changes. */
+function useReveal(list: WindowedList): void {
+  const app = useApp();
+  const focusRow = app.focusRow.value;
+  const keys = app.keys.value;
+  useEffect(() => list.toTop(), [keys]);
+  useEffect(() => {
+    list.show(app.positions.peek()[focusRow] ?? -1);
+  }, [focusRow, app.payload.value]);
+}
 
 export function Table(): JSX.Element {
   const app = useApp();
-  const order = app.order.value;
-  const columns = useComputed(() => tableOrder(app.columns.value)).value;
-  const keys = app.keys.value;
-  const focusRow = app.focusRow.value;
   const payload = app.payload.value;
-  const list = useWindow(order.length, ROW_HEIGHT, HEAD_HEIGHT);
-  const head = useSignal<GridFocus>({ part: "rows", column: 0 });
+  const rows = app.order.value.length;
+  const columns = useComputed(() => tableOrder(app.columns.value)).value;
   const widths = columnWidths(columns, app.view.columnWidths.value);
-  const width = widths.reduce((sum, one) => sum + one, 0);
-  const select = useCallback((row: number) => app.selectRow(row), [app]);
+  const list = useWindow(rows, ROW_HEIGHT, HEAD_HEIGHT);
   const inView = useColumnsInView(list.element, columns, widths);
-  const onKeyDown = useTableKeys(list, columns, head);
-
-  useEffect(() => list.toTop(), [keys]);
-  useEffect(() => {
-    const position = focusRow < 0 ? -1 : (app.positions.peek()[focusRow] ?? -1);
-    if (position >= 0) list.show(position);
-  }, [focusRow, app.payload.value]);
-
-  if (!payload) return <div class="etv-table" />;
-  const { start, end } = list.window;
-  const focused = focusRow < 0 ? -1 : (app.positions.value[focusRow] ?? -1);
-  const reachable = focused >= 0 ? focused : 0;
-  const drawn: number[] = [];
-  if (reachable < start && order.length > 0) drawn.push(reachable);
-  for (let position = start; position < end; position++) drawn.push(position);
-  if (reachable >= end && order.length > 0) drawn.push(reachable);
-
+  const focus: Signal<GridFocus> = useSignal<GridFocus>({ part: "rows", column: 0 });
+  const onKeyDown = useTableKeys(list, columns, focus);
+  useReveal(list);
   return (
     <div
       class="etv-table"
       role="grid"
       aria-label="Gap table"
-      aria-rowcount={order.length + 1}
+      aria-rowcount={rows + 1}
       aria-colcount={columns.length}
       ref={list.ref}
       onKeyDown={onKeyDown}
       style={{ "--etv-columns": widths.map((one) => `${one}px`).join(" ") }}
     >
-      <div class="etv-head" role="row" aria-rowindex={1} style={{ width: `${width}px` }}>
-        {columns.map((column, index) => (
-          <HeadCell
-            key={column.name}
-            column={column}
-            index={index}
-            width={widths[index]}
-            keys={keys}
-            reachable={head.value.part === "head" && head.value.column === index}
-          />
-        ))}
-      </div>
-      <div
-        class="etv-rows"
-        role="rowgroup"
-        style={{ height: `${order.length * ROW_HEIGHT}px`, width: `${width}px` }}
-      >
-        {drawn.map((position) => {
-          const row = order[position];
-          return (
-            <Row
-              key={row}
-              row={row}
-              position={position}
-              columns={inView}
-              selected={row === focusRow}
-              reachable={position === reachable && head.value.part === "rows"}
-              mismatch={payload.mismatch[row] === 1}
-              compared={row < payload.compared}
-              barColumn={app.gaugeColumn.value?.name ?? ""}
-              onSelect={select}
-            />
-          );
-        })}
-      </div>
-      {order.length === 0 && <NoRows />}
+      <Head columns={columns} widths={widths} focus={focus.value} />
+      {payload && (
+        <Body
+          payload={payload}
+          list={list}
+          columns={inView}
+          width={widths.reduce((sum, one) => sum + one, 0)}
+          focus={focus.value}
+        />
+      )}
+      {rows === 0 && <NoRows />}
     </div>
   );
 }

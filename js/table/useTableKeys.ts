@@ -43,7 +43,8 @@ export function useTableKeys(
   useLayoutEffect(() => {
     if (!refocus.current) return;
     refocus.current = false;
-    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: true });
+    const inRows = focus.peek().part === "rows";
+    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: inRows });
   });
 
   const go = (next: GridFocus): void => {

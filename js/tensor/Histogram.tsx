@@ -8,8 +8,8 @@ import { type Frame, type Scales, binAt, largest, outline, scalesOf } from "./ba
 export interface Series {
   name: string;
   counts: Float64Array;
-  /** The first series is filled, those drawn over it are lines. */
-  tone: "reference" | "runtime" | "error";
+    tone: "reference" | "runtime" | "error";
+  /** An area; otherwise a line. */
   filled: boolean;
 }
 
@@ -50,22 +50,32 @@ function Reading({ edges, series, bin }: { edges: Float64Array; series: Series[]
   const last = bin === edges.length - 2;
   return (
     <p class="etv-reading" aria-live="polite">
-      {bin < 0 ? (
-        <span class="etv-reading-hint">point at a bin to read it</span>
-      ) : (
-        <>
-          <span>
-            [{formatMetric(edges[bin], 4)}, {formatMetric(edges[bin + 1], 4)}
-            {last ? "]" : ")"}
-          </span>
-          {series.map(({ name, counts, tone }) => (
-            <span key={name} class={`etv-tone-${tone}`}>
-              {name} {formatCount(counts[bin])}
-            </span>
-          ))}
-        </>
+      {series.map(({ name, counts, tone, filled }) => (
+        <span key={name} class={`etv-tone-${tone}`}>
+          <span class="etv-key" data-tone={tone} data-filled={filled} aria-hidden="true" />
+          {name} {bin >= 0 && formatCount(counts[bin])}
+        </span>
+      ))}
+      {bin >= 0 && (
+        <span class="etv-range" data-side={bin * 2 < edges.length ? "right" : "left"}>
+          [{formatMetric(edges[bin], 4)}, {formatMetric(edges[bin + 1], 4)}
+          {last ? "]" : ")"}
+        </span>
       )}
     </p>
+  );
+}
+
+function Bin({ edges, bin, scales, frame }: { edges: Float64Array; bin: number; scales: Scales; frame: Frame }): JSX.Element {
+  const left = scales.x(edges[bin]);
+  return (
+    <rect
+      class="etv-bin"
+      x={left}
+      width={Math.max(1, scales.x(edges[bin + 1]) - left)}
+      y={frame.top}
+      height={frame.height - frame.bottom - frame.top}
+    />
   );
 }
 
@@ -102,15 +112,7 @@ export function Histogram({ label, edges, series, log, height = 132 }: Props): J
         onBlur={() => setBin(-1)}
       >
         <Axes scales={scales} frame={frame} />
-        {at >= 0 && (
-          <rect
-            class="etv-bin"
-            x={scales.x(edges[at])}
-            width={Math.max(1, scales.x(edges[at + 1]) - scales.x(edges[at]))}
-            y={frame.top}
-            height={height - frame.bottom - frame.top}
-          />
-        )}
+        {at >= 0 && <Bin edges={edges} bin={at} scales={scales} frame={frame} />}
         {series.map(({ name, counts, tone, filled }) => (
           <path
             key={name}

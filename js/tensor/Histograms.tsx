@@ -31,25 +31,12 @@ function valueSeries(facts: TensorFacts): Series[] {
   return [{ name: "reference", counts: facts.reference, tone: "reference", filled: true }, runtime];
 }
 
-function Legend({ series }: { series: Series[] }): JSX.Element {
-  return (
-    <span class="etv-legend">
-      {series.map(({ name, tone }) => (
-        <span key={name} class={`etv-tone-${tone}`}>
-          <span class="etv-key" data-tone={tone} aria-hidden="true" />
-          {name}
-        </span>
-      ))}
-    </span>
-  );
-}
-
 export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
   const log = useApp().view.logCounts.value;
   const series = valueSeries(facts);
   return (
     <>
-      <Section title="Values" aside={<><Legend series={series} /><CountScale /></>}>
+      <Section title="Values" aside={<CountScale />}>
         <Histogram label="Histogram of the values" edges={facts.edges} series={series} log={log} />
         {facts.referenceMissing && <p class="etv-note-inline">{facts.referenceMissing}</p>}
       </Section>

@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 // The tensor pane: what it asks the kernel for, and what it shows when that fails.
 import { expect, test } from "vitest";
 import { click, openReady, until } from "../dev/view";

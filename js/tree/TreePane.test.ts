@@ -1,3 +1,4 @@
+// @vitest-environment happy-dom
 // The delegated-graph tree: nodes without rows, keys.
 import { expect, test } from "vitest";
 import { click, openReady, press, until } from "../dev/view";

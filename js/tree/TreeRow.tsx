@@ -94,8 +94,14 @@ export const TreeRow = memo<Props>((props) => {
       <span class="etv-node-name" role="gridcell" style={{ paddingLeft: `${4 + depth * INDENT}px` }}>
         <Twisty branch={branch} open={open} onToggle={toggle} />
         <span class={`etv-kind etv-kind-${kind}`} data-tip={kind} />
-        <Label tree={tree} node={node} kind={kind} />
-        {backend && <span class="etv-badge" data-tip={backend}>{shortBackend(backend)}</span>}
+        <span class="etv-node-words">
+          <Label tree={tree} node={node} kind={kind} />
+          {backend && (
+            <span class="etv-badge" data-tip={backend}>
+              {shortBackend(backend)}
+            </span>
+          )}
+        </span>
       </span>
       <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
         {operators > 0 ? formatCount(operators) : ""}
