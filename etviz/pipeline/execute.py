@@ -191,6 +191,9 @@ def run_child(
     finally:
         for reader in readers:
             reader.join(2)
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
     if status:
         raise ExecutionError(_explain(status, lines), status, lines[-_KEPT_LINES:])
     return lines

@@ -26,7 +26,15 @@ class Column:
 _FORMATS: Final = {"dB": "db", "share": "percent", "ulp": "int"}
 _SHOWN: Final = {"severity", "rmse", "sqnr_db", "max_abs", "introduced_severity"}
 _OPERATOR: Final = (
-    Column("op", "operator", "text", "code", "operator", "What the runtime executes.", visible=True),
+    Column(
+        "op",
+        "operator",
+        "text",
+        "code",
+        "operator",
+        "What the runtime executes: a kernel, or the operators inside of a delegate.",
+        visible=True,
+    ),
     Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order.", visible=True),
     Column("kind", "kind", "text", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
     Column("backend", "backend", "text", "text", "operator", "The backend that a delegate runs on.", visible=True),
@@ -37,7 +45,7 @@ _OPERATOR: Final = (
         "code",
         "operator",
         "The operators of the exported program that this value comes from.",
-        visible=True,
+        visible=False,
     ),
     Column("output", "output", "number", "int", "operator", "Which output of the instruction."),
     Column("shape", "shape", "text", "code", "operator", "Shape of the value."),

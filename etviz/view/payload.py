@@ -60,6 +60,7 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
     buffers = Buffers()
     rows, compared = table_rows(inspection)
     digest = inspection.digest
+    rows["op"] = [operator_label(*item) for item in rows[["kind", "op", "reference_ops"]].itertuples(index=False)]
     payload = {
         "version": VERSION,
         "title": inspection.title,
@@ -81,6 +82,19 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
         },
     }
     return payload, buffers.data
+
+
+def operator_label(kind: str, op: str, reference_ops: str) -> str:
+    """What the table calls an operator: what a delegate computes, a kernel without ATen's namespace.
+
+    Examples
+    --------
+    >>> operator_label("delegate", "DELEGATE_CALL", "conv2d, relu"), operator_label("kernel", "aten::add.out", "add")
+    ('conv2d, relu', 'add.out')
+    """
+    if kind == "delegate":
+        return reference_ops or op
+    return op.removeprefix("aten::")
 
 
 def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:

@@ -11,11 +11,15 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from playwright.sync_api import Browser, expect, sync_playwright
 
+import etviz
 from tests.browser.chromium import launch
 from tests.browser.lab import WAIT_TIMEOUT, Lab, open_lab
 from tests.browser.server import JupyterServer
+from tests.programs import ResidualCNN
 
 HERE = Path(__file__).parent
 FAILED = pytest.StashKey[bool]()
@@ -52,6 +56,15 @@ def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter
     server = JupyterServer(tmp_path_factory.mktemp("jupyter"))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def artifacts(jupyter_server: JupyterServer) -> Path:
+    """The artifacts of a small, partly delegated model, in a folder of the server's root."""
+    torch.manual_seed(0)
+    folder = jupyter_server.root / "artifacts"
+    etviz.debug(ResidualCNN().eval(), (torch.randn(1, 3, 8, 8),), partitioner=[XnnpackPartitioner()], workdir=folder)
+    return folder
 
 
 # Not for the session: while Playwright runs, its event loop makes asyncio.run fail in this thread,
