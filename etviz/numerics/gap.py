@@ -164,17 +164,15 @@ def _classes(x: Floats) -> npt.NDArray[np.int64]:
 
 
 def _ulp(pair: _Pair, reference: torch.Tensor, runtime: torch.Tensor, keep: npt.NDArray[np.bool_] | None) -> float:
-    """Largest distance in the order of representable numbers of the runtime's dtype.
-
-    Exact below 2^53, which only float64 tensors can exceed.
-    """
+    """Largest distance in the order of representable numbers of the runtime's dtype, exact as an integer."""
     if not pair.floating:
         return NAN
-    distance = _ordinals(runtime).astype(np.float64)
-    distance -= _ordinals(reference.to(pair.dtype))
+    a, b = _ordinals(runtime), _ordinals(reference.to(pair.dtype))
+    unsigned = f"u{a.dtype.itemsize}"
+    distance = np.maximum(a, b).view(unsigned) - np.minimum(a, b).view(unsigned)
     if keep is not None:
         distance = distance[keep]
-    return float(max(distance.max(), -distance.min())) if len(distance) else 0.0
+    return float(distance.max()) if len(distance) else 0.0
 
 
 def _ordinals(block: torch.Tensor) -> npt.NDArray[Any]:
@@ -186,7 +184,7 @@ def _ordinals(block: torch.Tensor) -> npt.NDArray[Any]:
     import torch
 
     size = block.element_size()
-    bits = block.contiguous().view({2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).numpy()
+    bits = block.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]).numpy()
     sign = bits >> (8 * size - 1)
     magnitude = bits & np.iinfo(bits.dtype).max
     magnitude ^= sign

@@ -184,7 +184,7 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
         values = dict.fromkeys(METRICS, 0.0 if empty else NAN)
         if empty:
             values |= {"sqnr_db": math.inf, "psnr_db": math.inf, "cosine": 1.0}
-        return values | {"allclose": share, "max_ulp": sums.max_ulp}
+        return values | {"allclose": share, "max_ulp": sums.max_ulp if empty else NAN}
     mse = sums.dd / n
     rmse = math.sqrt(mse)
     return {
@@ -195,7 +195,7 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
         "l1": sums.ad,
         "rel_l2": _ratio(math.sqrt(sums.dd), math.sqrt(sums.rr)),
         "sqnr_db": _decibel(sums.rr, sums.dd),
-        "psnr_db": _decibel(sums.max_r**2, mse),
+        "psnr_db": _decibel(sums.max_r * sums.max_r, mse),
         "cosine": _cosine(sums),
         "allclose": share,
         "max_ulp": sums.max_ulp,
@@ -226,11 +226,14 @@ def _ratio(error: float, unit: float) -> float:
 def _decibel(signal: float, noise: float) -> float:
     if noise == 0.0:
         return math.inf
-    return 10.0 * math.log10(signal / noise) if signal / noise > 0.0 else -math.inf
+    ratio = signal / noise
+    return 10.0 * math.log10(ratio) if not ratio <= 0.0 else -math.inf
 
 
 def _cosine(sums: Sums) -> float:
     if sums.dd == 0.0:
         return 1.0
     norm = math.sqrt(sums.rr) * math.sqrt(sums.qq)
+    if not math.isfinite(norm):
+        return NAN
     return max(-1.0, min(1.0, sums.rq / norm)) if norm > 0.0 else 0.0
