@@ -53,7 +53,7 @@ function NumberCell({ column, row, index, mismatch, bar }: Props): JSX.Element {
       data-tip={unknown ? undefined : formatExact(value)}
     >
       {bar && <GaugeBar gauge={gauge} />}
-      <span class="etv-value">{text}</span>
+      {text}
     </span>
   );
 }
