@@ -182,3 +182,27 @@ def quietly() -> Generator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@functools.cache
+def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """What a kernel such as ``aten::add.out`` computes.
+
+    Returns
+    -------
+    tuple or None
+        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each argument that is read, in
+        the order in which a program stores them; None for kernels that are no registered operators.
+    """
+    import torch
+
+    namespace, _, rest = kernel.partition("::")
+    name, _, overload_name = rest.partition(".")
+    load_operator_library(namespace)
+    try:
+        overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
+    except AttributeError:
+        return None
+    written = set(out_arguments(overload))
+    read = tuple((a.name, a.default_value) for a in overload._schema.arguments if a.name not in written)
+    return qualified_name(functional_overload(overload)), read

@@ -1,0 +1,338 @@
+"""Which edge value each value of the runtime is, from the `.pte` and the ETRecord alone.
+
+The program's instructions say which operator reads and writes which value; the ETRecord's edge graph says the same of
+the reference; debug handles say which edge operators an instruction may stand for. Each runtime value starts with all
+edge values that it could be, and loses those that its producers or consumers rule out, until nothing changes. What has
+one possibility left is paired; what has more is left out, so a pairing is never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from etviz.artifacts.ir import Graph, Meta, Node, Ref, Tag
+from etviz.artifacts.program import Instruction, Method, TensorSpec
+from etviz.executorch import runtime_operator
+from etviz.graph.edge_values import EdgeValues
+
+_VIEWS: Final = {"aten.view_copy.default", "aten.squeeze_copy.dims", "aten.unsqueeze_copy.default"}
+_ABSENT: Final = object()
+_MOST_TRIALS: Final = 256
+
+
+@dataclass(slots=True)
+class Derived:
+    """What could be derived.
+
+    Attributes
+    ----------
+    values
+        ``(instruction, output) → edge value``.
+    operators
+        Edge operator of each kernel call that is known.
+    insides
+        Edge operators of each delegate call whose inside is known, in order.
+    inputs
+        ``instruction → edge value`` of each tensor that a delegate reads.
+    """
+
+    values: dict[tuple[int, int], str] = field(default_factory=dict)
+    operators: dict[int, Node] = field(default_factory=dict)
+    insides: dict[int, list[Node]] = field(default_factory=dict)
+    inputs: dict[int, list[str]] = field(default_factory=dict)
+
+
+def derive(method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> Derived:
+    """Pair the values of a method's instructions with those of its edge graph.
+
+    Parameters
+    ----------
+    method
+        From the `.pte`.
+    edge
+        The ETRecord's edge graph, before delegation.
+    handles
+        Debug handles of each instruction.
+    """
+    return _Search(method, edge, handles).run()
+
+
+class _Search:
+    def __init__(self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> None:
+        self.method, self.edge, self.handles = method, EdgeValues(edge), handles
+        self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate")]
+        self.options: dict[int, set[str]] = {}
+        self.slots: dict[int, list[tuple[int, str, Any]]] = {}
+        self.domains: dict[int, set[str]] = {}
+        self.produced: set[int] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        writers: dict[int, int] = {}
+        for call in self.calls:
+            for value in call.outputs:
+                writers[value] = writers.get(value, 0) + 1
+        self.produced = {value for value, count in writers.items() if count == 1}
+        users = [i.name for i in self.edge.graph.inputs if i.kind == "user"]
+        if len(users) == len(self.method.inputs):
+            for value, name in zip(self.method.inputs, users, strict=True):
+                self.domains[value] = {name}
+        for call in self.calls:
+            if call.kind == "kernel":
+                self._begin_kernel(call)
+            else:
+                self._begin_delegate(call)
+        self._begin_views()
+        outputs = [o.name if isinstance(o, Ref) else "" for o in self.edge.graph.outputs]
+        if len(outputs) == len(self.method.outputs):
+            for value, name in zip(self.method.outputs, outputs, strict=True):
+                if name:
+                    self._narrow(value, {name})
+
+    def _begin_kernel(self, call: Instruction) -> None:
+        known = runtime_operator(str(call.operator))
+        if str(call.operator).startswith("executorch_prim::et_view"):
+            known = ("aten.view_copy.default", (("self", None), ("size", None)))
+        if known is None:
+            return
+        target, arguments = known
+        own = set(self.handles.get(call.index, ()))
+        nodes = [n for n in self.edge.by_target.get(target, ()) if not own or own & set(n.handles)]
+        nodes = [n for n in nodes if self._fits_outputs(call, n)]
+        self.slots[call.index] = [
+            (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
+        ]
+        self.options[call.index] = {n.name for n in nodes if self._fits_constants(call, n)}
+        for position, value in enumerate(call.outputs):
+            self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
+
+    def _begin_delegate(self, call: Instruction) -> None:
+        own = self.handles.get(call.index, ())
+        names = {
+            value
+            for handle in set(own)
+            for node in self.edge.by_handle.get(handle, ())
+            for value in self.edge.outputs[node.name]
+        }
+        for value in call.outputs:
+            self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
+
+    def _begin_views(self) -> None:
+        """Values that are read but never written are views that the emitter elided."""
+        known = {*self.produced, *self.method.inputs}
+        read = {value for call in self.calls for value in call.inputs} | set(self.method.outputs)
+        for value in read - known:
+            spec = self._spec(value)
+            if spec is None or spec.data_index or spec.external or value in self.domains:
+                continue
+            names = {
+                v for node in self.edge.nodes.values() if node.target in _VIEWS for v in self.edge.outputs[node.name]
+            }
+            self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
+
+    def _spec(self, value: int) -> TensorSpec | None:
+        return self.method.values[value].tensor
+
+    def _output(self, operator: str, position: int) -> str:
+        names = self.edge.outputs[operator]
+        return names[position] if position < len(names) else f"{operator}/{position}"
+
+    def _fits_outputs(self, call: Instruction, node: Node) -> bool:
+        names = self.edge.outputs[node.name]
+        return all(
+            _fits(self._spec(value), self.edge.metas.get(name))
+            for value, name in zip(call.outputs, names, strict=False)
+        )
+
+    def _fits_constants(self, call: Instruction, node: Node) -> bool:
+        for value, name, default in self.slots[call.index]:
+            kind = self.method.values[value].kind
+            given = node.kwargs.get(name, default)
+            if kind in ("int", "double", "bool", "int_list", "double_list", "bool_list"):
+                if not _same_literal(self.method.literal(value), given):
+                    return False
+            elif kind in ("tensor", "tensor_list") and given is None:
+                return False
+        return True
+
+    def run(self) -> Derived:
+        """Narrow until nothing changes, then read off what is certain."""
+        changed = True
+        while changed:
+            changed = False
+            for call in self.calls:
+                changed |= self._visit_kernel(call) if call.kind == "kernel" else self._visit_delegate(call)
+            changed |= self._exclude()
+        return self._result()
+
+    def _narrow(self, value: int, names: set[str]) -> bool:
+        """Keep only `names` as possibilities of a value; a contradiction is ignored, never resolved by a guess."""
+        before = self.domains.get(value)
+        after = names if before is None else before & names
+        if before == after:
+            return False
+        self.domains[value] = after
+        return True
+
+    def _visit_kernel(self, call: Instruction) -> bool:
+        options = self.options.get(call.index)
+        if options is None:
+            return False
+        kept = {n for n in options if self._consistent(call, n)}
+        changed = kept != options
+        self.options[call.index] = kept
+        for position, value in enumerate(call.outputs):
+            if value in self.produced:
+                changed |= self._narrow(value, {self._output(n, position) for n in kept})
+        for value, name, default in self.slots[call.index]:
+            for item, taken in self._tensors(value, [self.edge.nodes[n].kwargs.get(name, default) for n in kept]):
+                if item in self.domains:
+                    changed |= self._narrow(item, taken)
+        return changed
+
+    def _tensors(self, value: int, given: Sequence[Any]) -> list[tuple[int, set[str]]]:
+        """Each tensor of an argument with the edge values that the possible operators take there."""
+        kind = self.method.values[value].kind
+        if kind == "tensor":
+            return [(value, {g.name for g in given if isinstance(g, Ref)})]
+        if kind in ("tensor_list", "optional_tensor_list"):
+            return [
+                (item, {g[i].name for g in given if isinstance(g, list) and i < len(g) and isinstance(g[i], Ref)})
+                for i, item in enumerate(self.method.values[value].value)
+                if item is not None
+            ]
+        return []
+
+    def _consistent(self, call: Instruction, operator: str) -> bool:
+        for position, value in enumerate(call.outputs):
+            domain = self.domains.get(value)
+            if value in self.produced and domain is not None and self._output(operator, position) not in domain:
+                return False
+        kwargs = self.edge.nodes[operator].kwargs
+        for value, name, default in self.slots[call.index]:
+            for item, taken in self._tensors(value, [kwargs.get(name, default)]):
+                domain = self.domains.get(item)
+                if domain is not None and not self._overlap(taken, domain):
+                    return False
+        return True
+
+    def _overlap(self, taken: set[str], domain: set[str]) -> bool:
+        return not taken.isdisjoint(domain)
+
+    def _visit_delegate(self, call: Instruction) -> bool:
+        own = set(self.handles.get(call.index, ()))
+        changed = False
+        for value in call.inputs:
+            domain = self.domains.get(value)
+            if domain is None or len(domain) < 2:
+                continue
+            kept = {n for n in domain if any(own & set(self.edge.nodes[u].handles) for u in self.edge.users.get(n, ()))}
+            changed |= self._narrow(value, kept)
+        return changed
+
+    def _exclude(self) -> bool:
+        """A value that is certain is no possibility of any other: each operator is executed once."""
+        taken = {next(iter(self.domains[v])): v for v in self.produced if len(self.domains.get(v, ())) == 1}
+        changed = False
+        for value in self.produced:
+            domain = self.domains.get(value)
+            if domain is not None and len(domain) > 1:
+                kept = {n for n in domain if n not in taken}
+                changed |= self._narrow(value, kept) if kept else False
+        used = {next(iter(o)): i for i, o in self.options.items() if len(o) == 1}
+        for index, options in self.options.items():
+            if len(options) > 1:
+                kept = {n for n in options if used.get(n, index) == index}
+                if kept and kept != options:
+                    self.options[index], changed = kept, True
+        return changed
+
+    def _certain(self, value: int) -> str | None:
+        """The edge value of a runtime value if there is only one, counting equal values as one."""
+        domain = self.domains.get(value, set())
+        classes = {self.edge.same(name) for name in domain}
+        return min(domain) if len(classes) == 1 else None
+
+    def _result(self) -> Derived:
+        derived = Derived()
+        for call in self.calls:
+            found = [self._certain(value) if value in self.produced else None for value in call.outputs]
+            if call.kind == "kernel":
+                self._settle_kernel(derived, call, found)
+            else:
+                self._settle_delegate(derived, call, found)
+        return derived
+
+    def _settle_kernel(self, derived: Derived, call: Instruction, found: list[str | None]) -> None:
+        for position, name in enumerate(found):
+            if name is not None:
+                derived.values[call.index, position] = name
+        options = {self.edge.same(self.edge.outputs[n][0]) for n in self.options.get(call.index, ())}
+        if len(options) == 1:
+            derived.operators[call.index] = self.edge.nodes[min(self.options[call.index])]
+
+    def _settle_delegate(self, derived: Derived, call: Instruction, found: list[str | None]) -> None:
+        """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
+        inputs = [self._certain(value) for value in call.inputs if self._spec(value) is not None]
+        trials = self._trials(call, found)
+        if None in inputs:
+            trials = []
+        names = [name for name in inputs if name is not None]
+        fitting = [(t, inside) for t in trials if (inside := self._inside(call, names, t)) is not None]
+        if len({tuple(map(self.edge.same, t)) for t, _ in fitting}) == 1:
+            outputs, inside = fitting[0]
+            derived.insides[call.index], derived.inputs[call.index] = inside, names
+            found = list(outputs)
+        for position, name in enumerate(found):
+            if name is not None:
+                derived.values[call.index, position] = name
+
+    def _trials(self, call: Instruction, found: list[str | None]) -> list[tuple[str, ...]]:
+        """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""
+        choices: list[tuple[str, ...]] = [()]
+        for value, name in zip(call.outputs, found, strict=True):
+            options = [name] if name is not None else sorted(self.domains.get(value, ()))
+            choices = [(*chosen, o) for chosen in choices for o in options if o not in chosen]
+            if len(choices) > _MOST_TRIALS:
+                return []
+        return choices
+
+    def _inside(self, call: Instruction, inputs: Sequence[str], outputs: Sequence[str]) -> list[Node] | None:
+        nodes = self.edge.closure(outputs, dict.fromkeys(inputs))
+        if nodes is None:
+            return None
+        claimed = sorted(self.handles.get(call.index, ()))
+        items = [h for n in nodes for h in n.handles for _ in range(1 + self._used_items(n))]
+        return nodes if sorted(items) == claimed else None
+
+    def _used_items(self, node: Node) -> int:
+        """How many `getitem` nodes of an operator anything uses: the claim counts them too."""
+        names = self.edge.outputs[node.name]
+        if names == [node.name]:
+            return 0
+        return sum(bool(self.edge.users.get(name)) or name in self.edge.returned for name in names)
+
+
+def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
+    """True unless shape or dtype rule it out."""
+    if spec is None or meta is None:
+        return True
+    if spec.dtype != meta.dtype or len(spec.sizes) != len(meta.shape):
+        return False
+    return spec.dynamism != "static" or all(
+        not isinstance(size, int) or size == own for own, size in zip(spec.sizes, meta.shape, strict=True)
+    )
+
+
+def _same_literal(stored: Any, given: Any) -> bool:
+    """True unless two constants differ; sizes that are only known at run time and dtypes are not compared."""
+    if isinstance(given, (list, tuple)):
+        stored = list(stored) if isinstance(stored, (list, tuple)) else [stored]
+        return len(stored) == len(given) and all(_same_literal(a, b) for a, b in zip(stored, given, strict=True))
+    if given is None or isinstance(given, (Ref, Tag)) or not isinstance(given, (int, float)):
+        return True
+    if isinstance(stored, (list, tuple)):
+        return len(stored) == 1 and _same_literal(stored[0], given)
+    return not isinstance(stored, (int, float)) or stored == given or (stored != stored and given != given)
