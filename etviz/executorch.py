@@ -106,6 +106,11 @@ def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
     return [a.name for a in overload._schema.arguments if a.kwarg_only and _is_written(a)]
 
 
+def takes_dtype(overload: torch._ops.OpOverload) -> bool:
+    """True if the operator is told the dtype of its result; most out variants take it from what they write to."""
+    return any(a.name == "dtype" for a in overload._schema.arguments)
+
+
 def _is_written(argument: Any) -> bool:
     return argument.alias_info is not None and argument.alias_info.is_write
 

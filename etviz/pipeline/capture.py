@@ -126,6 +126,9 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
         node.target, node.kernel = et.qualified_name(functional), et.kernel_name(overload)
         node.args = tuple(_argument(arg) for arg in fx.args)
         node.kwargs = {key: _argument(arg) for key, arg in fx.kwargs.items() if key not in written}
+        meta = node.outputs[0] if node.outputs else None
+        if meta is not None and et.takes_dtype(functional) and not et.takes_dtype(overload):
+            node.kwargs["dtype"] = Tag("dtype", meta.dtype)  # an out variant reads it from `out`
     elif et.is_view(fx):
         node.target, node.kernel = "aten.view_copy.default", "executorch_prim::et_view.default"
         node.args = tuple(_argument(arg) for arg in fx.args)

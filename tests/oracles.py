@@ -1,0 +1,211 @@
+"""What etviz's values are checked against: upstream's own parser, and torch's interpreter on the lowered program."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from executorch.devtools.etdump import schema_flatcc as schema
+from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
+from executorch.exir import memory
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.schema import DelegateCall, KernelCall
+from torch import Tensor, fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from tests.programs import Executed
+
+Key = tuple[str, str]
+"""Name of the branch that a node stands in (empty outside of branches), and the node's own."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What upstream's parser reads: values by instruction, and the final outputs."""
+
+    values: Mapping[int, list[Any]]
+    outputs: list[Any]
+
+
+def logged(folder: Path) -> Logged:
+    """Parse the ETDump with upstream's reader, and cut its tensors out of the debug buffer."""
+    dump = deserialize_from_etdump_flatcc((folder / "etdump.etdp").read_bytes())
+    buffer = bytearray((folder / "debug_buffer.bin").read_bytes())
+    values: dict[int, list[Any]] = {}
+    outputs: list[Any] = []
+    for block in dump.run_data:
+        for event in block.events or ():
+            entry = event.debug_event
+            if entry is None or entry.delegate_debug_id_int not in (None, -1) or entry.delegate_debug_id_str:
+                continue
+            found = _values(entry.debug_entry, buffer)
+            if entry.debug_entry.output is not None and entry.debug_entry.output.bool_val:
+                outputs += found
+            elif entry.chain_index >= 0:
+                values.setdefault(entry.instruction_id, []).extend(found)
+    return Logged(values, outputs)
+
+
+def _values(entry: schema.Value, buffer: bytearray) -> list[Any]:
+    if entry.tensor is not None:
+        return [_tensor(entry.tensor, buffer)]
+    if entry.tensor_list is not None:
+        return [_tensor(item, buffer) for item in entry.tensor_list.tensors]
+    return [None]
+
+
+def _tensor(item: schema.Tensor, buffer: bytearray) -> Tensor:
+    dtype = getattr(
+        torch,
+        {"BYTE": "uint8", "CHAR": "int8", "INT": "int32", "LONG": "int64", "FLOAT": "float32"}.get(
+            item.scalar_type.name, item.scalar_type.name.lower()
+        ),
+    )
+    if 0 in item.sizes:
+        return torch.empty(item.sizes, dtype=dtype)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(item.sizes, item.strides, strict=True))
+    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=item.offset or 0)
+    return flat.as_strided(item.sizes, item.strides).clone()
+
+
+def calls(module: fx.GraphModule, scope: str = "") -> Iterator[tuple[Key, fx.Node]]:
+    """Every call that stands for work of the runtime, in program order, branches included."""
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target in (operator.getitem, memory.alloc, memory.free):
+            continue
+        if node.target is torch.ops.higher_order.cond:
+            for branch in node.args[1:3]:
+                yield from calls(getattr(module, str(branch.target)), str(branch.target))
+        else:
+            yield (scope, node.name), node
+
+
+def nodes_of_instructions(program: Executed) -> dict[int, Key]:
+    """The node of the lowered program behind each instruction.
+
+    The lowered and the emitted program have the same calls in the same order, but for the `copy_` that emission adds
+    for each mutated buffer; the emitted program's calls and the runtime's instructions are the same, but for views
+    that need no instruction.
+    """
+    before = list(calls(program.edge.graph_module))
+    partners: dict[str, Key] = {}
+    numbered: list[Key] = []
+    position = 0
+    for (_, name), node in calls(program.emitted.graph_module):
+        if node.target is torch.ops.aten.copy_.default:
+            numbered.append(partners[node.args[1].name])
+            continue
+        key, origin = before[position]
+        position += 1
+        assert _packet(node) == _packet(origin) or node.target is memory.view
+        partners[name] = key
+        if node.target is not memory.view:
+            numbered.append(key)
+    assert position == len(before)
+    instructions = program.plan.chains[0].instructions
+    executed = [i for i, item in enumerate(instructions) if isinstance(item.instr_args, (KernelCall, DelegateCall))]
+    return dict(zip(executed, numbered, strict=True))
+
+
+def _packet(node: fx.Node) -> str:
+    return str(node.target).removeprefix("<EdgeOpOverload: ").split(">")[0].rpartition(".")[0]
+
+
+class Interpreter(fx.Interpreter):
+    """Evaluates the lowered program in eager mode, delegates by their original modules, and keeps every value.
+
+    With `runtime`, each value is replaced by what the runtime logged before the next node sees it, so that every node
+    is evaluated on the runtime's own inputs.
+    """
+
+    def __init__(self, module: fx.GraphModule, runtime: Mapping[Key, list[Any]], scope: str = "") -> None:
+        super().__init__(module)
+        self.runtime, self.scope = runtime, scope
+        self.kept: dict[Key, list[Any]] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Evaluate one node."""
+        if n.op == "call_function" and n.target is torch.ops.higher_order.cond:
+            return self._branch(n)
+        value = super().run_node(n)
+        key = self.scope, n.name
+        if n.op == "call_function" and n.target is not operator.getitem:
+            several = isinstance(value, (list, tuple))
+            self.kept[key] = list(value) if several else [value]
+            if key in self.runtime:
+                value = type(value)(self.runtime[key]) if several else self.runtime[key][0]
+        return value
+
+    def _branch(self, n: fx.Node) -> Any:
+        predicate, yes, no, operands = n.args
+        taken = yes if bool(self.env[predicate]) else no
+        inner = Interpreter(getattr(self.module, taken.target), self.runtime, taken.target)
+        result = inner.run(*fx.node.map_arg(operands, lambda item: self.env[item]))
+        self.kept |= inner.kept
+        return result
+
+
+def flat_inputs(program: ExportedProgram, inputs: tuple[Any, ...]) -> list[Any]:
+    """Everything that the graph's placeholders take: weights, buffers, constants and the user's inputs."""
+    user = iter(pytree.tree_leaves(inputs))
+    found = []
+    for spec in program.graph_signature.input_specs:
+        target = str(spec.target)
+        tables = (program.state_dict, program.constants)
+        if spec.kind == InputKind.USER_INPUT:
+            found.append(next(user))
+        else:
+            found.append(next(table[target] for table in tables if target in table).detach())
+    return found
+
+
+def evaluate(program: Executed, runtime: Mapping[Key, list[Any]]) -> tuple[dict[Key, list[Any]], list[Any]]:
+    """Values of every node, and the user's outputs."""
+    interpreter = Interpreter(program.edge.graph_module, runtime)
+    with torch.no_grad():
+        results = interpreter.run(*flat_inputs(program.edge, program.inputs))
+    specs = program.edge.graph_signature.output_specs
+    outputs = [value for value, spec in zip(results, specs, strict=True) if spec.kind.name == "USER_OUTPUT"]
+    return interpreter.kept, outputs
+
+
+def runtime_values(program: Executed, log: Logged) -> dict[int, list[Any]]:
+    """What each instruction gave: a delegate logs its inputs first, and only its outputs count."""
+    nodes = dict(calls(program.edge.graph_module))
+    found = {}
+    for instruction, key in nodes_of_instructions(program).items():
+        values = log.values.get(instruction)
+        if values is not None:
+            node = nodes[key]
+            inputs = len(node.args) - 1 if node.target is executorch_call_delegate else 0
+            found[instruction] = values[inputs:]
+    return found
+
+
+def grid(program: Executed, key: Key, output: int) -> float | None:
+    """Step of the quantization grid of a value, from the operator that made it."""
+    node = dict(calls(program.edge.graph_module))[key]
+    if node.target is executorch_call_delegate:
+        lowered = getattr(program.edge.graph_module, str(node.args[0].target))
+        results = lowered.original_module.graph_module.graph.output_node().args[0]
+        node = results[output]
+    name = str(node.target)
+    if "dequantize_per_tensor" in name:
+        return node.args[1]
+    return 1.0 if "quantized_decomposed.quantize_per" in name else None
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Bit for bit the same values, NaN in the same places."""
+    return (
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and torch.equal(a.nan_to_num(0.25), b.nan_to_num(0.25))
+        and bool((a.isnan() == b.isnan()).all())
+    )

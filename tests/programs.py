@@ -1,0 +1,267 @@
+"""The real models that the tests export, lower and run: small, seeded, and of every kind that a user brings."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.devtools.backend_debug import get_delegation_info
+from executorch.devtools.backend_debug.delegation_info import DelegationInfo
+from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+from executorch.exir.schema import ExecutionPlan
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+import etviz
+from etviz.pipeline.digits import load_digits, train
+
+
+class EncoderBlock(nn.Module):
+    """A pre-norm transformer encoder block; its layer norms are not XNNPACK's."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1 = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.feed_forward = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        split = self.query_key_value(self.norm_1(x)).view(batch, length, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
+        weights = torch.softmax(query @ key.transpose(-2, -1) / (width // self.heads) ** 0.5, -1)
+        x = x + self.project((weights @ value).transpose(1, 2).reshape(batch, length, width))
+        return x + self.feed_forward(self.norm_2(x))
+
+
+class Encoder(nn.Module):
+    """Two encoder blocks and a classifying head."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(EncoderBlock(width) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
+
+
+class PlainCNN(nn.Module):
+    """A convolutional net that runs on the portable kernels only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU()
+        )
+        self.head = nn.Linear(8 * 4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log_softmax(self.head(self.features(x).flatten(1)), -1)
+
+
+class ResidualCNN(nn.Module):
+    """Convolutions go to XNNPACK; layer norm and cumsum stay portable, between residual additions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.block = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
+        self.norm = nn.LayerNorm(8)
+        self.last = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x))
+        x = self.norm(x + self.block(x))
+        return torch.cumsum(x + torch.sin(x), -1).mean((2, 3)) + self.last(x).sum((1, 2, 3)).unsqueeze(1)
+
+
+class ManyOutputs(nn.Module):
+    """Nested inputs; delegates with several outputs, one of them early; float, integer, boolean and list outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+
+    def forward(self, batch: dict[str, Tensor], pair: tuple[Tensor, Tensor]) -> dict[str, Any]:
+        early = torch.relu(self.first(batch["x"]))
+        middle = torch.sigmoid(self.second(early))
+        late = torch.tanh(middle + early) * pair[0]
+        values, indices = torch.topk(late, 3, -1)
+        return {
+            "early": early,
+            "late": (late, middle),
+            "indices": indices,
+            "positive": late > batch["threshold"],
+            "parts": torch.split(torch.cumsum(early, -1), 4, -1),
+            "count": pair[1] + indices.sum(),
+            "values": values,
+        }
+
+
+class Counter(nn.Module):
+    """Keeps a running mean in a mutable buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.linear = nn.Linear(4, 4)
+        self.mean: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+        return self.linear(x - self.mean)
+
+
+class Branches(nn.Module):
+    """`torch.cond` with Python scalars in its branches, for which upstream cannot save an ETRecord."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, flag: Tensor, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        return torch.cond(flag, lambda y: torch.sin(y) * 2.5 + 1, lambda y: torch.cos(y) - 1, (x,)) * 2
+
+
+class Casts(nn.Module):
+    """Values whose type only the memory tells that they are written to."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        whole = (x * 10).to(torch.int32)
+        filled = torch.full_like(x, 2.9, dtype=torch.int64)
+        return whole + 1, filled * whole, (x > 0).to(torch.float32) + x, x.to(torch.bool), x.to(torch.uint8)
+
+
+class ChannelsLast(nn.Module):
+    """Values with other strides than their shape suggests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.conv(x).relu())
+
+
+class Poisoned(nn.Module):
+    """XNNPACK gives NaN where eager gives none (sigmoid of a huge negative number); an Inf that both agree on."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.sigmoid(x) + 1, torch.cumsum(x * 10, -1)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to make a program."""
+
+    model: Callable[[], nn.Module]
+    inputs: Callable[[], tuple[Any, ...]]
+    delegated: bool = False
+    quantized: bool = False
+    strict: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Executed:
+    """A program that `etviz.debug` ran.
+
+    Attributes
+    ----------
+    edge, emitted
+        The lowered program as it was before `to_executorch()`, and afterwards.
+    plan
+        What upstream emitted for the runtime.
+    info
+        What upstream says about its delegation, asked at the right time.
+    """
+
+    name: str
+    recipe: Recipe
+    inspection: etviz.Inspection
+    folder: Path
+    inputs: tuple[Any, ...]
+    edge: ExportedProgram
+    emitted: ExportedProgram
+    plan: ExecutionPlan
+    info: DelegationInfo
+
+    def path(self, kind: str) -> Path:
+        """One of the artifacts, by its argument of `etviz.load`."""
+        return self.folder / FILES[kind]
+
+
+def _digits() -> nn.Module:
+    return train(load_digits(), epochs=2)
+
+
+def _image(*shape: int) -> Callable[[], tuple[Any, ...]]:
+    return lambda: (torch.randn(*shape),)
+
+
+def _nested() -> tuple[Any, ...]:
+    return {"x": torch.randn(5, 8), "threshold": torch.tensor(0.1)}, (torch.randn(8), torch.tensor([3, -4]))
+
+
+FILES = {
+    "etdump": "etdump.etdp",
+    "etrecord": "etrecord.bin",
+    "debug_buffer": "debug_buffer.bin",
+    "pte": "model.pte",
+    "record": "model.etviz",
+}
+
+RECIPES = {
+    "digits_int8": Recipe(_digits, lambda: (load_digits().test_images[:1],), delegated=True, quantized=True),
+    "encoder": Recipe(Encoder, _image(1, 6, 16), delegated=True),
+    "plain_cnn": Recipe(PlainCNN, _image(2, 3, 8, 8)),
+    "residual_cnn": Recipe(ResidualCNN, _image(1, 3, 8, 8), delegated=True, strict=False),
+    "many_outputs": Recipe(ManyOutputs, _nested, delegated=True),
+    "counter": Recipe(Counter, _image(3, 4)),
+    "branches": Recipe(Branches, lambda: (torch.tensor(True), torch.randn(3, 4)), delegated=True),
+    "casts": Recipe(Casts, _image(4, 5)),
+    "channels_last": Recipe(ChannelsLast, lambda: (torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),)),
+    "poisoned": Recipe(Poisoned, lambda: (torch.tensor([[-1e38, 0.5, 3e38, 1.0]]),), delegated=True),
+}
+
+
+def run(name: str, folder: Path, **options: Any) -> Executed:
+    """Make a program with `etviz.debug`, and keep what `to_executorch()` would overwrite."""
+    recipe = RECIPES[name]
+    torch.manual_seed(0)
+    model, inputs = recipe.model().eval(), recipe.inputs()
+    if recipe.delegated:
+        options["partitioner"] = [XnnpackPartitioner()]
+    if recipe.quantized:
+        options["quantizer"] = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+        options["calibration"] = [(image[None],) for image in load_digits().train_images[:16]]
+    before: list[ExportedProgram] = []
+    infos: list[DelegationInfo] = []
+    after: list[ExecutorchProgramManager] = []
+    original = EdgeProgramManager.to_executorch
+
+    def watched(manager: EdgeProgramManager, *args: Any, **kwargs: Any) -> Any:
+        before.append(copy.deepcopy(manager.exported_program()))
+        infos.append(get_delegation_info(manager.exported_program().graph_module))
+        after.append(original(manager, *args, **kwargs))
+        return after[-1]
+
+    with mock.patch.object(EdgeProgramManager, "to_executorch", watched):
+        inspection = etviz.debug(model, inputs, workdir=folder, strict=recipe.strict, **options)
+    program, plan = after[0].exported_program(), after[0].executorch_program.execution_plan[0]
+    return Executed(name, recipe, inspection, folder, inputs, before[0], program, plan, infos[0])
