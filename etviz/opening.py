@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import ETDump, read_etdump
 from etviz.artifacts.etrecord import ETRecord
@@ -18,6 +20,8 @@ from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
 from etviz.errors import ArtifactError, PairingError, UsageError
 from etviz.graph.delegation import Delegation
+from etviz.graph.derive import derive
+from etviz.graph.rebuild import InconsistentError, is_complete, rebuild
 from etviz.graph.skeleton import skeleton
 from etviz.inspection import Findings, Inspection
 from etviz.numerics.comparison import compare_exact
@@ -102,6 +106,8 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
     findings.notes.extend(files.dump.problems)
     if files.record is not None:
         findings.delegation = Delegation.from_counts(files.record.delegation[chosen])
+    elif chosen in files.derived and is_complete(graphs[chosen]):
+        findings.delegation = Delegation.from_counts(count_nodes(graphs[chosen]))
     if not executions:
         findings.notes.append("The ETDump holds no execution, only the loading of the program.")
     elif files.buffer is None:
@@ -136,6 +142,7 @@ class Files:
         self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         self.etrecord = ETRecord(etrecord) if etrecord is not None else None
         self.program = read_program(pte) if pte is not None else None
+        self.derived: set[str] = set()
         self._edges: dict[str, Graph] = {}
         self.record: Record | None = read_record(record) if record is not None else None
         self.record_path = str(record)
@@ -145,7 +152,8 @@ class Files:
             self._hashing = threading.Thread(target=lambda: self._hash.append(sha256_of(pte)), daemon=True)
             self._hashing.start()
 
-    def graphs(self) -> dict[str, Any]:
+    @functools.cache  # noqa: B019 - lives as long as one call of load
+    def graphs(self) -> dict[str, Graph]:
         """The graphs of all methods that the files tell of."""
         if self.record is not None:
             return dict(self.record.graphs)
@@ -154,7 +162,17 @@ class Files:
         return {method: self._skeleton(method) for method in methods}
 
     def _skeleton(self, method: str) -> Graph:
+        """The graph that can be told of without a record: derived where that succeeds, else only the instructions."""
         etrecord = self.etrecord
+        if self.program is not None and etrecord is not None and (edge := self.edge(method)) is not None:
+            plan = self.program.method(method)
+            try:
+                graph = rebuild(plan, edge, derive(plan, edge, etrecord.debug_handles(method)))
+            except InconsistentError:
+                graph = None
+            if graph is not None:
+                self.derived.add(method)
+                return graph
         blocks = [block for block in self.dump.blocks if block.name == "Execute"]
         edge = self.edge(method) if etrecord is not None else None
         handles = etrecord.debug_handles(method) if etrecord is not None else {}
@@ -173,10 +191,12 @@ class Files:
     def evaluator(self, method: str) -> Evaluator:
         """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
         if self.record is None:
-            edge, etrecord = self.edge(method), self.etrecord
-            if edge is None or etrecord is None:
+            graph, etrecord = self.edge(method), self.etrecord
+            if graph is None or etrecord is None:
                 raise PairingError(f"The files hold no graph of the method {method}", "give etrecord= or record=")
-            return Evaluator(edge, etrecord.weights(f"edge_dialect_exported_program/{method}"))
+            if method in self.derived:
+                graph = self.graphs()[method]
+            return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{method}"))
         return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord))
 
     def inputs(self, given: Any, executions: int) -> list[list[Any]] | None:
@@ -239,8 +259,9 @@ def _compare(findings: Findings, files: Files, method: str, executions: Sequence
     budget = KEPT_BYTES
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
         log = RuntimeLog(block, files.buffer)
-        if files.record is not None:
-            comparison = compare_exact(evaluator, log, runs[run], run=run, budget=budget)
+        if files.record is not None or method in files.derived:
+            pairing = "exact" if files.record is not None else "derived"
+            comparison = compare_exact(evaluator, log, runs[run], run=run, budget=budget, pairing=pairing)
         else:
             handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
             graph = findings.graphs[method]

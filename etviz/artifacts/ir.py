@@ -14,6 +14,9 @@ from typing import Any
 
 Json = Any
 
+OBSERVED = "observed"
+"""Target of a call whose inside is not known: its arguments are the values of its outputs, none if these neither."""
+
 MAX_DEPTH = 64
 """Deepest nesting of arguments and of subgraphs; deeper input is refused."""
 

@@ -17,8 +17,8 @@ from etviz.artifacts.program import Instruction, Method, TensorSpec
 from etviz.executorch import runtime_operator
 from etviz.graph.edge_values import EdgeValues
 
-_VIEWS: Final = {"aten.view_copy.default", "aten.squeeze_copy.dims", "aten.unsqueeze_copy.default"}
-_ABSENT: Final = object()
+_VIEWS: Final = {"aten.view_copy.default"}
+_WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
 
 
@@ -34,6 +34,8 @@ class Derived:
         Edge operator of each kernel call that is known.
     insides
         Edge operators of each delegate call whose inside is known, in order.
+    written_back
+        ``instruction → edge value`` of each `copy_` that stores a mutable buffer.
     inputs
         ``instruction → edge value`` of each tensor that a delegate reads.
     """
@@ -41,6 +43,7 @@ class Derived:
     values: dict[tuple[int, int], str] = field(default_factory=dict)
     operators: dict[int, Node] = field(default_factory=dict)
     insides: dict[int, list[Node]] = field(default_factory=dict)
+    written_back: dict[int, str] = field(default_factory=dict)
     inputs: dict[int, list[str]] = field(default_factory=dict)
 
 
@@ -66,6 +69,7 @@ class _Search:
         self.options: dict[int, set[str]] = {}
         self.slots: dict[int, list[tuple[int, str, Any]]] = {}
         self.domains: dict[int, set[str]] = {}
+        self.bases: dict[int, int] = {}
         self.produced: set[int] = set()
         self._begin()
 
@@ -120,17 +124,48 @@ class _Search:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
     def _begin_views(self) -> None:
-        """Values that are read but never written are views that the emitter elided."""
+        """Values that are read but never written are views that the emitter elided: they lie where their base lies."""
+        written: dict[tuple[int, int], int] = {}
+        for value in self.method.inputs:
+            self._note_memory(written, value)
+        names = {v for n in self.edge.nodes.values() if n.target in _VIEWS for v in self.edge.outputs[n.name]}
         known = {*self.produced, *self.method.inputs}
-        read = {value for call in self.calls for value in call.inputs} | set(self.method.outputs)
-        for value in read - known:
-            spec = self._spec(value)
-            if spec is None or spec.data_index or spec.external or value in self.domains:
-                continue
-            names = {
-                v for node in self.edge.nodes.values() if node.target in _VIEWS for v in self.edge.outputs[node.name]
-            }
-            self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
+        for call in self.calls:
+            for value in call.inputs:
+                spec = self._spec(value)
+                if value in known or spec is None or spec.memory is None or spec.data_index or spec.external:
+                    continue
+                known.add(value)
+                self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
+                if spec.memory in written:
+                    self.bases[value] = written[spec.memory]
+            for value in call.outputs:
+                self._note_memory(written, value)
+
+    def _note_memory(self, written: dict[tuple[int, int], int], value: int) -> None:
+        for item in self.method.tensors(value):
+            spec = self._spec(item)
+            if spec is not None and spec.memory is not None:
+                written[spec.memory] = item
+
+    def _visit_view(self, value: int, base: int) -> bool:
+        """A view's edge value descends from that of its base through views only."""
+        domain, bases = self.domains.get(value), self.domains.get(base)
+        if not domain or not bases:
+            return False
+        chains = {name: self._ancestors(name) for name in domain}
+        changed = self._narrow(value, {name for name, chain in chains.items() if chain & bases})
+        return self._narrow(base, set().union(*chains.values())) or changed
+
+    def _ancestors(self, name: str) -> set[str]:
+        found: set[str] = set()
+        while (maker := self.edge.maker.get(name)) is not None and self.edge.nodes[maker].target in _VIEWS:
+            source = self.edge.nodes[maker].kwargs.get("self", self.edge.nodes[maker].kwargs.get("input"))
+            if not isinstance(source, Ref):
+                break
+            name = source.name
+            found.add(name)
+        return found
 
     def _spec(self, value: int) -> TensorSpec | None:
         return self.method.values[value].tensor
@@ -164,21 +199,26 @@ class _Search:
             changed = False
             for call in self.calls:
                 changed |= self._visit_kernel(call) if call.kind == "kernel" else self._visit_delegate(call)
+            for value, base in self.bases.items():
+                changed |= self._visit_view(value, base)
             changed |= self._exclude()
         return self._result()
 
     def _narrow(self, value: int, names: set[str]) -> bool:
-        """Keep only `names` as possibilities of a value; a contradiction is ignored, never resolved by a guess."""
+        """Keep only `names` as possibilities of a value.
+
+        Contradicting sets leave a value without any possibility; from then on it constrains nothing and is not paired.
+        """
         before = self.domains.get(value)
-        after = names if before is None else before & names
-        if before == after:
+        if not names or (before is not None and not before):
             return False
+        after = names if before is None else before & names
         self.domains[value] = after
-        return True
+        return before != after
 
     def _visit_kernel(self, call: Instruction) -> bool:
         options = self.options.get(call.index)
-        if options is None:
+        if not options:
             return False
         kept = {n for n in options if self._consistent(call, n)}
         changed = kept != options
@@ -208,25 +248,22 @@ class _Search:
     def _consistent(self, call: Instruction, operator: str) -> bool:
         for position, value in enumerate(call.outputs):
             domain = self.domains.get(value)
-            if value in self.produced and domain is not None and self._output(operator, position) not in domain:
+            if value in self.produced and domain and self._output(operator, position) not in domain:
                 return False
         kwargs = self.edge.nodes[operator].kwargs
         for value, name, default in self.slots[call.index]:
             for item, taken in self._tensors(value, [kwargs.get(name, default)]):
                 domain = self.domains.get(item)
-                if domain is not None and not self._overlap(taken, domain):
+                if domain and taken.isdisjoint(domain):
                     return False
         return True
-
-    def _overlap(self, taken: set[str], domain: set[str]) -> bool:
-        return not taken.isdisjoint(domain)
 
     def _visit_delegate(self, call: Instruction) -> bool:
         own = set(self.handles.get(call.index, ()))
         changed = False
         for value in call.inputs:
             domain = self.domains.get(value)
-            if domain is None or len(domain) < 2:
+            if not domain or len(domain) < 2:
                 continue
             kept = {n for n in domain if any(own & set(self.edge.nodes[u].handles) for u in self.edge.users.get(n, ()))}
             changed |= self._narrow(value, kept)
@@ -238,7 +275,7 @@ class _Search:
         changed = False
         for value in self.produced:
             domain = self.domains.get(value)
-            if domain is not None and len(domain) > 1:
+            if domain and len(domain) > 1:
                 kept = {n for n in domain if n not in taken}
                 changed |= self._narrow(value, kept) if kept else False
         used = {next(iter(o)): i for i, o in self.options.items() if len(o) == 1}
@@ -269,13 +306,17 @@ class _Search:
         for position, name in enumerate(found):
             if name is not None:
                 derived.values[call.index, position] = name
+        if call.operator == _WRITE_BACK and len(call.args) > 1:
+            source = self._certain(call.args[1])
+            if source in self.edge.graph.mutations.values():
+                derived.written_back[call.index] = str(source)
         options = {self.edge.same(self.edge.outputs[n][0]) for n in self.options.get(call.index, ())}
         if len(options) == 1:
             derived.operators[call.index] = self.edge.nodes[min(self.options[call.index])]
 
     def _settle_delegate(self, derived: Derived, call: Instruction, found: list[str | None]) -> None:
         """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
-        inputs = [self._certain(value) for value in call.inputs if self._spec(value) is not None]
+        inputs = [self._certain(value) for value in call.inputs if not self._is_constant(value)]
         trials = self._trials(call, found)
         if None in inputs:
             trials = []
@@ -288,6 +329,10 @@ class _Search:
         for position, name in enumerate(found):
             if name is not None:
                 derived.values[call.index, position] = name
+
+    def _is_constant(self, value: int) -> bool:
+        spec = self._spec(value)
+        return spec is None or spec.data_index > 0 or spec.external
 
     def _trials(self, call: Instruction, found: list[str | None]) -> list[tuple[str, ...]]:
         """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.artifacts.ir import Graph, Meta, Node, output_scales
+from etviz.artifacts.ir import OBSERVED, Graph, Meta, Node, output_scales
 from etviz.numerics.gap import compare
 from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
 from etviz.numerics.reference import Evaluator, Value, flat_values
@@ -78,6 +78,7 @@ def compare_exact(
     run: int = 0,
     budget: int = 0,
     introduced: bool = True,
+    pairing: str = "exact",
 ) -> Comparison:
     """Compare every logged value with the value of its own node.
 
@@ -95,6 +96,8 @@ def compare_exact(
         Bytes of reference tensors to keep.
     introduced
         Also replay each instruction on the runtime's inputs.
+    pairing
+        How the graph's instructions are known: ``exact`` (recorded) or ``derived``.
 
     Raises
     ------
@@ -108,7 +111,7 @@ def compare_exact(
 
     def seen(node: Node, value: Value) -> None:
         if node.instruction >= 0:
-            _add(result, log, node, value, introduced=introduced)
+            _add(result, log, node, value, introduced=introduced, pairing=pairing)
 
     result.reference_outputs = evaluator.run(inputs, seen, logged)
     result.runtime_outputs = log.outputs()
@@ -121,16 +124,18 @@ def logged_outputs(log: RuntimeLog, node: Node) -> list[Any] | None:
     if node.instruction < 0:
         return None
     values = log.values(node.instruction)
-    if node.target == "delegate":
-        split = outputs_of_delegate(values, len(node.args), len(node.outputs))
-        return split[1] if split else None
+    if node.target in ("delegate", OBSERVED):
+        return outputs_of_delegate(values, len(node.outputs))
     return values or None
 
 
-def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, introduced: bool) -> None:
+def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, introduced: bool, pairing: str) -> None:
     references = flat_values(value.reference)
     locals_ = flat_values(value.local) if value.local is not None else [None] * len(references)
     runtime = value.runtime
+    if node.target == OBSERVED and not node.args:
+        result.reasons[node.instruction] = "which edge operators it executes is not certain"
+        return
     if runtime is None:
         logged = log.values(node.instruction)
         result.reasons[node.instruction] = (
@@ -146,7 +151,7 @@ def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, intro
         return
     for output, (found, expected, own) in enumerate(zip(runtime, references, locals_, strict=True)):
         meta = node.outputs[output] if output < len(node.outputs) else None
-        gap = add_gap(result, node, output, found, expected, meta)
+        gap = add_gap(result, node, output, found, expected, meta, pairing)
         if found is None:
             result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
         if gap is not None and introduced:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from etviz.artifacts.ir import Graph, Node, Ref, Tag, map_arg, refs
+from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, Tag, map_arg, refs
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.numerics.operators import constant, resolve
 
@@ -141,6 +141,8 @@ class Evaluator:
             env[node.name] = value.reference
             if local is not None:
                 local[node.name] = _merge(node, value)
+                if node.target == OBSERVED and value.runtime is not None:
+                    local.update(zip(refs(node.args), value.runtime, strict=False))
             if seen is not None and node.target != "cond":
                 seen(node, value)
             for name in last.get(node.name, ()):
@@ -170,6 +172,8 @@ class Evaluator:
         if local is None or logged is None:
             return Value(reference, None, None)
         runtime = logged(node)
+        if node.target == OBSERVED:
+            return Value(reference, None, runtime, "the operators inside of this delegate are not known")
         if not any(local[name] is not env[name] for name in refs((node.args, node.kwargs))):
             return Value(reference, reference, runtime)
         args = map_arg(node.args, lambda leaf: _lookup(local, leaf))
@@ -180,6 +184,8 @@ class Evaluator:
             return Value(reference, None, runtime, f"the operator fails on the runtime's inputs: {error}")
 
     def _apply(self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if node.target == OBSERVED:
+            return args
         if node.target == "getitem":
             return args[0][args[1]]
         if node.target == "delegate":

@@ -109,8 +109,6 @@ class RuntimeLog:
         return self._bytes
 
 
-def outputs_of_delegate(values: Sequence[Any], inputs: int, outputs: int) -> tuple[list[Any], list[Any]] | None:
-    """Split what a delegate call logged, its inputs first, into inputs and outputs; None if the count does not fit."""
-    if len(values) == inputs + outputs:
-        return list(values[:inputs]), list(values[inputs:])
-    return None
+def outputs_of_delegate(values: Sequence[Any], outputs: int) -> list[Any] | None:
+    """The outputs among what a delegate call logged: its inputs come first; None if there are fewer values."""
+    return list(values[-outputs:]) if 0 < outputs <= len(values) else None

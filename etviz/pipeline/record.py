@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.files import PathLike
-from etviz.artifacts.ir import Graph
 from etviz.artifacts.record_file import Place, Record, write_record
 from etviz.errors import UsageError
 from etviz.pipeline.capture import capture
@@ -76,24 +74,6 @@ def build_record(
     sha = hashlib.sha256(manager.buffer).hexdigest()
     delegation = {method: count_nodes(graph) for method, graph in graphs.items()}
     return Record(graphs, places, sha, delegation, save(own), extra)
-
-
-def count_nodes(graph: Graph) -> dict[str, Any]:
-    """Calls by operator inside and outside of delegates, as `get_delegation_info` counts them."""
-    delegated: Counter[str] = Counter()
-    outside: Counter[str] = Counter()
-    subgraphs = 0
-    for node in graph.nodes:
-        if node.target == "delegate":
-            subgraphs += 1
-            delegated.update(_op_type(inner.name) for inner in graph.subgraphs[node.subgraphs[0]].nodes)
-        elif node.target != "aten.copy_.default":
-            outside[_op_type(node.name)] += 1
-    return {"subgraphs": subgraphs, "delegated": dict(delegated), "non_delegated": dict(outside)}
-
-
-def _op_type(name: str) -> str:
-    return re.sub(r"_\d+$", "", name)
 
 
 def _etrecord_tensors(manager: ExecutorchProgramManager) -> dict[tuple[str, str], torch.Tensor]:
