@@ -34,7 +34,7 @@ test("what Python selects is shown, and its tree node is opened", async () => {
 test("labels that look like markup stay text", async () => {
   const evil = '<img src=x onerror="globalThis.hacked = 1"><script>hacked</script>';
   const view = await openReady({ label: evil });
-  expect(view.texts(".etv-row .etv-cell:first-child")).toContain(evil);
+  expect(view.texts(".etv-row .etv-first")).toContain(evil);
   expect(view.texts(".etv-node-label")).toContain(evil);
   expect(view.all("img, script")).toEqual([]);
 });

@@ -37,3 +37,8 @@ test("the row with the keyboard focus is drawn even when it is far away", () => 
   expect(drawnPositions({ start: 3, end: 6 }, 99, 100)).toEqual([3, 4, 5, 99]);
   expect(drawnPositions({ start: 0, end: 0 }, 0, 0)).toEqual([]);
 });
+
+test("a list that is not bounded yet does not draw everything", () => {
+  const { start, end } = windowOf(0, 50_000 * 26, 26, 50_000);
+  expect(end - start).toBeLessThan(400);
+});

@@ -5,6 +5,9 @@ export interface Window {
   end: number;
 }
 
+/** Before the style sheet is there, a list is as high as its content: never draw all of it. */
+const MOST = 300;
+
 /** Rows in view plus `overscan` on each side, in steps so that small scrolls draw nothing. */
 export function windowOf(
   scrollTop: number,
@@ -15,7 +18,7 @@ export function windowOf(
 ): Window {
   const step = 4;
   const first = Math.floor(Math.max(0, scrollTop) / rowHeight / step) * step;
-  const inView = Math.ceil(viewHeight / rowHeight) + step;
+  const inView = Math.min(MOST, Math.ceil(viewHeight / rowHeight) + step);
   const start = Math.max(0, Math.min(first - overscan, count - inView));
   return { start, end: Math.min(count, first + inView + overscan) };
 }

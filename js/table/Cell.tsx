@@ -44,7 +44,7 @@ function NumberCell({ column, row, index, mismatch, bar }: Props): JSX.Element {
   const text = unknown ? (metric && mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
   return (
     <span
-      class="etv-cell etv-number"
+      class={index === 0 ? "etv-cell etv-number etv-first" : "etv-cell etv-number"}
       role="gridcell"
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}
@@ -62,9 +62,10 @@ export function Cell(props: Props): JSX.Element {
   const { column, row, index } = props;
   if (column.kind === "number") return <NumberCell {...props} />;
   const text = textAt(column, row);
+  const first = index === 0 ? " etv-first" : "";
   return (
     <span
-      class={`etv-cell etv-text etv-format-${column.format}`}
+      class={`etv-cell etv-text etv-format-${column.format}${first}`}
       role="gridcell"
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}

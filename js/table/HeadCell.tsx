@@ -39,7 +39,7 @@ export function HeadCell({ column, index, width, keys, reachable }: Props): JSX.
   const tip = `${column.description}\n\nClick to sort, shift-click for a second key.`.trim();
   return (
     <span
-      class="etv-cell etv-head-cell"
+      class={index === 0 ? "etv-cell etv-head-cell etv-first" : "etv-cell etv-head-cell"}
       role="columnheader"
       aria-colindex={index + 1}
       aria-sort={aria}

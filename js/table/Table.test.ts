@@ -16,7 +16,7 @@ test("sorting writes the traits, shift-click adds a second key", async () => {
 test("the filter narrows the rows, and says how many are left", async () => {
   const view = await openReady();
   type(view.one(".etv-search input") as HTMLInputElement, "layer_norm");
-  await until(() => view.texts(".etv-row .etv-cell:first-child").every((op) => op.includes("layer_norm")));
+  await until(() => view.texts(".etv-row .etv-first").every((op) => op.includes("layer_norm")));
   expect(view.one(".etv-count").textContent).toBe("4 of 19 rows");
   type(view.one(".etv-search input") as HTMLInputElement, "nothing like this");
   await until(() => view.texts(".etv-empty-title").includes("No row passes the filters"));
