@@ -16,6 +16,7 @@ from etviz.artifacts.etdump import ETDump, read_etdump
 from etviz.artifacts.etrecord import ETRecord
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.ir import Graph
+from etviz.artifacts.lost_values import restore_lost_values
 from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
 from etviz.errors import ArtifactError, PairingError, UsageError
@@ -101,6 +102,7 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
     chosen = _choose(method, list(graphs))
     name = Path(files.named.get("pte", files.named["etdump"])).name
     findings = Findings(title=f"{name} ({chosen})", method=chosen, graphs=graphs, files=files.named)
+    files.restore(chosen)
     executions = [(at, block) for at, block in enumerate(files.dump.blocks) if block.name == "Execute"]
     findings.latency = instruction_latency([block for _, block in executions], factor)
     findings.notes.extend(files.dump.problems)
@@ -213,6 +215,11 @@ class Files:
         if several and len(given) != executions:
             raise UsageError(f"inputs holds {len(given)} tuples, the ETDump holds {executions} executions")
         return [flatten(item) for item in given] if several else [flatten(given)] * executions
+
+    def restore(self, method: str) -> None:
+        """Put back what the ETDump lost of a method's values, where program and debug buffer tell."""
+        if self.dump.problems and self.program is not None and self.buffer is not None:
+            self.dump = restore_lost_values(self.dump, self.program.method(method), self.buffer)
 
     def finish(self) -> None:
         """Wait for the check of the `.pte`.

@@ -62,7 +62,7 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
     if (known["status"] == MISMATCH).any():
         bad = known[known["status"] == MISMATCH]
         return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} are NaN or Inf where the reference is not."
-    wrong = known[~known["allclose"].astype(bool)]
+    wrong = known[~known["matches"].astype(bool)]
     if len(wrong):
         worst = wrong.sort_values("close").iloc[0]
         detail = f"output {int(worst['output'])}: rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
@@ -73,10 +73,18 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
             "warn",
             f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared.",
         )
-    largest = float(known["max_abs"].max())
     count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
-    detail = "bit for bit" if largest == 0 else f"max |error| {largest:.3g}"
-    return "ok", f"{count} the reference ({detail})."
+    return "ok", f"{count} the reference ({_agreement(known)})."
+
+
+def _agreement(known: pd.DataFrame) -> str:
+    largest = float(known["max_abs"].max())
+    if math.isnan(largest):
+        return "no element is finite in both"
+    if largest == 0:
+        return "bit for bit"
+    within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"
+    return f"max |error| {largest:.3g}{within}"
 
 
 def _compared(coverage: pd.DataFrame) -> Fact | None:

@@ -225,17 +225,28 @@ def _explain_missing(result: Comparison, graph: Graph) -> None:
             result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")
 
 
+def _is_rounding(metrics: dict[str, float], dtype: str, scale: float | None) -> bool:
+    """True if the error is of the order that the value's precision imposes."""
+    limits = METRICS["severity"].thresholds.get("quantized" if scale is not None else dtype)
+    return limits is not None and metrics["severity"] < limits[0]
+
+
 def compare_outputs(
     reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None]
 ) -> list[dict[str, Any]]:
-    """Each final output against its reference: all metrics, `allclose` as True or False, and a status."""
+    """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
+
+    `matches` is `allclose`, or an error no larger than the value's precision imposes (`severity` below its threshold).
+    """
     rows = []
+    complete = len(runtime) == len(reference)
     for index, expected in enumerate(reference):
-        found = runtime[index] if index < len(runtime) else None
+        found = runtime[index] if complete else None
         row: dict[str, Any] = {"output": index, "status": NOT_COMPARED, "reason": "", "shape": (), "dtype": ""}
         a, b = _tensor(expected), _tensor(found)
         if b is None:
-            row["reason"] = "the runtime logged no final output" if found is None else "it is not a tensor"
+            logged = f"the runtime logged {len(runtime)} of {len(reference)} final outputs"
+            row["reason"] = "it is not a tensor" if complete else logged
         elif a is None or a.shape != b.shape:
             row["reason"] = "its shape or type differs from the reference's"
         else:
@@ -245,5 +256,6 @@ def compare_outputs(
             row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
             row["close"] = metrics["allclose"]
             row["allclose"] = metrics["allclose"] == 1.0
+            row["matches"] = row["allclose"] or not sums.mismatched and _is_rounding(metrics, row["dtype"], scale)
         rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
     return rows
