@@ -1,11 +1,9 @@
-// Unit tests of the views: pure modules, and components in happy-dom.
+// Unit tests of the views: pure modules in Node, components in happy-dom (they say so on top).
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
-    environment: "happy-dom",
-    setupFiles: ["js/dev/setup.ts"],
     include: ["js/**/*.test.{ts,tsx}"],
   },
 });

@@ -256,6 +256,6 @@ def compare_outputs(
             row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
             row["close"] = metrics["allclose"]
             row["allclose"] = metrics["allclose"] == 1.0
-            row["matches"] = row["allclose"] or not sums.mismatched and _is_rounding(metrics, row["dtype"], scale)
+            row["matches"] = row["allclose"] or (not sums.mismatched and _is_rounding(metrics, row["dtype"], scale))
         rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
     return rows

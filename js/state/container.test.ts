@@ -67,7 +67,7 @@ test("a report answers like a kernel, and says what it does not hold", () => {
   source.request("tensor", { row: 5 }, (outcome) => outcomes.push(isError(outcome) && outcome.message));
   expect(outcomes[0]).toBe(false);
   expect(outcomes[1]).toMatchObject({ row: 3 });
-  expect(outcomes[2]).toContain("no tensors for this row");
+  expect(outcomes[2]).toContain("no histograms for this row");
 });
 
 test("another version is refused", () => {

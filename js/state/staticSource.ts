@@ -2,9 +2,12 @@
 import type { Report } from "./container";
 import type { Source } from "./rpc";
 
+/** Not a failure: there is nothing to try again. */
+export const NOT_IN_REPORT = "NotInReport";
+
 const NOT_HELD = {
-  type: "UsageError",
-  message: "This report holds no tensors for this row: write it with more rows or from a notebook.",
+  type: NOT_IN_REPORT,
+  message: "This report holds no histograms for this row. A notebook, or a report of all rows, shows them.",
 };
 
 export function staticSource(report: Report): Source {

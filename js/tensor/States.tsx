@@ -1,6 +1,7 @@
 // What stands in for the tensors while they are on their way, or when they cannot come.
 import type { JSX } from "preact";
 import type { WireError } from "../state/contract";
+import { NOT_IN_REPORT } from "../state/staticSource";
 import { Icon, LevelIcon } from "../ui/Icon";
 
 /** Keeps the room of the charts; becomes visible only when the wait is long enough to notice. */
@@ -16,6 +17,13 @@ export function Placeholder(): JSX.Element {
 }
 
 export function Failure({ error, retry }: { error: WireError; retry: () => void }): JSX.Element {
+  if (error.type === NOT_IN_REPORT) {
+    return (
+      <p class="etv-status" data-level="unknown">
+        {error.message}
+      </p>
+    );
+  }
   return (
     <div class="etv-failure" role="alert">
       <p class="etv-failure-text">
