@@ -1,6 +1,7 @@
 // An anywidget model without a kernel: answers the view's questions from the sample.
 import type { WireMessage } from "../state/contract";
-import { type SampleOptions, samplePayload, sampleTensor } from "./sample";
+import { type SampleOptions, samplePayload } from "./sample";
+import { sampleTensor } from "./sampleTensor";
 
 type Callback = (...values: unknown[]) => void;
 
@@ -71,7 +72,13 @@ export class SampleModel {
     const answer = (message: WireMessage, buffers: DataView[] = []): void =>
       this.emit("msg:custom", message, buffers);
     if (failing.includes(method)) {
-      return answer({ id, error: { type: "ArtifactError", message: "etdump.etdp: truncated at byte 4096 of 9120. Copy it from the device again." } });
+      return answer({
+        id,
+        error: {
+          type: "ArtifactError",
+          message: "etdump.etdp: truncated at byte 4096 of 9120. Copy it from the device again.",
+        },
+      });
     }
     if (method === "payload") {
       const { result, buffers } = samplePayload(this.options);

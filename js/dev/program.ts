@@ -42,7 +42,15 @@ export function random(seed: number): () => number {
 }
 
 const XNNPACK = "XnnpackBackend";
-const ATTENTION = ["aten.linear.default", "aten.view_copy.default", "aten.permute_copy.default", "aten.bmm.default", "aten.softmax.int", "aten.bmm.default", "aten.linear.default"];
+const ATTENTION = [
+  "aten.linear.default",
+  "aten.view_copy.default",
+  "aten.permute_copy.default",
+  "aten.bmm.default",
+  "aten.softmax.int",
+  "aten.bmm.default",
+  "aten.linear.default",
+];
 const MLP = ["aten.linear.default", "aten.gelu.default", "aten.linear.default"];
 
 function node(kind: SampleNode["kind"], label: string, more: Partial<SampleNode> = {}): SampleNode {
@@ -75,7 +83,13 @@ class Builder {
     const latency = 0.2 + this.#next() * 3;
     const row = this.#row("delegate", "executorch_call_delegate", path, XNNPACK, latency, inner.join(", "));
     const own = node("delegate", `delegate ${row}`, {
-      op: "executorch_call_delegate", backend: XNNPACK, shape: "[1, 197, 768]", module: path, instruction: row, latency, row,
+      op: "executorch_call_delegate",
+      backend: XNNPACK,
+      shape: "[1, 197, 768]",
+      module: path,
+      instruction: row,
+      latency,
+      row,
       children: repeated.map((op, k) =>
         node("inner", `${op.split(".")[1]}_${k}`, { op, shape: "[1, 197, 768]", module: path }),
       ),
@@ -87,15 +101,34 @@ class Builder {
   kernel(owner: SampleNode, path: string, op: string): void {
     const latency = 0.01 + this.#next() * 0.4;
     const row = this.#row("kernel", op, path, null, latency, op);
-    const own = node("kernel", op, { op, shape: "[1, 197, 768]", module: path, instruction: row, latency, row });
+    const own = node("kernel", op, {
+      op,
+      shape: "[1, 197, 768]",
+      module: path,
+      instruction: row,
+      latency,
+      row,
+    });
     this.method.children.push(own);
     owner.children.push(own);
   }
 
-  #row(kind: SampleRow["kind"], op: string, module: string, backend: string | null, latency: number, referenceOps: string): number {
+  #row(
+    kind: SampleRow["kind"],
+    op: string,
+    module: string,
+    backend: string | null,
+    latency: number,
+    referenceOps: string,
+  ): number {
     const row = this.rows.length;
     this.rows.push({
-      kind, op, backend, module, latency, referenceOps,
+      kind,
+      op,
+      backend,
+      module,
+      latency,
+      referenceOps,
       shape: "[1, 197, 768]",
       source: `vision_transformer.py:${90 + (row % 240)}`,
       instruction: row,

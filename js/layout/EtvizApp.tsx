@@ -37,7 +37,14 @@ function Panes({ app }: { app: App }): JSX.Element {
   return (
     <div class="etv-panes" style={sizes} data-tab={tab.value}>
       <TreePane />
-      <Splitter size={treeWidth} axis="x" pane="before" label="Width of the tree" class="etv-split-tree" min={140} />
+      <Splitter
+        size={treeWidth}
+        axis="x"
+        pane="before"
+        label="Width of the tree"
+        class="etv-split-tree"
+        min={140}
+      />
       <section class="etv-pane etv-table-pane" aria-label="Gaps">
         <Table />
       </section>
@@ -74,12 +81,16 @@ export function EtvizApp({ app, fill }: Props): JSX.Element {
   const { value } = payload;
   return (
     <AppContext.Provider value={app}>
-      <div class="etviz" ref={root} data-lm-suppress-shortcuts="true" data-fill={fill} style={{ height, "--etv-height": height }}>
+      <div
+        class="etviz"
+        ref={root}
+        data-lm-suppress-shortcuts="true"
+        data-fill={fill}
+        style={{ height, "--etv-height": height }}
+      >
         <ProgressLine />
         {value.status === "loading" && <Loading />}
-        {value.status === "error" && (
-          <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />
-        )}
+        {value.status === "error" && <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />}
         {value.status === "ready" && (
           <>
             <Header />

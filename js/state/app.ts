@@ -20,9 +20,7 @@ export interface App extends RowsState, NodesState, SelectionState {
 export function createApp(store: Store): App {
   const { traits } = store;
   const view = createViewState();
-  const payload = computed(() =>
-    store.payload.value.status === "ready" ? store.payload.value.value : null,
-  );
+  const payload = computed(() => (store.payload.value.status === "ready" ? store.payload.value.value : null));
   const rows = rowsState(traits, view, payload);
   const nodes = nodesState(traits, view, payload, rows.gaugeColumn);
   const selection = selectionState(traits, view, payload, nodes.tree, rows.gaugeColumn);

@@ -22,13 +22,19 @@ test("small integers and float32 become the arrays the views compute with", () =
   const shorts = new DataView(new Uint16Array([7, 65535]).buffer);
   expect([...decodeInts({ buffer: 0, dtype: "uint16", length: 2 }, [shorts])]).toEqual([7, 65535]);
   const floats = new DataView(new Float32Array([0.5, 2]).buffer);
-  expect(decodeFloats({ buffer: 0, dtype: "float32", length: 2 }, [floats])).toEqual(new Float64Array([0.5, 2]));
+  expect(decodeFloats({ buffer: 0, dtype: "float32", length: 2 }, [floats])).toEqual(
+    new Float64Array([0.5, 2]),
+  );
 });
 
 test("a missing or short buffer is an error that says which and why", () => {
-  expect(() => decodeValues({ buffer: 2, dtype: "int32", length: 1 }, [])).toThrow("buffer 2 is missing (0 came)");
+  expect(() => decodeValues({ buffer: 2, dtype: "int32", length: 1 }, [])).toThrow(
+    "buffer 2 is missing (0 came)",
+  );
   const short = new DataView(new ArrayBuffer(8));
-  expect(() => decodeValues({ buffer: 0, dtype: "int32", length: 3 }, [short])).toThrow("need 12 bytes, 8 came");
+  expect(() => decodeValues({ buffer: 0, dtype: "int32", length: 3 }, [short])).toThrow(
+    "need 12 bytes, 8 came",
+  );
 });
 
 test("numbers that JSON cannot hold come as strings", () => {

@@ -1,13 +1,7 @@
 // Binary buffers of a message -> typed arrays. A buffer that is not aligned is copied.
 import type { Dtype, Values, WireNumber } from "./contract";
 
-export type NumberArray =
-  | Float64Array
-  | Float32Array
-  | Int32Array
-  | Uint32Array
-  | Uint16Array
-  | Uint8Array;
+export type NumberArray = Float64Array | Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
 
 const constructors = {
   float64: Float64Array,

@@ -1,6 +1,7 @@
 // A report's data can be read back: written here as container.ts describes it.
 import { expect, test } from "vitest";
-import { samplePayload, sampleTensor } from "../dev/sample";
+import { samplePayload } from "../dev/sample";
+import { sampleTensor } from "../dev/sampleTensor";
 import { readContainer, unpack } from "./container";
 import { decodePayload } from "./payload";
 import type { Answer } from "./rpc";
@@ -26,7 +27,9 @@ function pack(): Uint8Array {
     version: 1,
     payload: payload.result,
     payload_buffers: payload.buffers.map((_, k) => k),
-    tensors: { "3": { result: tensor.result, buffers: tensor.buffers.map((_, k) => payload.buffers.length + k) } },
+    tensors: {
+      "3": { result: tensor.result, buffers: tensor.buffers.map((_, k) => payload.buffers.length + k) },
+    },
     offsets,
     lengths: buffers.map((buffer) => buffer.byteLength),
   };
@@ -37,7 +40,10 @@ function pack(): Uint8Array {
   new DataView(bytes.buffer).setUint32(0, text.length, true);
   bytes.set(text, 4);
   buffers.forEach((buffer, k) => {
-    bytes.set(new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength), 4 + text.length + offsets[k]);
+    bytes.set(
+      new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength),
+      4 + text.length + offsets[k],
+    );
   });
   return bytes;
 }

@@ -37,8 +37,7 @@ export function readContainer(bytes: Uint8Array): Report {
   if (header.version !== 1) throw new Error(`unknown version of the report: ${header.version}`);
   const buffersOf = (ids: number[]): DataView[] =>
     ids.map(
-      (id) =>
-        new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]),
+      (id) => new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]),
     );
   return {
     payload: { result: header.payload, buffers: buffersOf(header.payload_buffers) },

@@ -12,7 +12,13 @@ function payload(): Payload {
 }
 
 const table = payload();
-const everything: RowFilter = { text: "", backend: null, kind: null, statuses: DEFAULT_STATUSES, threshold: null };
+const everything: RowFilter = {
+  text: "",
+  backend: null,
+  kind: null,
+  statuses: DEFAULT_STATUSES,
+  threshold: null,
+};
 const rows = (filter: Partial<RowFilter>): number[] => [...filterRows(table, { ...everything, ...filter })];
 
 test("words are split at spaces, quotes keep them, a minus excludes", () => {
@@ -38,7 +44,9 @@ test("all words must match, in any of the text columns", () => {
     expect(textAt(table.column("op"), row)).toContain("layer_norm");
     expect(textAt(table.column("module"), row)).toContain("encoder_layer_3");
   }
-  expect(rows({ text: "softmax" }).every((row) => textAt(table.column("kind"), row) === "delegate")).toBe(true);
+  expect(rows({ text: "softmax" }).every((row) => textAt(table.column("kind"), row) === "delegate")).toBe(
+    true,
+  );
   expect(rows({ text: "no such operator" })).toEqual([]);
 });
 

@@ -78,7 +78,12 @@ function clearOtherText(keep: Uint8Array, column: Column | undefined, wanted: st
   for (let row = 0; row < keep.length; row++) if (column.codes[row] !== code) keep[row] = 0;
 }
 
-function clearBeyond(keep: Uint8Array, column: NumberColumn, threshold: Threshold, mismatch: Uint8Array): void {
+function clearBeyond(
+  keep: Uint8Array,
+  column: NumberColumn,
+  threshold: Threshold,
+  mismatch: Uint8Array,
+): void {
   const metric = isMetric(column);
   const badSide = threshold.below === (column.better === "high");
   for (let row = 0; row < keep.length; row++) {

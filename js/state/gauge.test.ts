@@ -5,8 +5,17 @@ import { gaugeOf } from "./gauge";
 
 function column(more: Partial<NumberColumn>): NumberColumn {
   return {
-    name: "severity", label: "", kind: "number", format: "metric", better: "low", group: "metric",
-    description: "", thresholds: null, visible: true, values: new Float64Array(), ...more,
+    name: "severity",
+    label: "",
+    kind: "number",
+    format: "metric",
+    better: "low",
+    group: "metric",
+    description: "",
+    thresholds: null,
+    visible: true,
+    values: new Float64Array(),
+    ...more,
   };
 }
 

@@ -65,7 +65,7 @@ export function gaugeOf(column: NumberColumn): GaugeOf {
     if (mismatch) return WORST;
     if (Number.isNaN(value)) return null;
     if (!Number.isFinite(value)) {
-      const bad = (value > 0) === (column.better !== "high");
+      const bad = value > 0 === (column.better !== "high");
       return bad ? WORST : NONE;
     }
     return !linear && value <= 0 ? NONE : inner(value, false);

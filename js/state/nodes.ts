@@ -39,9 +39,7 @@ export function nodesState(
     return view.moduleExpanded.value ?? (tree.value ? openAtFirst(tree.value) : []);
   });
   const open = computed(() => openFlags(tree.value?.nodes ?? 0, expanded.value));
-  const visible = computed(() =>
-    tree.value ? visibleNodes(tree.value, open.value) : new Int32Array(0),
-  );
+  const visible = computed(() => (tree.value ? visibleNodes(tree.value, open.value) : new Int32Array(0)));
   const setExpanded = (ids: readonly number[]): void => {
     if (view.treeName.peek() === "program") traits.expanded.value = ids;
     else view.moduleExpanded.value = ids;

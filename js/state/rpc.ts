@@ -56,7 +56,10 @@ export function kernelSource(model: MessageModel, limit = TIME_LIMIT_MS): Source
     request(method, params, settle) {
       const id = nextId++;
       pending.set(id, settle);
-      timers.set(id, setTimeout(() => settle(SILENT), limit));
+      timers.set(
+        id,
+        setTimeout(() => settle(SILENT), limit),
+      );
       model.send({ id, method, params });
     },
     onEvent: (listener) => void listeners.push(listener),

@@ -29,8 +29,8 @@ function focusOf(selected: number | null, payload: Payload | null, detail: Detai
   if (selected !== null && selected >= 0 && selected < payload.compared) {
     return { kind: "row", row: selected };
   }
-  const held = detail?.kind === "row" ? detail.row < payload.rows : detail !== null && detail.node < payload.trees[detail.tree].nodes;
-  return held ? detail : null;
+  if (detail?.kind === "row") return detail.row < payload.rows ? detail : null;
+  return detail && detail.node < payload.trees[detail.tree].nodes ? detail : null;
 }
 
 export function selectionState(

@@ -5,15 +5,32 @@ import { type Ranks, nextKeys, rankColumn, sortRows } from "./sort";
 
 function metric(values: number[], better: "low" | "high" = "low"): NumberColumn {
   return {
-    name: "metric", label: "metric", kind: "number", format: "metric", better, group: "metric",
-    description: "", thresholds: null, visible: true, values: Float64Array.from(values),
+    name: "metric",
+    label: "metric",
+    kind: "number",
+    format: "metric",
+    better,
+    group: "metric",
+    description: "",
+    thresholds: null,
+    visible: true,
+    values: Float64Array.from(values),
   };
 }
 
 function words(codes: number[], dictionary: string[]): TextColumn {
   return {
-    name: "op", label: "op", kind: "text", format: "code", better: null, group: "operator",
-    description: "", thresholds: null, visible: true, codes: Int32Array.from(codes), dictionary,
+    name: "op",
+    label: "op",
+    kind: "text",
+    format: "code",
+    better: null,
+    group: "operator",
+    description: "",
+    thresholds: null,
+    visible: true,
+    codes: Int32Array.from(codes),
+    dictionary,
   };
 }
 
@@ -76,6 +93,11 @@ test("a click sorts worst first, a second click turns it, shift-click adds or tu
   expect(nextKeys([op], "op", false, false)).toEqual([{ column: "op", descending: true }]);
   expect(nextKeys([severity], "op", false, true)).toEqual([severity, op]);
   expect(nextKeys([severity, op], "op", false, true)).toEqual([severity, { column: "op", descending: true }]);
-  expect(nextKeys([severity, op], "kind", false, true)).toEqual([severity, { column: "kind", descending: false }]);
-  expect(nextKeys([severity, op], "severity", true, false)).toEqual([{ column: "severity", descending: false }]);
+  expect(nextKeys([severity, op], "kind", false, true)).toEqual([
+    severity,
+    { column: "kind", descending: false },
+  ]);
+  expect(nextKeys([severity, op], "severity", true, false)).toEqual([
+    { column: "severity", descending: false },
+  ]);
 });

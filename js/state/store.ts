@@ -8,9 +8,7 @@ import { type TensorFacts, decodeTensor } from "./tensor";
 import type { Traits } from "./traits";
 
 export type Loadable<T> =
-  | { status: "loading" }
-  | { status: "ready"; value: T }
-  | { status: "error"; error: WireError };
+  { status: "loading" } | { status: "ready"; value: T } | { status: "error"; error: WireError };
 
 const BINS = 64;
 const CACHED_ROWS = 500;
@@ -72,12 +70,7 @@ export class Store {
     );
   }
 
-  #ask<T>(
-    method: string,
-    params: object,
-    held: Signal<Loadable<T>>,
-    decode: (answer: Answer) => T,
-  ): void {
+  #ask<T>(method: string, params: object, held: Signal<Loadable<T>>, decode: (answer: Answer) => T): void {
     this.source.request(method, params, (outcome) => {
       if (isError(outcome)) {
         if (held.peek().status !== "ready") held.value = { status: "error", error: outcome };

@@ -1,6 +1,16 @@
 // Trees as preorder arrays: what is visible, who is whose parent, the worst row under a node.
 import { expect, test } from "vitest";
-import { ancestorsOf, branches, initiallyOpen, openFlags, parentsOf, positionOf, rowsOfNodes, visibleNodes, worstRows } from "./tree";
+import {
+  ancestorsOf,
+  branches,
+  initiallyOpen,
+  openFlags,
+  parentsOf,
+  positionOf,
+  rowsOfNodes,
+  visibleNodes,
+  worstRows,
+} from "./tree";
 
 // 0 program, 1 method, 2 delegate (3, 4 inside), 5 kernel, 6 delegate (7 inside)
 const tree = {
@@ -66,7 +76,12 @@ test("100,000 nodes are flattened and rated within a frame", () => {
   };
   const start = performance.now();
   const visible = visibleNodes(wide, openFlags(nodes, branches(wide)));
-  worstRows(wide, parentsOf(wide), Int32Array.from({ length: nodes }, (_, k) => k), new Int32Array(nodes));
+  worstRows(
+    wide,
+    parentsOf(wide),
+    Int32Array.from({ length: nodes }, (_, k) => k),
+    new Int32Array(nodes),
+  );
   expect(visible).toHaveLength(nodes);
   expect(performance.now() - start).toBeLessThan(100);
 });

@@ -22,7 +22,7 @@ export function parentsOf(tree: TreeShape): Int32Array {
 export function visibleNodes(tree: TreeShape, open: Uint8Array): Int32Array {
   const visible = new Int32Array(tree.nodes);
   let count = 0;
-  for (let node = 0; node < tree.nodes; ) {
+  for (let node = 0; node < tree.nodes;) {
     visible[count++] = node;
     node += open[node] ? 1 : Math.max(1, tree.size[node]);
   }

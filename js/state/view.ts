@@ -7,9 +7,7 @@ import type { SortKey } from "./sort";
 export type Tab = "tree" | "table" | "tensor";
 
 /** Something shown in the tensor pane that is not a gap row. */
-export type Detail =
-  | { kind: "row"; row: number }
-  | { kind: "node"; tree: TreeName; node: number };
+export type Detail = { kind: "row"; row: number } | { kind: "node"; tree: TreeName; node: number };
 
 export interface ViewState {
   secondKey: Signal<SortKey | null>;

@@ -20,7 +20,11 @@ export function NoRows(): JSX.Element | null {
           <p>No instruction was compared with a reference.</p>
         )}
         {payload.rows > 0 && (
-          <button type="button" class="etv-button" onClick={() => (app.view.statuses.value = new Set(STATUSES))}>
+          <button
+            type="button"
+            class="etv-button"
+            onClick={() => (app.view.statuses.value = new Set(STATUSES))}
+          >
             List the {formatCount(payload.rows)} instructions
           </button>
         )}

@@ -29,7 +29,9 @@ test("instructions that were not compared are one click away, with their reason"
   click(button as HTMLElement);
   await until(() => view.all(".etv-row").length === 19);
   click(view.one('.etv-row[data-row="18"]'));
-  await until(() => view.one(".etv-tensor-pane .etv-status").textContent?.includes("overwritten in place") ?? false);
+  await until(
+    () => view.one(".etv-tensor-pane .etv-status").textContent?.includes("overwritten in place") ?? false,
+  );
   expect(view.model.sent.some((message) => message.method === "tensor")).toBe(false);
 });
 

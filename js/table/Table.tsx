@@ -14,7 +14,15 @@ import { HEAD_HEIGHT, ROW_HEIGHT, columnWidths, tableOrder } from "./layout";
 import { type PlacedColumn, useColumnsInView } from "./useColumnsInView";
 import { type GridFocus, useTableKeys } from "./useTableKeys";
 
-function Head({ columns, widths, focus }: { columns: Column[]; widths: number[]; focus: GridFocus }): JSX.Element {
+function Head({
+  columns,
+  widths,
+  focus,
+}: {
+  columns: Column[];
+  widths: number[];
+  focus: GridFocus;
+}): JSX.Element {
   const keys = useApp().keys.value;
   const width = widths.reduce((sum, one) => sum + one, 0);
   return (
@@ -48,7 +56,11 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
   const select = useCallback((row: number) => app.selectRow(row), [app]);
   const reachable = Math.max(0, app.positions.value[focusRow] ?? 0);
   return (
-    <div class="etv-rows" role="rowgroup" style={{ height: `${order.length * ROW_HEIGHT}px`, width: `${width}px` }}>
+    <div
+      class="etv-rows"
+      role="rowgroup"
+      style={{ height: `${order.length * ROW_HEIGHT}px`, width: `${width}px` }}
+    >
       {drawnPositions(list.window, reachable, order.length).map((position) => {
         const row = order[position];
         return (

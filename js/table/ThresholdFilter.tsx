@@ -19,16 +19,30 @@ interface FieldsProps {
 }
 
 /** The number is kept as typed: "1e-" is not a number yet, but must not be erased. */
-function ThresholdFields({ metrics, current, onChange }: FieldsProps): JSX.Element {
-  const [typed, setTyped] = useState(String(current.value));
+function NumberField({ value, onChange }: { value: number; onChange: (value: number) => void }): JSX.Element {
+  const [typed, setTyped] = useState(String(value));
   useEffect(() => {
-    if (Number(typed) !== current.value) setTyped(String(current.value));
-  }, [current.value]);
+    if (Number(typed) !== value) setTyped(String(value));
+  }, [value]);
+  const valid = typed.trim() !== "" && !Number.isNaN(Number(typed));
   const onInput = (text: string): void => {
     setTyped(text);
-    const value = Number(text);
-    if (text.trim() !== "" && !Number.isNaN(value)) onChange({ ...current, value });
+    if (text.trim() !== "" && !Number.isNaN(Number(text))) onChange(Number(text));
   };
+  return (
+    <input
+      class="etv-input"
+      type="text"
+      inputMode="decimal"
+      aria-label="Threshold"
+      aria-invalid={!valid}
+      value={typed}
+      onInput={(event) => onInput(event.currentTarget.value)}
+    />
+  );
+}
+
+function ThresholdFields({ metrics, current, onChange }: FieldsProps): JSX.Element {
   return (
     <div class="etv-threshold">
       <select
@@ -54,15 +68,7 @@ function ThresholdFields({ metrics, current, onChange }: FieldsProps): JSX.Eleme
       >
         {current.below ? "≤" : "≥"}
       </button>
-      <input
-        class="etv-input"
-        type="text"
-        inputMode="decimal"
-        aria-label="Threshold"
-        aria-invalid={Number.isNaN(Number(typed)) || typed.trim() === ""}
-        value={typed}
-        onInput={(event) => onInput(event.currentTarget.value)}
-      />
+      <NumberField value={current.value} onChange={(value) => onChange({ ...current, value })} />
     </div>
   );
 }

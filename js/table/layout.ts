@@ -42,10 +42,7 @@ export function clampWidth(width: number): number {
   return Math.round(Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, width)));
 }
 
-export function columnWidths(
-  columns: readonly Column[],
-  chosen: ReadonlyMap<string, number>,
-): number[] {
+export function columnWidths(columns: readonly Column[], chosen: ReadonlyMap<string, number>): number[] {
   return columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
 }
 

@@ -1,6 +1,7 @@
 // Which columns are drawn: those in view, and the sticky first one.
-import { useLayoutEffect, useMemo, useState } from "preact/hooks";
+import { useCallback, useMemo, useState } from "preact/hooks";
 import type { Column } from "../state/columns";
+import { useScrollAndSize } from "../ui/useScrollAndSize";
 import { type ColumnRange, columnsInView } from "./layout";
 
 export interface PlacedColumn {
@@ -14,22 +15,13 @@ export function useColumnsInView(
   widths: readonly number[],
 ): readonly PlacedColumn[] {
   const [range, setRange] = useState<ColumnRange>({ first: 0, end: columns.length });
-  useLayoutEffect(() => {
+  const update = useCallback(() => {
     const grid = element();
     if (!grid) return;
-    const update = (): void => {
-      const next = columnsInView(widths, grid.scrollLeft, grid.clientWidth);
-      setRange((old) => (old.first === next.first && old.end === next.end ? old : next));
-    };
-    const observer = new ResizeObserver(update);
-    observer.observe(grid);
-    grid.addEventListener("scroll", update, { passive: true });
-    update();
-    return () => {
-      observer.disconnect();
-      grid.removeEventListener("scroll", update);
-    };
+    const next = columnsInView(widths, grid.scrollLeft, grid.clientWidth);
+    setRange((old) => (old.first === next.first && old.end === next.end ? old : next));
   }, [widths.join()]);
+  useScrollAndSize(element, update, () => {});
 
   return useMemo(() => {
     const placed = columns.map((column, index) => ({ column, index }));

@@ -3,6 +3,7 @@
 import type { Signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Column } from "../state/columns";
+import type { App } from "../state/app";
 import { useApp } from "../ui/context";
 import type { WindowedList } from "../ui/useWindow";
 
@@ -32,61 +33,84 @@ function movedTo(key: string, at: number, last: number, page: number): number | 
   }
 }
 
+/** Where the focus goes from a column head; null if the key means nothing there. */
+function headMove(key: string, column: number, columns: number): GridFocus | null {
+  switch (key) {
+    case "ArrowDown":
+      return { part: "rows", column };
+    case "ArrowRight":
+      return { part: "head", column: Math.min(columns - 1, column + 1) };
+    case "ArrowLeft":
+      return { part: "head", column: Math.max(0, column - 1) };
+    default:
+      return null;
+  }
+}
+
+/** The row that a key selects; null if the key means nothing in the rows. */
+function rowMove(app: App, key: string, page: number): number | null {
+  const order = app.order.peek();
+  const at = app.positions.peek()[app.focusRow.peek()] ?? -1;
+  const first = at < 0 && (key === "Enter" || key === " ");
+  const to = first ? 0 : movedTo(key, at, order.length - 1, page);
+  return to === null ? null : (order[to] ?? null);
+}
+
+function atFirstRow(app: App): boolean {
+  return (app.positions.peek()[app.focusRow.peek()] ?? -1) <= 0;
+}
+
 export function useTableKeys(
   list: WindowedList,
   columns: readonly Column[],
   focus: Signal<GridFocus>,
 ): (event: KeyboardEvent) => void {
   const app = useApp();
-  const refocus = useRef(false);
+  const go = useRefocus(list, focus);
 
-  useLayoutEffect(() => {
-    if (!refocus.current) return;
-    refocus.current = false;
-    const inRows = focus.peek().part === "rows";
-    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: inRows });
-  });
-
-  const go = (next: GridFocus): void => {
-    refocus.current = true;
-    focus.value = next;
-  };
-  const onHead = (event: KeyboardEvent): boolean => {
+  const onHead = ({ key, shiftKey }: KeyboardEvent): boolean => {
     const { column } = focus.peek();
-    if (event.key === "ArrowDown") go({ part: "rows", column });
-    else if (event.key === "ArrowRight") go({ part: "head", column: Math.min(columns.length - 1, column + 1) });
-    else if (event.key === "ArrowLeft") go({ part: "head", column: Math.max(0, column - 1) });
-    else if (event.key === "Enter" || event.key === " ") app.sortOn(columns[column], event.shiftKey);
+    const next = headMove(key, column, columns.length);
+    if (next) go(next);
+    else if (key === "Enter" || key === " ") app.sortOn(columns[column], shiftKey);
     else return false;
     return true;
   };
-  const onRows = (event: KeyboardEvent): boolean => {
-    const order = app.order.peek();
-    const held = app.focusRow.peek();
-    const at = held < 0 ? -1 : (app.positions.peek()[held] ?? -1);
-    if (event.key === "ArrowUp" && at <= 0) {
+  const onRows = ({ key }: KeyboardEvent): boolean => {
+    if (key === "ArrowUp" && atFirstRow(app)) {
       go({ part: "head", column: focus.peek().column });
       return true;
     }
-    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      const by = event.key === "ArrowRight" ? SCROLL_STEP : -SCROLL_STEP;
-      list.element()?.scrollBy({ left: by });
+    if (key === "ArrowLeft" || key === "ArrowRight") {
+      list.element()?.scrollBy({ left: key === "ArrowRight" ? SCROLL_STEP : -SCROLL_STEP });
       return true;
     }
-    const unselected = at < 0 && (event.key === "Enter" || event.key === " ");
-    const to = unselected ? 0 : movedTo(event.key, at, order.length - 1, list.page());
-    if (to === null || order.length === 0) return false;
-    refocus.current = true;
-    app.selectRow(order[to]);
+    const row = rowMove(app, key, list.page());
+    if (row === null) return false;
+    go(focus.peek());
+    app.selectRow(row);
     return true;
   };
 
   return (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const taken = focus.peek().part === "head" ? onHead(event) : onRows(event);
-    if (taken) {
-      event.preventDefault();
-      event.stopPropagation();
-    }
+    if (!(focus.peek().part === "head" ? onHead(event) : onRows(event))) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+}
+
+/** Sets the focus, and gives it to the element once that is drawn. */
+function useRefocus(list: WindowedList, focus: Signal<GridFocus>): (next: GridFocus) => void {
+  const wanted = useRef(false);
+  useLayoutEffect(() => {
+    if (!wanted.current) return;
+    wanted.current = false;
+    const inRows = focus.peek().part === "rows";
+    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: inRows });
+  });
+  return (next) => {
+    wanted.current = true;
+    focus.value = next;
   };
 }

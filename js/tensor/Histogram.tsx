@@ -8,7 +8,7 @@ import { type Frame, type Scales, binAt, largest, outline, scalesOf } from "./ba
 export interface Series {
   name: string;
   counts: Float64Array;
-    tone: "reference" | "runtime" | "error";
+  tone: "reference" | "runtime" | "error";
   /** An area; otherwise a line. */
   filled: boolean;
 }
@@ -46,7 +46,15 @@ function Axes({ scales, frame }: { scales: Scales; frame: Frame }): JSX.Element 
   );
 }
 
-function Reading({ edges, series, bin }: { edges: Float64Array; series: Series[]; bin: number }): JSX.Element {
+function Reading({
+  edges,
+  series,
+  bin,
+}: {
+  edges: Float64Array;
+  series: Series[];
+  bin: number;
+}): JSX.Element {
   const last = bin === edges.length - 2;
   return (
     <p class="etv-reading" aria-live="polite">
@@ -66,7 +74,17 @@ function Reading({ edges, series, bin }: { edges: Float64Array; series: Series[]
   );
 }
 
-function Bin({ edges, bin, scales, frame }: { edges: Float64Array; bin: number; scales: Scales; frame: Frame }): JSX.Element {
+function Bin({
+  edges,
+  bin,
+  scales,
+  frame,
+}: {
+  edges: Float64Array;
+  bin: number;
+  scales: Scales;
+  frame: Frame;
+}): JSX.Element {
   const left = scales.x(edges[bin]);
   return (
     <rect
@@ -79,40 +97,48 @@ function Bin({ edges, bin, scales, frame }: { edges: Float64Array; bin: number; 
   );
 }
 
+interface BinReader {
+  bin: number;
+  onPointerMove: (event: PointerEvent) => void;
+  onPointerLeave: () => void;
+  onKeyDown: (event: KeyboardEvent) => void;
+  onBlur: () => void;
+}
+
+/** The bin that is pointed at, or moved to with the arrow keys; -1 for none. */
+function useBin(edges: Float64Array, scales: Scales): BinReader {
+  const [held, setBin] = useState(-1);
+  const last = edges.length - 2;
+  const bin = Math.min(held, last);
+  return {
+    bin,
+    onPointerMove(event) {
+      const box = (event.currentTarget as Element).getBoundingClientRect();
+      setBin(binAt(edges, scales.value(event.clientX - box.left)));
+    },
+    onPointerLeave: () => setBin(-1),
+    onKeyDown(event) {
+      const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      if (by === 0) return;
+      event.preventDefault();
+      setBin(Math.min(last, Math.max(0, bin + by)));
+    },
+    onBlur: () => setBin(-1),
+  };
+}
+
 export function Histogram({ label, edges, series, log, height = 132 }: Props): JSX.Element {
   const [ref, width] = useWidth<HTMLDivElement>(340);
-  const [bin, setBin] = useState(-1);
   const most = largest(series.map((one) => one.counts));
   const frame: Frame = { width, height, left: 38, right: 12, top: 8, bottom: 20 };
   const scales = scalesOf(edges, most, log, frame);
-  const bins = edges.length - 1;
-  const onMove = (event: PointerEvent): void => {
-    const box = (event.currentTarget as Element).getBoundingClientRect();
-    setBin(binAt(edges, scales.value(event.clientX - box.left)));
-  };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (by === 0) return;
-    event.preventDefault();
-    setBin(Math.min(bins - 1, Math.max(0, bin + by)));
-  };
+  const { bin, ...handlers } = useBin(edges, scales);
   if (most === 0) return <p class="etv-none">No finite values to draw.</p>;
-  const at = Math.min(bin, bins - 1);
   return (
     <div class="etv-histogram" ref={ref}>
-      <svg
-        width={width}
-        height={height}
-        role="img"
-        aria-label={label}
-        tabIndex={0}
-        onPointerMove={onMove}
-        onPointerLeave={() => setBin(-1)}
-        onKeyDown={onKeyDown}
-        onBlur={() => setBin(-1)}
-      >
+      <svg width={width} height={height} role="img" aria-label={label} tabIndex={0} {...handlers}>
         <Axes scales={scales} frame={frame} />
-        {at >= 0 && <Bin edges={edges} bin={at} scales={scales} frame={frame} />}
+        {bin >= 0 && <Bin edges={edges} bin={bin} scales={scales} frame={frame} />}
         {series.map(({ name, counts, tone, filled }) => (
           <path
             key={name}
@@ -122,7 +148,7 @@ export function Histogram({ label, edges, series, log, height = 132 }: Props): J
           />
         ))}
       </svg>
-      <Reading edges={edges} series={series} bin={at} />
+      <Reading edges={edges} series={series} bin={bin} />
     </div>
   );
 }

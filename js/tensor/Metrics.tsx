@@ -6,7 +6,15 @@ import { gaugeOf } from "../state/gauge";
 import type { Payload } from "../state/payload";
 import { Section } from "./Section";
 
-function MetricValue({ column, row, mismatch }: { column: Column | undefined; row: number; mismatch: boolean }): JSX.Element {
+function MetricValue({
+  column,
+  row,
+  mismatch,
+}: {
+  column: Column | undefined;
+  row: number;
+  mismatch: boolean;
+}): JSX.Element {
   const value = numberAt(column, row);
   if (!isMetric(column) || Number.isNaN(value)) return <td class="etv-unknown">–</td>;
   const step = column.thresholds && !mismatch ? gaugeOf(column)(value, false)?.step : undefined;
@@ -47,7 +55,11 @@ export function Metrics({ payload, row }: { payload: Payload; row: number }): JS
               </th>
               <MetricValue column={metric} row={row} mismatch={mismatch} />
               {introduced && (
-                <MetricValue column={payload.column(introducedName(metric.name))} row={row} mismatch={mismatch} />
+                <MetricValue
+                  column={payload.column(introducedName(metric.name))}
+                  row={row}
+                  mismatch={mismatch}
+                />
               )}
             </tr>
           ))}

@@ -43,7 +43,9 @@ function RowLink({ row, text }: { row: number; text: string }): JSX.Element {
   return (
     <button type="button" class="etv-button etv-row-link" onClick={() => app.selectRow(row)}>
       <span>{text}</span> <span class="etv-mono">{op}</span>
-      {reading && <span class="etv-row-link-value">{mismatch ? reading : `${column?.label} ${reading}`}</span>}
+      {reading && (
+        <span class="etv-row-link-value">{mismatch ? reading : `${column?.label} ${reading}`}</span>
+      )}
     </button>
   );
 }

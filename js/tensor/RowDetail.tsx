@@ -89,7 +89,13 @@ function Tensors({ row, children }: { row: number; children: ComponentChildren }
       </>
     );
   }
-  if (!facts) return <><Placeholder />{children}</>;
+  if (!facts)
+    return (
+      <>
+        <Placeholder />
+        {children}
+      </>
+    );
   return (
     <>
       <Histograms facts={facts} />

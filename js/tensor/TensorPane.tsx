@@ -36,9 +36,7 @@ export function TensorPane(): JSX.Element {
       {payload && focus?.kind === "row" && focus.row < payload.rows && (
         <RowDetail payload={payload} row={focus.row} />
       )}
-      {payload && focus?.kind === "node" && (
-        <NodeDetail tree={payload.trees[focus.tree]} node={focus.node} />
-      )}
+      {payload && focus?.kind === "node" && <NodeDetail tree={payload.trees[focus.tree]} node={focus.node} />}
       {payload && focus === null && <NothingSelected />}
     </section>
   );

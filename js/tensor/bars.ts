@@ -57,12 +57,7 @@ function valueTicks(domain: [number, number], wanted: number): { at: number; tex
   return scale.ticks(wanted).map((at) => ({ at, text: at === 0 ? "0" : write(at).replace("−", "-") }));
 }
 
-export function scalesOf(
-  edges: ArrayLike<number>,
-  most: number,
-  log: boolean,
-  frame: Frame,
-): Scales {
+export function scalesOf(edges: ArrayLike<number>, most: number, log: boolean, frame: Frame): Scales {
   const domain = domainOf(edges);
   const across = scaleLinear(domain, [frame.left, frame.width - frame.right]);
   const down: [number, number] = [frame.height - frame.bottom, frame.top];

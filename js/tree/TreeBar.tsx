@@ -3,12 +3,26 @@ import type { JSX } from "preact";
 import type { TreeName } from "../state/contract";
 import { branches } from "../state/tree";
 import { useApp } from "../ui/context";
-import { Icon } from "../ui/Icon";
+import { Icon, type IconName } from "../ui/Icon";
 
 const NAMES: [TreeName, string, string][] = [
   ["program", "Program", "Instructions in the order in which they run; delegates with their operators"],
   ["modules", "Modules", "The hierarchy of the model's nn.Modules"],
 ];
+
+function SquareButton(props: { label: string; icon: IconName; onClick: () => void }): JSX.Element {
+  return (
+    <button
+      type="button"
+      class="etv-button etv-square"
+      aria-label={props.label}
+      data-tip={props.label}
+      onClick={props.onClick}
+    >
+      <Icon name={props.icon} />
+    </button>
+  );
+}
 
 export function TreeBar(): JSX.Element {
   const app = useApp();
@@ -34,18 +48,8 @@ export function TreeBar(): JSX.Element {
         ))}
       </div>
       <span class="etv-spring" />
-      <button type="button" class="etv-button etv-square" aria-label="Expand all" data-tip="Expand all" onClick={expandAll}>
-        <Icon name="expand" />
-      </button>
-      <button
-        type="button"
-        class="etv-button etv-square"
-        aria-label="Collapse all"
-        data-tip="Collapse all"
-        onClick={() => app.setExpanded([])}
-      >
-        <Icon name="collapse" />
-      </button>
+      <SquareButton label="Expand all" icon="expand" onClick={expandAll} />
+      <SquareButton label="Collapse all" icon="collapse" onClick={() => app.setExpanded([])} />
     </div>
   );
 }

@@ -46,7 +46,6 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
   const visible = app.visible.value;
   const column = app.gaugeColumn.value ?? undefined;
   const reachable = Math.max(0, app.positionOfNode(active.value));
-  const toggle = useCallback((node: number) => app.toggleNode(node), [app]);
   const select = useCallback(
     (node: number) => {
       active.value = node;
@@ -74,7 +73,7 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
             gauge={worst < 0 ? null : app.gauge.value}
             gaugeLabel={column?.label ?? ""}
             format={column?.format ?? "metric"}
-            onToggle={toggle}
+            onToggle={app.toggleNode}
             onSelect={select}
           />
         );

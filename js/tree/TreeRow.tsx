@@ -42,7 +42,15 @@ function hasOwnRow(tree: Tree, node: number): boolean {
   return tree.rows.start[node + 1] > tree.rows.start[node];
 }
 
-function Twisty({ branch, open, onToggle }: { branch: boolean; open: boolean; onToggle: () => void }): JSX.Element {
+function Twisty({
+  branch,
+  open,
+  onToggle,
+}: {
+  branch: boolean;
+  open: boolean;
+  onToggle: () => void;
+}): JSX.Element {
   if (!branch) return <span class="etv-twisty" />;
   const toggle = (event: Event): void => {
     event.stopPropagation();
@@ -66,16 +74,34 @@ function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string })
   );
 }
 
+function Figures(props: Props): JSX.Element {
+  const { tree, node, gauge } = props;
+  const latency = tree.latency[node];
+  const milliseconds = Number.isNaN(latency) ? "" : formatMilliseconds(latency);
+  const operators = tree.operators[node];
+  const worst = worstText(props) || undefined;
+  return (
+    <>
+      <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
+        {operators > 0 ? formatCount(operators) : ""}
+      </span>
+      <span class="etv-node-worst" role="gridcell" aria-label={worst} data-tip={worst}>
+        {gauge && <GaugeBar gauge={gauge(props.value, props.mismatch)} />}
+      </span>
+      <span class="etv-node-latency" role="gridcell" data-tip={milliseconds && `${milliseconds} ms`}>
+        {milliseconds}
+      </span>
+    </>
+  );
+}
+
 export const TreeRow = memo<Props>((props) => {
   const { tree, node, position, open } = props;
   const kind = tree.text("kind", node) ?? "value";
   const backend = kind === "delegate" ? tree.text("backend", node) : null;
   const branch = tree.size[node] > 1;
-  const latency = tree.latency[node];
-  const operators = tree.operators[node];
   const depth = tree.depth[node];
   const toggle = (): void => props.onToggle(node);
-  const worst = worstText(props);
   return (
     <div
       class="etv-node"
@@ -103,15 +129,7 @@ export const TreeRow = memo<Props>((props) => {
           )}
         </span>
       </span>
-      <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
-        {operators > 0 ? formatCount(operators) : ""}
-      </span>
-      <span class="etv-node-worst" role="gridcell" aria-label={worst || undefined} data-tip={worst || undefined}>
-        {props.gauge && <GaugeBar gauge={props.gauge(props.value, props.mismatch)} />}
-      </span>
-      <span class="etv-node-latency" role="gridcell" data-tip={Number.isNaN(latency) ? undefined : `${formatMilliseconds(latency)} ms`}>
-        {Number.isNaN(latency) ? "" : formatMilliseconds(latency)}
-      </span>
+      <Figures {...props} />
     </div>
   );
 });

@@ -1,5 +1,5 @@
-// A button with a panel under it; the panel closes on Escape, on a press outside, and on focus leaving.
-import type { ComponentChildren, JSX } from "preact";
+// A button with a panel under it; the panel closes on Escape and on a press outside.
+import type { ComponentChildren, JSX, RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
 interface Props {
@@ -12,21 +12,24 @@ interface Props {
   children: ComponentChildren;
 }
 
+/** Calls `close` on a press outside of `frame` while `open`. */
+function usePressOutside(frame: RefObject<HTMLElement | null>, open: boolean, close: () => void): void {
+  useEffect(() => {
+    const page = frame.current?.ownerDocument;
+    if (!open || !page) return;
+    const pressed = (event: Event): void => {
+      if (frame.current && !event.composedPath().includes(frame.current)) close();
+    };
+    page.addEventListener("pointerdown", pressed);
+    return () => page.removeEventListener("pointerdown", pressed);
+  }, [open]);
+}
+
 export function Popover(props: Props): JSX.Element {
   const [open, setOpen] = useState(false);
   const frame = useRef<HTMLDivElement>(null);
   const opener = useRef<HTMLButtonElement>(null);
-
-  useEffect(() => {
-    const page = frame.current?.ownerDocument;
-    if (!open || !page) return;
-    const outside = (event: Event): void => {
-      if (frame.current && !event.composedPath().includes(frame.current)) setOpen(false);
-    };
-    page.addEventListener("pointerdown", outside);
-    return () => page.removeEventListener("pointerdown", outside);
-  }, [open]);
-
+  usePressOutside(frame, open, () => setOpen(false));
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key !== "Escape" || !open) return;
     event.stopPropagation();

@@ -25,10 +25,36 @@ function tipOf(root: HTMLElement, target: HTMLElement): Tip | null {
   return { text, left, top: above ? frame.bottom - box.top + 4 : box.bottom - frame.top + 4, above };
 }
 
-export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.Element | null {
+/** Calls `enter` with what is pointed at or focused, `hide` when that is over. */
+function listen(
+  root: HTMLElement,
+  enter: (target: HTMLElement | null) => void,
+  hide: () => void,
+): () => void {
+  const onEnter = (event: Event): void => {
+    enter((event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]") ?? null);
+  };
+  const onKey = (event: Event): void => {
+    if ((event as KeyboardEvent).key === "Escape") hide();
+  };
+  const listeners: [string, (event: Event) => void][] = [
+    ["pointerover", onEnter],
+    ["focusin", onEnter],
+    ["pointerdown", hide],
+    ["pointerleave", hide],
+    ["focusout", hide],
+    ["wheel", hide],
+    ["keydown", onKey],
+  ];
+  for (const [name, on] of listeners) root.addEventListener(name, on, { passive: true });
+  return () => {
+    for (const [name, on] of listeners) root.removeEventListener(name, on);
+  };
+}
+
+function useTip(root: RefObject<HTMLElement | null>): Tip | null {
   const [tip, setTip] = useState<Tip | null>(null);
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
-
   useLayoutEffect(() => {
     const element = root.current;
     if (!element) return;
@@ -36,34 +62,24 @@ export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.
       clearTimeout(timer.current);
       setTip(null);
     };
-    const enter = (event: Event): void => {
-      const target = (event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]");
+    const enter = (target: HTMLElement | null): void => {
       hide();
       if (!target) return;
       timer.current = setTimeout(() => {
         if (target.isConnected) setTip(tipOf(element, target));
       }, DELAY_MS);
     };
-    const onKey = (event: KeyboardEvent): void => {
-      if (event.key === "Escape") hide();
-    };
-    const listeners: [string, (event: never) => void][] = [
-      ["pointerover", enter],
-      ["focusin", enter],
-      ["pointerdown", hide],
-      ["pointerleave", hide],
-      ["focusout", hide],
-      ["wheel", hide],
-      ["keydown", onKey],
-    ];
-    const options = { passive: true };
-    for (const [name, on] of listeners) element.addEventListener(name, on as EventListener, options);
+    const unlisten = listen(element, enter, hide);
     return () => {
       clearTimeout(timer.current);
-      for (const [name, on] of listeners) element.removeEventListener(name, on as EventListener);
+      unlisten();
     };
   }, []);
+  return tip;
+}
 
+export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.Element | null {
+  const tip = useTip(root);
   if (!tip) return null;
   const place = tip.above ? { bottom: `${tip.top}px` } : { top: `${tip.top}px` };
   return (

@@ -1,6 +1,7 @@
 // The windowed list: which rows of a scroll container are drawn, and scrolling a row into view.
-import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useCallback, useRef, useState } from "preact/hooks";
 import { type Window, scrollToShow, windowOf } from "../state/window";
+import { useScrollAndSize } from "./useScrollAndSize";
 
 const UNMEASURED_HEIGHT = 400;
 
@@ -37,22 +38,13 @@ export function useWindow(count: number, rowHeight: number, above = 0): Windowed
     if (top !== element.scrollTop) element.scrollTop = top;
   }, []);
 
-  useLayoutEffect(() => {
-    const element = held.current;
-    if (!element) return;
-    const resized = (): void => {
-      update();
+  useScrollAndSize(
+    () => held.current,
+    update,
+    () => {
       if (wanted.current >= 0) show(wanted.current);
-    };
-    const observer = new ResizeObserver(resized);
-    observer.observe(element);
-    element.addEventListener("scroll", update, { passive: true });
-    update();
-    return () => {
-      observer.disconnect();
-      element.removeEventListener("scroll", update);
-    };
-  }, [update]);
+    },
+  );
 
   return {
     ref: (element) => (held.current = element),
