@@ -112,11 +112,24 @@ def read_record(path: PathLike) -> Record:
         graphs = {str(method): load_graph(graph, texts) for method, graph in body["graphs"]}
         places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
         sha, delegation, extra = str(body["pte_sha256"]), body["delegation"], body["extra"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        _check_tables(list(graphs), delegation, extra)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
-    if not isinstance(delegation, Mapping) or not isinstance(extra, Mapping):
-        raise ArtifactError(path, "the record is damaged (a table has the wrong type)", _ADVICE, where=_JSON)
     return Record(graphs, places, sha, dict(delegation), own, dict(extra))
+
+
+def _check_tables(methods: list[str], delegation: Any, extra: Any) -> None:
+    """Refuse a delegation table that lacks a method or a count, and inputs in another form than they are written."""
+    if not isinstance(delegation, Mapping) or not isinstance(extra, Mapping):
+        raise MalformedGraphError("a table has the wrong type")
+    for method in methods:
+        counts = delegation[method]
+        numbers = [counts["subgraphs"], *counts["delegated"].values(), *counts["non_delegated"].values()]
+        if not all(isinstance(number, int) for number in numbers):
+            raise MalformedGraphError(f"the delegation of {method} is not counted in integers")
+    for value in extra.get("inputs", ()):
+        if not isinstance(value, Mapping) or not (isinstance(value.get("tensor"), str) or "value" in value):
+            raise MalformedGraphError("a representative input is neither a tensor's name nor a value")
 
 
 def _members(path: PathLike) -> tuple[bytes, bytes]:

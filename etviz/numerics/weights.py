@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etrecord import ETRecord
 from etviz.artifacts.record_file import Record
@@ -35,6 +35,7 @@ class Weights(Mapping[str, "torch.Tensor"]):
         from safetensors.torch import load
 
         self._places = record.places
+        self._extra = record.extra
         self._path = record_path
         self._etrecord = etrecord
         self._files: dict[str, TensorFile] = {}
@@ -65,6 +66,17 @@ class Weights(Mapping[str, "torch.Tensor"]):
                 "give the ETRecord that was written together with it (etrecord=)",
             )
         return self._get(self._file(place.member), place.name, self._etrecord.path)
+
+    def inputs(self) -> tuple[Any, ...]:
+        """The representative inputs that the record keeps, flat.
+
+        Raises
+        ------
+        ArtifactError
+            If one of them is not there.
+        """
+        kept = self._extra.get("inputs", ())
+        return tuple(self._get(self.own, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
 
     def _file(self, member: str) -> TensorFile:
         if member not in self._files:

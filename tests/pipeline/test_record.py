@@ -1,0 +1,262 @@
+"""The record file: exact pairing later and elsewhere, small, safe to open, and never of another program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from safetensors.torch import load as load_tensors
+
+import etviz
+from etviz.artifacts.record_file import VERSION, read_record, write_record
+from etviz.errors import ArtifactError, EtvizError, UsageError
+from tests.programs import Encoder, Executed
+
+
+def body_of(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("record.json"))
+
+
+def rewritten(source: Path, target: Path, **changes: Any) -> Path:
+    """A record with other fields."""
+    with zipfile.ZipFile(source) as archive:
+        constants = archive.read("constants.safetensors")
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("record.json", json.dumps(body_of(source) | changes))
+        archive.writestr("constants.safetensors", constants)
+    return target
+
+
+def load_again(program: Executed, **changes: Any) -> etviz.Inspection:
+    """`etviz.load` on a program's files, some replaced."""
+    given = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte", "record")}
+    given |= {"inputs": program.inputs} | changes
+    if given["etrecord"] is not None and not Path(given["etrecord"]).exists():
+        given["etrecord"] = None
+    return etviz.load(program.path("etdump"), **given)
+
+
+def test_loading_again_gives_the_same(program: Executed) -> None:
+    again = load_again(program)
+    pd.testing.assert_frame_equal(again.gaps, program.inspection.gaps, check_exact=True)
+    pd.testing.assert_frame_equal(again.coverage, program.inspection.coverage)
+    pd.testing.assert_frame_equal(again.outputs, program.inspection.outputs, check_exact=True)
+    assert repr(again.tree) == repr(program.inspection.tree)
+    assert again.summary() == program.inspection.summary()
+
+
+def test_round_trip(program: Executed, tmp_path: Path) -> None:
+    record = read_record(program.path("record"))
+    write_record(record, tmp_path / "copy.etviz")
+    assert read_record(tmp_path / "copy.etviz") == record
+    assert body_of(tmp_path / "copy.etviz") == body_of(program.path("record"))
+    assert [path.name for path in tmp_path.iterdir()] == ["copy.etviz"]
+
+
+def test_weights_stay_in_the_etrecord(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Encoder(128).eval()
+    etviz.debug(model, (torch.randn(1, 4, 128),), workdir=tmp_path)
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    record, etrecord = tmp_path / "model.etviz", tmp_path / "etrecord.bin"
+    assert weights > 1_000_000
+    assert record.stat().st_size < 0.05 * etrecord.stat().st_size
+    places = read_record(record).places
+    parameters = {name for name, _ in model.named_parameters()}
+    referred = {place.name for place in places.values() if place.member}
+    assert parameters <= referred
+
+
+def test_without_an_etrecord_the_record_keeps_everything(executed: Callable[[str], Executed]) -> None:
+    """Upstream cannot save an ETRecord of `torch.cond` with Python scalars in its branches."""
+    program = executed("branches")
+    assert not program.path("etrecord").exists()
+    record = read_record(program.path("record"))
+    own = load_tensors(record.own)
+    assert not any(place.member for place in record.places.values())
+    torch.manual_seed(0)
+    weight = program.recipe.model().state_dict()["linear.weight"]
+    assert any(torch.equal(tensor, weight) for tensor in own.values())
+    again = load_again(program, inputs=None)
+    pd.testing.assert_frame_equal(again.gaps, program.inspection.gaps, check_exact=True)
+
+
+def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """`etviz.record` beside a program that was lowered elsewhere, with and without an ETRecord."""
+    program = executed("plain_cnn")
+    torch.manual_seed(0)
+    model, inputs = program.recipe.model().eval(), program.recipe.inputs()
+    exported = torch.export.export(model, inputs, strict=True)
+    edge = to_edge_transform_and_lower(exported)
+    manager = edge.to_executorch()
+    manager.save(str(tmp_path / "model.pte"))
+    etviz.record(edge, manager, tmp_path / "model.etviz")
+    assert (tmp_path / "model.pte").read_bytes() == program.path("pte").read_bytes()
+    found = etviz.load(
+        program.path("etdump"),
+        debug_buffer=program.path("debug_buffer"),
+        pte=tmp_path / "model.pte",
+        inputs=program.inputs,
+    )
+    numbers = found.gaps.select_dtypes("number").drop(columns="latency_ms")
+    expected = program.inspection.gaps[numbers.columns]
+    pd.testing.assert_frame_equal(numbers, expected, check_exact=True)
+
+
+def test_record_wants_a_program_manager(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="to_executorch"):
+        etviz.record(None, "not a manager", tmp_path / "x.etviz")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_record_of_another_program(executed: Callable[[str], Executed]) -> None:
+    program, other = executed("plain_cnn"), executed("counter")
+    with pytest.raises(ArtifactError, match=r"another program.*SHA-256") as found:
+        load_again(program, record=other.path("record"))
+    assert found.value.path == str(other.path("record"))
+
+
+def test_record_of_the_same_model_with_other_weights(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter")
+    wrong = replace(read_record(program.path("record")), pte_sha256="0" * 64)
+    write_record(wrong, tmp_path / "model.etviz")
+    with pytest.raises(ArtifactError, match="SHA-256"):
+        load_again(program, record=tmp_path / "model.etviz")
+
+
+def test_record_of_a_newer_version(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    newer = rewritten(executed("counter").path("record"), tmp_path / "new.etviz", version=VERSION + 1)
+    with pytest.raises(ArtifactError, match=rf"version {VERSION + 1}.*reads version {VERSION}") as found:
+        read_record(newer)
+    assert found.value.path == str(newer)
+    assert (found.value.found, found.value.expected) == (VERSION + 1, VERSION)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"graphs": 3},
+        {"graphs": [["forward", {}]]},
+        {"texts": "text"},
+        {"texts": [1]},
+        {"places": [["a", "b"]]},
+        {"delegation": []},
+        {"extra": 1},
+        {"format": "another"},
+        {"delegation": {}},
+        {"extra": {"inputs": [{"tensor": "missing"}]}},
+        {"delegation": {"forward": {"subgraphs": "many", "delegated": [], "non_delegated": None}}},
+    ],
+    ids=str,
+)
+def test_record_with_a_field_of_the_wrong_kind(
+    changes: dict[str, Any], executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    program = executed("branches")
+    path = rewritten(program.path("record"), tmp_path / "wrong.etviz", **changes)
+    with pytest.raises(EtvizError, match=r"wrong\.etviz"):
+        load_again(program, record=path, inputs=None)
+
+
+def edit_node(body: dict[str, Any], position: int, value: Any) -> dict[str, Any]:
+    body["graphs"][0][1]["nodes"][1][position] = value
+    return body
+
+
+@pytest.mark.parametrize(
+    ("position", "value"),
+    [
+        (0, 7),
+        (1, None),
+        (2, {"$": "ref", "v": "nobody"}),
+        (2, [{"$": "ref", "v": "nobody"}]),
+        (2, [{"$": "code", "v": "import os"}]),
+        (4, [["float32", ["a", None], None]]),
+        (5, "first"),
+        (9, 10_000),
+        (9, -1),
+        (11, ["no_such_graph"]),
+    ],
+)
+def test_record_with_a_damaged_node(
+    position: int, value: Any, executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    program = executed("counter")
+    body = edit_node(body_of(program.path("record")), position, value)
+    path = rewritten(program.path("record"), tmp_path / "wrong.etviz", graphs=body["graphs"])
+    with pytest.raises(ArtifactError, match=r"wrong\.etviz.*damaged"):
+        load_again(program, record=path)
+
+
+@pytest.mark.parametrize(
+    "target", ["aten.from_file.default", "os.system", "aten.add_.Tensor", "py.exec", "aten.nope.x"]
+)
+def test_record_that_asks_for_other_than_a_pure_operator(
+    target: str, executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    program = executed("counter")
+    body = edit_node(body_of(program.path("record")), 1, target)
+    path = rewritten(program.path("record"), tmp_path / "wrong.etviz", graphs=body["graphs"])
+    with pytest.raises(EtvizError, match=target.replace(".", r"\.")):
+        load_again(program, record=path)
+
+
+def test_record_refers_to_an_etrecord_that_is_not_given(executed: Callable[[str], Executed]) -> None:
+    program = executed("encoder")
+    with pytest.raises(ArtifactError, match=r"etrecord="):
+        load_again(program, etrecord=None)
+
+
+def test_weights_are_looked_for_in_another_models_etrecord(executed: Callable[[str], Executed]) -> None:
+    program, other = executed("encoder"), executed("plain_cnn")
+    with pytest.raises(EtvizError, match="different models"):
+        load_again(program, etrecord=other.path("etrecord"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
+def test_truncated_record(share: float, executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("branches")
+    content = program.path("record").read_bytes()
+    path = tmp_path / "cut.etviz"
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(ArtifactError, match=r"cut\.etviz"):
+        load_again(program, record=path, inputs=None)
+
+
+def test_every_flipped_byte_of_a_record(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """A damaged record gives an error of ours, or no other tensors than before: zip checks its sums."""
+    program = executed("branches")
+    content = bytearray(program.path("record").read_bytes())
+    path = tmp_path / "flipped.etviz"
+    expected = read_record(program.path("record"))
+    silent = []
+    for at in range(0, len(content), max(1, len(content) // 150)):
+        flipped = content.copy()
+        flipped[at] ^= 0xFF
+        path.write_bytes(flipped)
+        with contextlib.suppress(ArtifactError):
+            silent.append(read_record(path))
+    assert all(found.own == expected.own and found.graphs == expected.graphs for found in silent)
+    assert len(silent) < 30
+
+
+def test_writing_a_record_leaves_no_half_file(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    record = read_record(executed("counter").path("record"))
+    target = tmp_path / "model.etviz"
+    shutil.copy(executed("counter").path("record"), target)
+    before = target.read_bytes()
+    with pytest.raises(TypeError):
+        write_record(replace(record, extra={"x": object()}), target)
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model.etviz"]
