@@ -10,7 +10,6 @@ export const STACK = [
   'File "normalization.py", line 229, in forward',
   "    return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)",
 ].join("\n");
-  'File "vision_transformer.py", line 113, in forward\n    x = self.ln_1(input)\nFile "normalization.py", line 229, in forward\n    return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)';
 
 function flatten(root: SampleNode, rows: number) {
   const nodes: SampleNode[] = [];

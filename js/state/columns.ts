@@ -32,11 +32,7 @@ export function worstFirst(column: Column): boolean {
   return column.kind === "number" && column.better !== "high";
 }
 
-/** The metric that an introduced column is the introduced part of: "introduced_mse" -> "mse". */
-export function baseMetric(name: string): string {
-  return name.startsWith(INTRODUCED) ? name.slice(INTRODUCED.length) : name;
-}
-
+/** The column with the introduced part of a metric. */
 export function introducedName(name: string): string {
   return INTRODUCED + name;
 }

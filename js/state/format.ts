@@ -1,6 +1,6 @@
 // Numbers as text: three significant digits, exponents only where they help, never a rounded lie
 // (99.996 % is not shown as 100 %, 1e-320 is not shown as 0).
-import type { Format, Level } from "./contract";
+import type { Format } from "./contract";
 
 const grouped = new Intl.NumberFormat("en-US");
 
@@ -74,10 +74,3 @@ export function formatMilliseconds(value: number): string {
 export function formatExact(value: number): string {
   return special(value) ?? String(value);
 }
-
-export const LEVEL_WORDS: Record<Level, string> = {
-  ok: "good",
-  warn: "suspicious",
-  bad: "bad",
-  unknown: "not known",
-};
