@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.files import PathLike
 from etviz.inspection import Inspection
-from etviz.opening import Files, read
+from etviz.opening import read
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
 from etviz.profile import scale_factor
+from etviz.sources import Files
 
 if TYPE_CHECKING:
     import torch

@@ -137,10 +137,12 @@ def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
     return kept
 
 
-def sha256_of(path: PathLike) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+def sha256_of(content: PathLike | bytes) -> str:
+    """SHA-256 of a file, or of bytes, in hexadecimal."""
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
     digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
+    with Path(content).open("rb") as file:
         while block := file.read(1 << 22):
             digest.update(block)
     return digest.hexdigest()

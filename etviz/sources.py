@@ -1,0 +1,189 @@
+"""The artifacts of one Inspection: opened, checked against one another, and asked for graphs, weights and inputs."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+from etviz.artifacts.bundle import BundledProgram, BundledTensor, read_bundled_program
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import ETDump, RunBlock, read_etdump
+from etviz.artifacts.etrecord import ETRecord
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.lost_values import restore_lost_values
+from etviz.artifacts.program import read_program
+from etviz.artifacts.record_file import Record, read_record
+from etviz.errors import ArtifactError, PairingError
+from etviz.graph.derive import derive
+from etviz.graph.rebuild import InconsistentError, rebuild
+from etviz.graph.skeleton import skeleton
+from etviz.numerics.reference import Evaluator
+from etviz.numerics.weights import Weights
+from etviz.pipeline.lower import flatten
+from etviz.pipeline.record import sha256_of
+
+
+class Files:
+    """The artifacts of one call of `load`, opened and checked against one another."""
+
+    def __init__(
+        self,
+        etdump: PathLike,
+        etrecord: PathLike | None,
+        debug_buffer: PathLike | None,
+        pte: PathLike | None,
+        record: PathLike | None,
+    ) -> None:
+        if record is None and pte is not None:
+            beside = Path(pte).with_suffix(".etviz")
+            record = beside if beside.is_file() else None
+        given = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        self.named = {kind: str(path) for kind, path in given.items() if path is not None}
+        self.dump: ETDump = read_etdump(etdump)
+        self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
+        self.etrecord = ETRecord(etrecord) if etrecord is not None else None
+        self.bundle = _read_bundle(pte) if pte is not None else None
+        self.program = self.bundle.program() if self.bundle else read_program(pte) if pte is not None else None
+        self.derived: set[str] = set()
+        self._edges: dict[str, Graph] = {}
+        self.record: Record | None = read_record(record) if record is not None else None
+        self.record_path = str(record)
+        self._hash: list[str] = []
+        self._hashing: threading.Thread | None = None
+        if pte is not None and self.record is not None:
+            content = bytes(self.bundle.program_bytes) if self.bundle else pte
+            self._hashing = threading.Thread(target=lambda: self._hash.append(sha256_of(content)), daemon=True)
+            self._hashing.start()
+
+    @functools.cache  # noqa: B019 - lives as long as one call of load
+    def graphs(self) -> dict[str, Graph]:
+        """The graphs of all methods that the files tell of."""
+        if self.record is not None:
+            return dict(self.record.graphs)
+        methods = [m.name for m in self.program.methods] if self.program else []
+        methods = methods or (self.etrecord.methods if self.etrecord else []) or ["forward"]
+        return {method: self._skeleton(method) for method in methods}
+
+    def _skeleton(self, method: str) -> Graph:
+        """The graph that can be told of without a record: derived where that succeeds, else only the instructions."""
+        etrecord = self.etrecord
+        if self.program is not None and etrecord is not None and (edge := self.edge(method)) is not None:
+            plan = self.program.method(method)
+            try:
+                graph = rebuild(plan, edge, derive(plan, edge, etrecord.debug_handles(method)))
+            except InconsistentError:
+                graph = None
+            if graph is not None:
+                self.derived.add(method)
+                return graph
+        blocks = [block for block in self.dump.blocks if block.name == "Execute"]
+        edge = self.edge(method) if etrecord is not None else None
+        handles = etrecord.debug_handles(method) if etrecord is not None else {}
+        backends = etrecord.backends(method) if etrecord is not None else {}
+        return skeleton(method, self.program, blocks, edge, handles, backends)
+
+    def edge(self, method: str) -> Graph | None:
+        """The ETRecord's edge graph of a method, None if it has none."""
+        etrecord = self.etrecord
+        if etrecord is None or method not in etrecord.methods:
+            return None
+        if method not in self._edges:
+            self._edges[method] = etrecord.edge_graph(method)
+        return self._edges[method]
+
+    def evaluator(self, method: str) -> Evaluator:
+        """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
+        if self.record is None:
+            graph, etrecord = self.edge(method), self.etrecord
+            if graph is None or etrecord is None:
+                raise PairingError(f"The files hold no graph of the method {method}", "give etrecord= or record=")
+            if method in self.derived:
+                graph = self.graphs()[method]
+            return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{method}"))
+        return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord))
+
+    def inputs(self, given: Any, method: str) -> list[list[Any]]:
+        """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""
+        if given is None and self.bundle is not None:
+            given = _bundled_inputs(self.bundle, method) or None
+        if given is None and self.etrecord is not None:
+            given = self.etrecord.representative_inputs()
+        if given is None and self.record is not None and "inputs" in self.record.extra:
+            given = Weights(self.record, self.record_path, None).inputs()
+        if given is None:
+            return []
+        several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
+        return [flatten(item) for item in given] if several else [flatten(given)]
+
+    def executions(self, method: str) -> list[tuple[int, RunBlock]]:
+        """``(position, block)`` of each execution of a method.
+
+        An ETDump does not name methods, so a block belongs to the method whose operators its events name.
+        """
+        blocks = [(at, block) for at, block in enumerate(self.dump.blocks) if block.name == "Execute"]
+        if self.program is None or len(self.program.methods) < 2:
+            return blocks
+        kernels = {
+            item.index: str(item.operator).partition("::")[2]
+            for item in self.program.method(method).instructions
+            if item.kind == "kernel"
+        }
+        return [(at, block) for at, block in blocks if _names_fit(block, kernels)]
+
+    def restore(self, method: str) -> None:
+        """Put back what the ETDump lost of a method's values, where program and debug buffer tell."""
+        if self.dump.problems and self.program is not None and self.buffer is not None:
+            self.dump = restore_lost_values(self.dump, self.program.method(method), self.buffer)
+
+    def finish(self) -> None:
+        """Wait for the check of the `.pte`.
+
+        Raises
+        ------
+        ArtifactError
+            If the record belongs to another program.
+        """
+        if self._hashing is None or self.record is None:
+            return
+        self._hashing.join()
+        if self._hash and self._hash[0] != self.record.pte_sha256:
+            raise ArtifactError(
+                self.record_path,
+                f"the record belongs to another program than {self.named['pte']} (their SHA-256 differ)",
+                "write the record again with etviz.record(), or give record= the right file",
+                found=self._hash[0],
+                expected=self.record.pte_sha256,
+            )
+
+
+def _read_bundle(pte: PathLike) -> BundledProgram | None:
+    """The bundled program, if the file is one and no plain program."""
+    path = Path(pte)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return read_bundled_program(pte) if file.read(8)[4:8] == b"BP08" else None
+
+
+def _bundled_inputs(bundle: BundledProgram, method: str) -> list[tuple[Any, ...]]:
+    """Inputs of every test case of a method, as tensors and plain values."""
+    import torch
+
+    def value(item: Any) -> Any:
+        if not isinstance(item, BundledTensor):
+            return item
+        return torch.from_numpy(item.data.copy()).view(getattr(torch, item.dtype))
+
+    return [tuple(value(item) for item in case.inputs) for case in bundle.suites.get(method, ())]
+
+
+def _names_fit(block: RunBlock, kernels: dict[int, str]) -> bool:
+    """True if every kernel that a block names stands at its place in a method."""
+    profile = block.profile
+    for name, instruction in zip(profile.name.tolist(), profile.instruction_id.tolist(), strict=True):
+        if name and name.startswith("native_call_") and kernels.get(instruction) != name.removeprefix("native_call_"):
+            return False
+    return True
