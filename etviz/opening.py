@@ -157,7 +157,7 @@ def _compare(
         if note and note not in findings.notes:
             findings.notes.append(note)
         if not inputs.known or (note and inputs.index >= 0):
-            forget_totals(comparison, "the inputs of the run are not known: only introduced gaps")
+            forget_totals(evaluator.graph, comparison, "the inputs of the run are not known: only introduced gaps")
         budget -= comparison.kept
         runs.append(inputs.values)
         findings.runs.append((at, inputs.index, comparison))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ir import Graph, Ref, refs
 from etviz.numerics.comparison import Comparison
+from etviz.numerics.metrics import METRICS, NAN, Sums
 from etviz.numerics.runtime_log import RuntimeLog
 
 if TYPE_CHECKING:
@@ -97,24 +98,30 @@ def choose_inputs(graph: Graph, log: RuntimeLog, candidates: Sequence[Sequence[A
 
 def doubtful(graph: Graph, comparison: Comparison) -> bool:
     """True if every kernel that reads the program's inputs first is off by so much that the inputs must be others."""
-    users = {item.name for item in graph.user_inputs()}
-    first = {
-        node.instruction
-        for node in graph.nodes
-        if node.instruction >= 0 and node.target != "delegate" and users & set(refs((node.args, node.kwargs)))
-    }
+    first = _readers(graph) - {node.instruction for node in graph.nodes if node.target == "delegate"}
     gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
     later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
     calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
     return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps) and 2 * len(calm) > len(later)
 
 
-def forget_totals(comparison: Comparison, reason: str) -> None:
-    """Take back every total gap of a comparison whose reference was computed on other inputs."""
-    from etviz.numerics.metrics import METRICS, NAN
+def _readers(graph: Graph) -> set[int]:
+    """Instructions that read the program's inputs."""
+    users = {item.name for item in graph.user_inputs()}
+    return {n.instruction for n in graph.nodes if n.instruction >= 0 and users & set(refs((n.args, n.kwargs)))}
 
+
+def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
+    """Take back what a comparison on other inputs than the run's can't tell.
+
+    That is every total gap, and the introduced gaps of the instructions that read the inputs.
+    """
+    readers = _readers(graph)
     for gap in comparison.gaps:
+        if gap.instruction in readers:
+            gap.introduced = gap.introduced_sums = None
         gap.metrics = dict.fromkeys(METRICS, NAN)
+        gap.total = Sums()
         gap.introduced_problem = gap.introduced_problem or reason
         gap.reference = None
     comparison.reference_outputs = []
