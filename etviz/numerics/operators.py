@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
 from etviz.executorch import load_operator_library
+
+if TYPE_CHECKING:
+    import torch
 
 _LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk", "quantized"}
 _FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_", "aten.resize"}
@@ -31,6 +34,39 @@ _PYTHON: Final[dict[str, Callable[..., Any]]] = {
 }
 
 
+def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
+    import torch
+
+    if dim_order is None:
+        return torch.preserve_format
+    if list(dim_order) == [0, 2, 3, 1]:
+        return torch.channels_last
+    if list(dim_order) == sorted(dim_order):
+        return torch.contiguous_format
+    raise PairingError(f"The reference uses the dim order {list(dim_order)}, for which torch has no memory format")
+
+
+def _clone_dim_order(
+    value: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
+) -> torch.Tensor:
+    import torch
+
+    return torch.clone(value, memory_format=_memory_format(dim_order))
+
+
+def _to_dim_order_copy(value: torch.Tensor, *, dim_order: Sequence[int] | None = None, **options: Any) -> torch.Tensor:
+    import torch
+
+    return torch.ops.aten._to_copy.default(value, memory_format=_memory_format(dim_order), **options)
+
+
+# Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
+_DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
+    "dim_order_ops._clone_dim_order.default": _clone_dim_order,
+    "dim_order_ops._to_dim_order_copy.default": _to_dim_order_copy,
+}
+
+
 class UnknownOperatorError(PairingError):
     """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
 
@@ -46,6 +82,8 @@ def resolve(target: str) -> Callable[..., Any]:
     """
     if target in _PYTHON:
         return _PYTHON[target]
+    if target in _DIM_ORDER:
+        return _DIM_ORDER[target]
     parts = target.split(".")
     if len(parts) != 3 or parts[0] not in _LIBRARIES or f"{parts[0]}.{parts[1]}" in _FORBIDDEN:
         raise UnknownOperatorError(f"The reference uses {target}, which etviz does not evaluate")
