@@ -105,7 +105,7 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
         findings.notes.append("There is no debug buffer, so no value can be compared; give debug_buffer=.")
     elif files.buffer.is_blank(files.dump.tensor_refs()):
         findings.notes.append(
-            "All logged tensors are zero: the debug buffer was never written, or is of another run. Nothing is compared."
+            "All logged tensors are zero: the debug buffer was not written, or is of another run. Nothing is compared."
         )
     elif files.record is not None or files.edge(chosen) is not None:
         try:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.numerics.comparison import COMPARED, MISMATCH, NOT_COMPARED
+from etviz.numerics.comparison import MISMATCH, NOT_COMPARED
 from etviz.numerics.frame import NONFINITE, rank
 from etviz.numerics.metrics import METRICS
 
@@ -120,9 +120,9 @@ def _worst(gaps: pd.DataFrame) -> Fact | None:
         name = describe_row(row)
         return Fact(
             label,
-            f"{name}, severity {value:.3g}",
+            f"{name}, " + (f"severity {value:.3g}" if not math.isnan(value) else "NaN or Inf"),
             level_of("severity", value, str(row["dtype"])) if by.startswith("introduced_") else "ok",
-            int(row.name) if isinstance(row.name, int) else None,
+            _row_number(row),
             "Severity is the RMSE over the error that the value's precision makes unavoidable.",
         )
     return None
@@ -149,15 +149,32 @@ def level_of(metric: str, value: float, dtype: str) -> str:
 
 
 def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
-    if gaps.empty or ((gaps["status"] == COMPARED).all() and not gaps[list(NONFINITE)].to_numpy().any()):
-        return Fact("Non-finite", "none") if not gaps.empty else None
-    bad = gaps[gaps["status"] == MISMATCH].sort_values(["event_block", "instruction"])
-    if bad.empty:
-        rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
-        return Fact("Non-finite", f"in {rows} values, the same in the reference", "ok")
-    first = bad.iloc[0]
-    row = int(first.name) if isinstance(first.name, int) else None
-    return Fact("Non-finite", f"differs in {len(bad)} values, first in {describe_row(first)}", "bad", row)
+    """Where non-finite values differ from the reference; else where they begin and end."""
+    if gaps.empty:
+        return None
+    ordered = gaps.sort_values(["event_block", "instruction", "output"])
+    created, lost = (_first(ordered[ordered["non_finite"] == role]) for role in ("created", "lost"))
+    begins = f"created at {describe_row(created)}" if created is not None else ""
+    ends = f"lost at {describe_row(lost)}" if lost is not None else ""
+    where = ", ".join(filter(None, (begins, ends)))
+    bad = ordered[ordered["status"] == MISMATCH]
+    if not bad.empty:
+        row = created if created is not None else bad.iloc[0]
+        text = f"differs in {len(bad)} values, first in {describe_row(bad.iloc[0])}"
+        return Fact("Non-finite", ", ".join(filter(None, (text, where))), "bad", _row_number(row))
+    rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
+    if not rows and created is None and lost is None:
+        return Fact("Non-finite", "none")
+    text = f"in {rows} values, the same in the reference"
+    return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", _row_number(created))
+
+
+def _first(rows: pd.DataFrame) -> Any:
+    return rows.iloc[0] if len(rows) else None
+
+
+def _row_number(row: Any) -> int | None:
+    return int(row.name) if row is not None and isinstance(row.name, int) else None
 
 
 def _db(value: float) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.artifacts.ir import OBSERVED, Graph, Meta, Node, output_scales
 from etviz.numerics.gap import compare
 from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
+from etviz.numerics.nonfinite import NonFinite
 from etviz.numerics.reference import Evaluator, Value, flat_values
 from etviz.numerics.runtime_log import RuntimeLog, outputs_of_delegate
 
@@ -26,7 +27,7 @@ class Gap:
     """One compared value: where it is, how far it is off, and the two tensors (`reference` is None if not kept).
 
     `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
-    None where that is not known (`introduced_problem` says why).
+    None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`.
     """
 
     instruction: int
@@ -42,6 +43,7 @@ class Gap:
     introduced_sums: Sums | None = None
     pairing: str = "exact"
     status: str = COMPARED
+    non_finite: str = ""
 
 
 @dataclass(slots=True)
@@ -109,9 +111,16 @@ def compare_exact(
     def logged(node: Node) -> list[Any] | None:
         return logged_outputs(log, node)
 
+    nonfinite = NonFinite(evaluator.graph, inputs)
+
     def seen(node: Node, value: Value) -> None:
-        if node.instruction >= 0:
-            _add(result, log, node, value, introduced=introduced, pairing=pairing)
+        role = nonfinite.see(node, value)
+        if node.instruction < 0:
+            return
+        before = len(result.gaps)
+        _add(result, log, node, value, introduced=introduced, pairing=pairing)
+        for gap in result.gaps[before:]:
+            gap.non_finite = role
 
     result.reference_outputs = evaluator.run(inputs, seen, logged)
     result.runtime_outputs = log.outputs()

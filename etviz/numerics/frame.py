@@ -32,6 +32,7 @@ COLUMNS: Final = (
     *IDENTITY,
     *METRICS,
     *NONFINITE,
+    "non_finite",
     "latency_ms",
     *(f"introduced_{name}" for name in METRICS),
     "status",
@@ -89,6 +90,7 @@ def gap_frame(
             row |= {"shape": tuple(gap.runtime.shape), "dtype": str(gap.runtime.dtype).removeprefix("torch.")}
             row |= gap.metrics | gap.total.nonfinite()
             row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
+            row["non_finite"] = gap.non_finite
             row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.introduced_problem}
             rows.append(row)
             gaps.append(gap)

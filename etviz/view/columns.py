@@ -67,6 +67,14 @@ _OPERATOR: Final = (
     Column("latency_ms", "latency", "number", "ms", "latency", "Mean time of the instruction.", "low", visible=True),
 )
 _NONFINITE: Final = (
+    Column(
+        "non_finite",
+        "NaN / Inf",
+        "text",
+        "text",
+        "non-finite",
+        "created: finite runtime inputs, non-finite outputs; carried: both; lost: only the inputs (a hidden NaN).",
+    ),
     Column("reference_nan", "reference NaN", "number", "int", "non-finite", "NaN elements in the reference."),
     Column("reference_inf", "reference Inf", "number", "int", "non-finite", "Infinite elements in the reference."),
     Column("runtime_nan", "runtime NaN", "number", "int", "non-finite", "NaN elements at runtime."),
@@ -76,7 +84,8 @@ _NONFINITE: Final = (
 
 def _metric_column(metric: Metric, prefix: str = "") -> Column:
     name = prefix + metric.name
-    label = ("introduced " if prefix else "") + metric.name.replace("_db", "").replace("_", " ")
+    own = metric.name.replace("_db", "").replace("_", " ")
+    label = ("introduced" if own == "severity" else f"introduced {own}") if prefix else own
     about = f"{metric.description} {metric.formula}"
     if prefix:
         about = f"What this instruction itself added, on the runtime's own inputs: {about}"

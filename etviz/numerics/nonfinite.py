@@ -1,0 +1,57 @@
+"""Where NaN and Inf come from and where they end: instruction by instruction, as the runtime computed.
+
+An instruction *creates* non-finite values if its runtime inputs were all finite and its outputs are not, *carries*
+them if both have some, and *loses* them if only its inputs do (a NaN that a later comparison or mask hides).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from etviz.artifacts.ir import Graph, Node, Ref, refs
+from etviz.numerics.reference import Value, flat_values
+
+CREATED, CARRIED, LOST = "created", "carried", "lost"
+_SMALL: Final = 1 << 16
+
+
+class NonFinite:
+    """Follows non-finite values through one execution.
+
+    Parameters
+    ----------
+    graph
+        The method's graph.
+    inputs
+        Flat inputs of the execution.
+    """
+
+    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
+        names = [item.name for item in graph.user_inputs()]
+        self._has = {name: [has_nonfinite(value)] for name, value in zip(names, inputs, strict=False)}
+
+    def see(self, node: Node, value: Value) -> str:
+        """Take note of a node's runtime values; returns its role, empty if everything is finite."""
+        if node.target == "getitem" and isinstance(node.args[0], Ref):
+            known = self._has.get(node.args[0].name, [])
+            index = node.args[1]
+            self._has[node.name] = [known[index]] if isinstance(index, int) and index < len(known) else [any(known)]
+            return ""
+        before = any(any(self._has.get(name, ())) for name in refs((node.args, node.kwargs)))
+        values = value.runtime if value.runtime is not None else flat_values(value.local)
+        found = [has_nonfinite(item) for item in values]
+        self._has[node.name] = found
+        if any(found):
+            return CARRIED if before else CREATED
+        return LOST if before and node.instruction >= 0 else ""
+
+
+def has_nonfinite(value: Any) -> bool:
+    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
+        return False
+    total = value.sum(dtype=torch.float64 if value.numel() <= _SMALL else None)
+    return not bool(torch.isfinite(total)) and not bool(torch.isfinite(value).all())
