@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 _out = Console()
 _err = Console(stderr=True)
+_OTHER_COLUMNS = 62
+"""Characters that the worst rows need beside the operator's name."""
 _verbose = False
 
 
@@ -72,11 +74,11 @@ def _worst_table(inspection: object) -> Table:
     table = Table(title="Worst by introduced severity", title_justify="left", box=None, pad_edge=False)
     if not isinstance(inspection, Inspection):
         return table
-    for label in ("#", "operator"):
-        table.add_column(label, justify="right" if label == "#" else "left", overflow="ellipsis", no_wrap=True)
+    table.add_column("#", justify="right", no_wrap=True, min_width=3)
+    table.add_column("operator", overflow="ellipsis", no_wrap=True, max_width=max(16, _out.width - _OTHER_COLUMNS))
     numbers = {"introduced": "introduced_severity", "severity": "severity", "rmse": "rmse", "SQNR dB": "sqnr_db"}
     for label in numbers:
-        table.add_column(label, justify="right", no_wrap=True, min_width=len(label))
+        table.add_column(label, justify="right", no_wrap=True, min_width=max(len(label), 8))
     table.add_column("source", overflow="ellipsis", no_wrap=True, min_width=12)
     for _, row in inspection.worst(5).iterrows():
         name = f"{row['backend']}: {row['reference_ops']}" if row["backend"] else short_operator(str(row["op"]))
