@@ -28,7 +28,7 @@ DEFAULT_TIMEOUT: Final = 600.0
 """Seconds that a run may take if the caller names no limit."""
 _LARGEST_BUFFER: Final = 64 << 30
 _KEPT_LINES: Final = 20
-_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__")
+_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def execute(
     method
         Name of the method.
     workdir
-        Folder for ``etdump.etdp`` and ``debug_buffer.bin``; None runs without them.
+        Folder for ``etdump.etdp`` and ``debug_buffer.bin``, made if it is missing; None runs without them.
     debug_buffer_size
         Bytes; None sizes it from the program, and doubles it where that was too small.
     timeout
@@ -88,22 +88,25 @@ def execute(
     ExecutionError
         If the child process fails, crashes, or exceeds the time limit.
     UsageError
-        If `debug_buffer_size` or `timeout` make no sense.
+        If the program has no such method, or `debug_buffer_size` or `timeout` make no sense.
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
     if timeout is not None and timeout <= 0:
         raise UsageError(f"timeout must be positive, found {timeout}")
+    estimate = _estimate(pte, method)
     with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
         if workdir is None:
             return _attempt(pte, runs, method, Path(scratch), None, 0, timeout, progress)
-        size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
+        Path(workdir).mkdir(parents=True, exist_ok=True)
+        size = debug_buffer_size or estimate * max(len(runs), 1)
         while True:
             try:
                 run = _attempt(pte, runs, method, Path(scratch), Path(workdir), size, timeout, progress)
                 break
             except ExecutionError as error:
-                if debug_buffer_size or error.exit_status != -signal.SIGABRT or 2 * size > _LARGEST_BUFFER:
+                overflow = _overflowed(error.exit_status, error.last_lines)
+                if debug_buffer_size or not overflow or 2 * size > _LARGEST_BUFFER:
                     raise
                 logger.info("the debug buffer of %d bytes was too small; running again with twice as much", size)
                 size *= 2
@@ -200,13 +203,17 @@ def run_child(
 
 
 def _explain(status: int, lines: Sequence[str]) -> str:
-    if status == -signal.SIGABRT and any("buffer" in line.lower() for line in lines):
+    if _overflowed(status, lines):
         return "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
     if status == -signal.SIGKILL:
         return "The child process was killed (by the system's out-of-memory killer, most likely)"
     if status < 0:
         return f"The child process was ended by signal {signal.Signals(-status).name}"
     return f"The child process failed with exit status {status}"
+
+
+def _overflowed(status: int | None, lines: Sequence[str]) -> bool:
+    return status == -signal.SIGABRT and any("buffer" in line.lower() for line in lines)
 
 
 def _read_errors(stream: Any, lines: list[str]) -> None:

@@ -1,0 +1,236 @@
+"""Running a program in a child process: right outputs, a buffer that is large enough, and no harm to the parent."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.runtime import Runtime, Verification
+
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import read_etdump
+from etviz.artifacts.program import debug_buffer_bytes, read_program
+from etviz.errors import ArtifactError, ExecutionError, UsageError
+from etviz.pipeline import execute as module
+from etviz.pipeline.execute import execute, run_child
+from etviz.pipeline.lower import flatten
+from tests.oracles import logged, same
+from tests.programs import Executed
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every test of this file leaves the folder for temporary files empty."""
+    folder = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert not list(folder.iterdir())
+
+
+def in_this_process(pte: Path, inputs: list[Any]) -> list[Any]:
+    method = Runtime.get().load_program(pte, verification=Verification.Minimal).load_method("forward")
+    assert method is not None
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in method.execute(inputs)]
+
+
+def test_logged_outputs_are_those_of_the_runtime_in_this_process(program: Executed) -> None:
+    expected = in_this_process(program.path("pte"), flatten(program.inputs))
+    found = logged(program.folder).outputs
+    assert len(found) == len(expected)
+    assert all(same(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_without_a_folder_there_are_outputs_only(executed: Callable[[str], Executed]) -> None:
+    program = executed("many_outputs")
+    inputs = flatten(program.inputs)
+    found = execute(program.path("pte"), [inputs])
+    assert (found.etdump, found.debug_buffer, found.debug_buffer_size) == (None, None, 0)
+    expected = in_this_process(program.path("pte"), inputs)
+    assert len(found.outputs) == 1
+    assert all(same(a, b) for a, b in zip(found.outputs[0], expected, strict=True))
+
+
+def test_several_runs_keep_the_state_of_the_program(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter")
+    runs = [[torch.full((3, 4), float(value))] for value in range(4)]
+    done: list[int] = []
+    found = execute(program.path("pte"), runs, workdir=tmp_path, progress=done.append)
+    method = Runtime.get().load_program(program.path("pte"), verification=Verification.Minimal).load_method("forward")
+    assert method is not None
+    for outputs, inputs in zip(found.outputs, runs, strict=True):
+        assert same(outputs[0], method.execute(inputs)[0])
+    assert done == [1, 2, 3, 4]
+    blocks = [block.name for block in read_etdump(tmp_path / "etdump.etdp").blocks]
+    assert blocks.count("Execute") == 4
+
+
+def test_the_buffer_is_trimmed_to_what_was_used(program: Executed) -> None:
+    buffer, etdump = program.path("debug_buffer"), read_etdump(program.path("etdump"))
+    used = DebugBuffer(buffer).used(etdump.tensor_refs())
+    assert buffer.stat().st_size == used <= debug_buffer_bytes(read_program(program.path("pte")), "forward")
+    assert not DebugBuffer(buffer).is_blank(etdump.tensor_refs())
+
+
+def test_the_buffer_is_sized_from_the_program(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("encoder")
+    found = execute(program.path("pte"), [flatten(program.inputs)] * 30, workdir=tmp_path / "new" / "folder")
+    estimate = debug_buffer_bytes(read_program(program.path("pte")), "forward")
+    assert found.debug_buffer_size == 30 * max(estimate, 1 << 16)
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["debug_buffer.bin", "etdump.etdp"]
+
+
+def test_too_small_an_estimate_is_corrected(
+    executed: Callable[[str], Executed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    program = executed("encoder")
+    monkeypatch.setattr(module, "_estimate", lambda pte, method: 1 << 14)
+    with caplog.at_level(logging.INFO, "etviz"):
+        found = execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path)
+    assert found.debug_buffer_size > 1 << 14
+    assert "too small" in caplog.text
+    ours, first = logged(tmp_path).values, logged(program.folder).values
+    assert ours.keys() == first.keys()
+    assert all(same(a, b) for key in ours for a, b in zip(ours[key], first[key], strict=True))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["debug_buffer.bin", "etdump.etdp"]
+
+
+def test_too_small_a_buffer_that_was_asked_for_is_an_error(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("encoder")
+    with pytest.raises(ExecutionError, match=r"too small.*debug_buffer_size=") as found:
+        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, debug_buffer_size=1024)
+    assert found.value.exit_status == -signal.SIGABRT
+    assert found.value.last_lines
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_abort_for_another_reason_is_not_tried_again(
+    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    def abort(*args: Any) -> list[str]:
+        attempts.append(args)
+        raise ExecutionError("aborted", -signal.SIGABRT, ["Check failed (rank == 4)"])
+
+    monkeypatch.setattr(module, "run_child", abort)
+    with pytest.raises(ExecutionError):
+        execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path)
+    assert len(attempts) == 1
+
+
+def test_time_limit(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter")
+    with pytest.raises(ExecutionError, match=r"0\.2 s.*timeout=") as found:
+        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, timeout=0.2)
+    assert found.value.exit_status is None
+
+
+CRASHES = {
+    "abort": ("import os; os.write(2, b'check failed\\n'); os.abort()", -signal.SIGABRT, "SIGABRT"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "SIGSEGV"),
+    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "out-of-memory"),
+    "exception": ("raise ValueError('nothing works')", 1, "exit status 1"),
+    "exit": ("import sys; sys.exit(7)", 7, "exit status 7"),
+}
+
+
+@pytest.mark.parametrize("how", CRASHES)
+def test_a_crash_of_the_child_is_an_error_here(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, status, words = CRASHES[how]
+    (tmp_path / "crashing_child.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExecutionError, match=words) as found:
+        run_child("crashing_child", tmp_path / "request.json", 30, None)
+    assert found.value.exit_status == status
+    if how == "abort":
+        assert found.value.last_lines == ("check failed",)
+    if how == "exception":
+        assert "nothing works" in str(found.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_child_that_hangs_with_children_of_its_own_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hanging_child.py").write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(other.pid))\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExecutionError, match="did not end"):
+        run_child("hanging_child", tmp_path / "pid", 3, None)
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+def ended(pid: int) -> bool:
+    """Wait for a process that was killed."""
+    for _ in range(50):
+        status = Path(f"/proc/{pid}/status")
+        if not status.exists() or "Z (zombie)" in status.read_text():
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [[torch.zeros(3, 4), torch.zeros(1)]],
+        [[torch.zeros(9, 9)]],
+    ],
+    ids=["many", "shape"],
+)
+def test_wrong_inputs_are_an_error(runs: list[Any], executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError) as found:
+        execute(executed("counter").path("pte"), runs, workdir=tmp_path)
+    assert found.value.last_lines
+
+
+def test_unknown_method(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter")
+    with pytest.raises(UsageError, match=r"no method 'backward'.*forward"):
+        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, method="backward")
+    with pytest.raises(UsageError, match="forward"):
+        execute(program.path("pte"), [flatten(program.inputs)], method="backward")
+
+
+@pytest.mark.parametrize("options", [{"debug_buffer_size": 0}, {"debug_buffer_size": -5}, {"timeout": 0}])
+def test_options_that_make_no_sense(
+    options: dict[str, Any], executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    program = executed("counter")
+    with pytest.raises(UsageError, match=next(iter(options))):
+        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, **options)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no program at all", b"\0" * 4096])
+@pytest.mark.parametrize("with_workdir", [True, False])
+def test_no_program(content: bytes | None, with_workdir: bool, tmp_path: Path) -> None:
+    path = tmp_path / "broken.pte"
+    if content is not None:
+        path.write_bytes(content)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ArtifactError, match=r"broken\.pte"):
+        execute(path, [[torch.zeros(1)]], workdir=tmp_path / "out" if with_workdir else None)
+
+
+def test_paths_with_spaces_and_letters_of_all_kinds(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter")
+    folder = tmp_path / "ein Ördner & 'mehr'"
+    folder.mkdir()
+    pte = folder / "模型 $HOME.pte"
+    pte.write_bytes(program.path("pte").read_bytes())
+    found = execute(os.fspath(pte), [flatten(program.inputs)], workdir=folder)
+    assert same(found.outputs[0][0], in_this_process(pte, flatten(program.inputs))[0])
