@@ -189,6 +189,13 @@ def quietly() -> Generator[None]:
             logger.setLevel(level)
 
 
+_DIM_ORDER_KERNELS = {
+    "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
+    "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
+}
+"""Known without upstream's registry, whose import takes seconds."""
+
+
 @functools.cache
 def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
     """What a kernel such as ``aten::add.out`` computes.
@@ -201,6 +208,8 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
     """
     import torch
 
+    if kernel in _DIM_ORDER_KERNELS:
+        return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
     namespace, _, rest = kernel.partition("::")
     name, _, overload_name = rest.partition(".")
     load_operator_library(namespace)

@@ -47,17 +47,17 @@ def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
 
 
 def _clone_dim_order(
-    value: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
+    self: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
 ) -> torch.Tensor:
     import torch
 
-    return torch.clone(value, memory_format=_memory_format(dim_order))
+    return torch.clone(self, memory_format=_memory_format(dim_order))
 
 
-def _to_dim_order_copy(value: torch.Tensor, *, dim_order: Sequence[int] | None = None, **options: Any) -> torch.Tensor:
+def _to_dim_order_copy(self: torch.Tensor, *, dim_order: Sequence[int] | None = None, **options: Any) -> torch.Tensor:
     import torch
 
-    return torch.ops.aten._to_copy.default(value, memory_format=_memory_format(dim_order), **options)
+    return torch.ops.aten._to_copy.default(self, memory_format=_memory_format(dim_order), **options)
 
 
 # Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
@@ -82,6 +82,8 @@ def resolve(target: str) -> Callable[..., Any]:
     """
     if target in _PYTHON:
         return _PYTHON[target]
+    if target.startswith("executorch_prim.") and (plain := f"py.{target.split('.')[1]}") in _PYTHON:
+        return _PYTHON[plain]
     if target in _DIM_ORDER:
         return _DIM_ORDER[target]
     parts = target.split(".")
