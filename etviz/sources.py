@@ -44,6 +44,8 @@ class Files:
         self.named = {kind: str(path) for kind, path in given.items() if path is not None}
         self.dump: ETDump = read_etdump(etdump)
         self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
+        if self.buffer is not None:
+            self.buffer.require_whole(self.dump.tensor_refs())
         self.etrecord = ETRecord(etrecord) if etrecord is not None else None
         self.bundle = _read_bundle(pte) if pte is not None else None
         self.program = self.bundle.program() if self.bundle else read_program(pte) if pte is not None else None

@@ -98,6 +98,18 @@ class DebugBuffer:
         """Return how many bytes of the file the tensors reach into: the end of the last one."""
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
 
+    def require_whole(self, refs: Iterable[TensorRef]) -> None:
+        """Check that every tensor of a known type lies within the file.
+
+        Raises
+        ------
+        ArtifactError
+            If one does not: the file is truncated, or from another run.
+        """
+        for ref in refs:
+            if ref.scalar_type in SCALAR_TYPES and ref.numel and ref.offset >= 0:
+                self._checked_size(ref)
+
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
         """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
         found = False

@@ -1,0 +1,274 @@
+"""`etviz.load` with pieces missing or wrong: what can be shown is, the rest is said, and no number is invented."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import etviz
+from etviz.errors import ArtifactError, EtvizError, UsageError
+from tests.programs import FILES, Executed
+
+OPTIONAL = ("etrecord", "debug_buffer", "pte", "record")
+
+
+@pytest.fixture
+def encoder(executed: Callable[[str], Executed]) -> Executed:
+    return executed("encoder")
+
+
+def files(program: Executed, *kinds: str, **changes: Any) -> dict[str, Any]:
+    return {kind: program.path(kind) for kind in kinds} | changes
+
+
+def alone(program: Executed, folder: Path, *kinds: str) -> dict[str, Path]:
+    """Copies of some files with no others beside them."""
+    return {kind: Path(shutil.copy(program.path(kind), folder / f"copy-{FILES[kind]}")) for kind in kinds}
+
+
+def test_etdump_alone(encoder: Executed) -> None:
+    found = etviz.load(encoder.path("etdump"))
+    assert found.gaps.empty
+    assert found.outputs.empty
+    assert found.latency == encoder.inspection.latency
+    assert len(found.tree) > len(found.latency)
+    assert "There is no debug buffer" in found.summary()
+    assert "debug_buffer=" in found.summary()
+    assert "not compared" in found.summary()
+    assert found.delegation is None
+    assert not found.introduced
+    assert found.worst().empty
+
+
+def test_etdump_and_program(encoder: Executed, tmp_path: Path) -> None:
+    """Latency, kernels, backends and coverage are there without a reference."""
+    found = etviz.load(encoder.path("etdump"), pte=alone(encoder, tmp_path, "pte")["pte"])
+    assert found.gaps.empty
+    tree = found.tree
+    calls = {i: backend for i, backend in zip(tree.instruction, tree.backend, strict=True) if i >= 0}
+    expected = encoder.inspection.coverage.set_index("instruction")["backend"]
+    assert calls == expected.to_dict()
+
+
+def test_without_a_debug_buffer_there_is_no_gap(encoder: Executed) -> None:
+    found = etviz.load(encoder.path("etdump"), **files(encoder, "etrecord", "pte", "record"))
+    assert found.gaps.empty
+    assert "There is no debug buffer, so no value can be compared" in found.summary()
+    assert found.delegation is not None
+    assert found.digest.level == "unknown"
+    assert len(found.tree) == len(encoder.inspection.tree)
+
+
+def test_without_reference(encoder: Executed, tmp_path: Path) -> None:
+    found = etviz.load(
+        encoder.path("etdump"), debug_buffer=encoder.path("debug_buffer"), pte=alone(encoder, tmp_path, "pte")["pte"]
+    )
+    assert found.gaps.empty
+    assert "There is no reference" in found.summary()
+    assert "etrecord=" in found.summary()
+
+
+def test_without_program(encoder: Executed) -> None:
+    found = etviz.load(encoder.path("etdump"), **files(encoder, "etrecord", "debug_buffer", "record"))
+    assert_equal_gaps(found, encoder.inspection)
+
+
+def test_record_beside_the_program_is_found(encoder: Executed) -> None:
+    found = etviz.load(encoder.path("etdump"), **files(encoder, "etrecord", "debug_buffer", "pte"))
+    assert_equal_gaps(found, encoder.inspection)
+    assert set(found.gaps["pairing"]) == {"exact"}
+
+
+def assert_equal_gaps(found: etviz.Inspection, expected: etviz.Inspection) -> None:
+    ours, theirs = found.gaps, expected.gaps
+    assert ours.equals(theirs)
+    assert found.outputs.equals(expected.outputs)
+
+
+def test_paths_may_be_text(encoder: Executed) -> None:
+    given = {kind: str(path) for kind, path in files(encoder, *OPTIONAL).items()}
+    assert_equal_gaps(etviz.load(str(encoder.path("etdump")), **given), encoder.inspection)
+
+
+def test_without_a_record_every_pair_is_right(program: Executed, tmp_path: Path) -> None:
+    """From an ETRecord alone fewer values can be paired, but never with another's reference."""
+    if not program.path("etrecord").exists():
+        pytest.skip("upstream can't save an ETRecord of this program")
+    for kinds in (("etrecord", "debug_buffer", "pte"), ("etrecord", "debug_buffer")):
+        found = etviz.load(program.path("etdump"), **alone(program, tmp_path, *kinds), inputs=program.inputs)
+        exact = program.inspection.gaps.set_index(["instruction", "output"])
+        assert len(found.gaps) <= len(exact)
+        assert found.outputs["allclose"].tolist() == program.inspection.outputs["allclose"].tolist()
+        for index, row in found.gaps.iterrows():
+            reference, runtime = found.tensors(index)
+            position = next(i for i, key in enumerate(exact.index) if key == (row["instruction"], row["output"]))
+            expected, logged = program.inspection.tensors(position)
+            assert torch.equal(runtime.nan_to_num(), logged.nan_to_num())
+            assert reference.shape == expected.shape
+            torch.testing.assert_close(reference, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+        statuses = set(found.coverage["status"])
+        assert statuses <= {"compared", "grouped", "not compared"}
+        rest = found.coverage[~found.coverage["instruction"].isin(found.gaps["instruction"])]
+        assert (rest["reason"] != "").all()
+
+
+def test_a_wrong_number_of_inputs(encoder: Executed) -> None:
+    with pytest.raises(UsageError, match="takes 1 inputs, found 2"):
+        etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), inputs=(*encoder.inputs, torch.zeros(1)))
+
+
+def test_inputs_of_another_shape(executed: Callable[[str], Executed]) -> None:
+    program = executed("plain_cnn")
+    with pytest.raises(UsageError, match=r"\(2, 3, 8, 8\), found \(2, 8, 8, 3\): these inputs belong to another model"):
+        etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=(torch.zeros(2, 8, 8, 3),))
+
+
+def test_inputs_of_more_executions_than_there_are(encoder: Executed) -> None:
+    with pytest.raises(UsageError, match=r"2 tuples.*1 executions"):
+        etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), inputs=[encoder.inputs] * 2)
+
+
+@pytest.mark.parametrize("inputs", [(torch.zeros(1, 6, 16),), (torch.zeros(1, 16, 6),)], ids=["values", "shape"])
+def test_inputs_that_the_run_did_not_have(inputs: Any, encoder: Executed) -> None:
+    """The encoder's delegates logged what went in, so the gaps are those of the operators all the same."""
+    found = etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), inputs=inputs)
+    assert "The run had other inputs than the reference's" in found.summary()
+    assert found.gaps.drop(columns="input_index").equals(encoder.inspection.gaps.drop(columns="input_index"))
+
+
+def test_inputs_that_the_run_did_not_have_and_did_not_log(executed: Callable[[str], Executed]) -> None:
+    program = executed("plain_cnn")
+    found = etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=(torch.zeros(2, 3, 8, 8),))
+    assert "most likely had other inputs" in found.summary()
+    assert found.digest.level != "ok"
+    assert found.gaps["rmse"].isna().all()
+    later = found.gaps[found.gaps["instruction"] > 0]
+    assert later["introduced_rmse"].equals(program.inspection.gaps.loc[later.index, "introduced_rmse"])
+
+
+def test_unknown_method(encoder: Executed) -> None:
+    with pytest.raises(UsageError, match=r"no method 'backward'.*forward"):
+        etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), method="backward")
+
+
+def test_etrecord_of_another_model(encoder: Executed, executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """With the ETRecord of another model as the only reference nothing is compared, or an error names it."""
+    other = executed("plain_cnn")
+    given = alone(encoder, tmp_path, "debug_buffer", "pte")
+    with pytest.raises(EtvizError, match=r"etrecord\.bin|another model|different models"):
+        assert not etviz.load(
+            encoder.path("etdump"), **given, etrecord=other.path("etrecord"), inputs=encoder.inputs
+        ).gaps.empty
+
+
+def without(source: Path, target: Path, member: str) -> Path:
+    """An ETRecord that lacks a member."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for info in old.infolist():
+            if info.filename != member:
+                new.writestr(info, old.read(info))
+    return target
+
+
+def test_etrecord_without_representative_inputs(encoder: Executed, tmp_path: Path) -> None:
+    bare = without(encoder.path("etrecord"), tmp_path / "bare.bin", "representative_inputs")
+    found = etviz.load(encoder.path("etdump"), **files(encoder, "debug_buffer", "pte", etrecord=bare))
+    assert found.gaps.empty
+    assert "The inputs of the run are not known" in found.summary()
+    assert "inputs=" in found.summary()
+    again = etviz.load(
+        encoder.path("etdump"), **files(encoder, "debug_buffer", "pte", etrecord=bare), inputs=encoder.inputs
+    )
+    assert_equal_gaps(again, encoder.inspection)
+
+
+def test_etrecord_whose_inputs_are_a_pickle_of_code(encoder: Executed, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (tmp_path / "trapped",)
+
+    path = without(encoder.path("etrecord"), tmp_path / "trap.bin", "representative_inputs")
+    buffer = io.BytesIO()
+    torch.save(Trap(), buffer)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("representative_inputs", buffer.getvalue())
+    with pytest.raises(ArtifactError, match=r"trap\.bin.*representative_inputs"):
+        etviz.load(encoder.path("etdump"), **files(encoder, "debug_buffer", "pte", etrecord=path))
+    assert not (tmp_path / "trapped").exists()
+
+
+def missing(path: Path, content: bytes) -> Path:
+    return path
+
+
+def directory(path: Path, content: bytes) -> Path:
+    path.mkdir()
+    return path
+
+
+def empty(path: Path, content: bytes) -> Path:
+    path.touch()
+    return path
+
+
+def noise(path: Path, content: bytes) -> Path:
+    path.write_bytes(np.random.default_rng(0).bytes(3000))
+    return path
+
+
+def text(path: Path, content: bytes) -> Path:
+    path.write_text("<html>404 not found</html>" * 40)
+    return path
+
+
+def half(path: Path, content: bytes) -> Path:
+    path.write_bytes(content[: len(content) // 2])
+    return path
+
+
+def nearly_whole(path: Path, content: bytes) -> Path:
+    path.write_bytes(content[:-40])
+    return path
+
+
+@pytest.mark.parametrize("make", [missing, directory, empty, noise, text, half, nearly_whole])
+@pytest.mark.parametrize("kind", ["etdump", *OPTIONAL])
+def test_a_bad_file_is_one_clear_error(kind: str, make: Any, encoder: Executed, tmp_path: Path) -> None:
+    """For every argument: the file is named, something is advised, and there are no numbers."""
+    path = make(tmp_path / f"bad-{FILES[kind]}", encoder.path(kind).read_bytes())
+    given = files(encoder, "etdump", *OPTIONAL) | {kind: path}
+    etdump = given.pop("etdump")
+    with pytest.raises(ArtifactError) as found:
+        etviz.load(etdump, **given)
+    assert found.value.path == str(path)
+    assert str(path) in str(found.value)
+    assert found.value.advice
+
+
+def test_a_buffer_of_zeros_gives_no_numbers(encoder: Executed, tmp_path: Path) -> None:
+    path = tmp_path / "zeros.bin"
+    path.write_bytes(bytes(encoder.path("debug_buffer").stat().st_size))
+    found = etviz.load(encoder.path("etdump"), **files(encoder, "etrecord", "pte", "record", debug_buffer=path))
+    assert found.gaps.empty
+    assert "All logged tensors are zero" in found.summary()
+    assert found.digest.level == "unknown"
+
+
+def test_files_in_each_others_place(encoder: Executed) -> None:
+    kinds = ["etdump", *OPTIONAL]
+    for kind in kinds:
+        for other in kinds:
+            if kind == other:
+                continue
+            given = files(encoder, *kinds) | {kind: encoder.path(other)}
+            with pytest.raises(ArtifactError) as found:
+                etviz.load(given.pop("etdump"), **given)
+            assert str(encoder.path(other)) in str(found.value)
