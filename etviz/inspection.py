@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -223,6 +225,33 @@ class Inspection(traitlets.HasTraits):
     def show(self) -> None:
         """Display the widget."""
         _view("widget").show(self)
+
+    def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
+        """Write a report: one HTML file with the linked view, which needs no kernel and no network.
+
+        Parameters
+        ----------
+        path
+            The file; it appears under this name when it is whole.
+        tensors
+            ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
+            ``worst``: these, and the elements with the largest error of the 50 worst rows.
+        title
+            Heading of the report, by default the Inspection's title.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        UsageError
+            If there is no such `tensors`.
+        ArtifactError
+            If the file can't be written.
+        """
+        return _view("report").write_report(self, path, tensors, title)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return _view("widget").mimebundle(self, **kwargs)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.counts import count_nodes
+from etviz.artifacts.ir import Graph
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.record_file import Place, Record, write_record
 from etviz.errors import UsageError
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
+
+
+_EDGE = "edge_dialect_exported_program/"
 
 
 def record(
@@ -66,18 +70,22 @@ def build_record(
     from safetensors.torch import save
 
     graphs, constants = capture(manager)
-    known = _etrecord_tensors(manager) if use_etrecord else {}
+    programs = _etrecord_programs(manager)
+    known = _etrecord_tensors(programs) if use_etrecord else {}
     places, own = _place(constants, known)
     extra: dict[str, Any] = {}
     if inputs is not None:
         extra["inputs"] = _keep_inputs(inputs, own)
     sha = hashlib.sha256(manager.buffer).hexdigest()
-    delegation = {method: count_nodes(graph) for method, graph in graphs.items()}
+    delegation = {
+        method: count_nodes(graph, _elided_views(graph, programs.get(_EDGE + method)))
+        for method, graph in graphs.items()
+    }
     return Record(graphs, places, sha, delegation, save(own), extra)
 
 
-def _etrecord_tensors(manager: ExecutorchProgramManager) -> dict[tuple[str, str], torch.Tensor]:
-    """``(member of the ETRecord, name) → tensor`` for every weight and constant that an ETRecord will hold."""
+def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
+    """The programs that an ETRecord will hold, by member; none if it was not asked for."""
     try:
         etrecord = manager.get_etrecord()
     except RuntimeError:
@@ -87,7 +95,20 @@ def _etrecord_tensors(manager: ExecutorchProgramManager) -> dict[tuple[str, str]
         programs["exported_program"] = etrecord.exported_program
     edge = etrecord.edge_dialect_program or {}
     for method, program in (edge if isinstance(edge, dict) else {"forward": edge}).items():
-        programs[f"edge_dialect_exported_program/{method}"] = program
+        programs[_EDGE + method] = program
+    return programs
+
+
+def _elided_views(graph: Graph, edge: ExportedProgram | None) -> list[str]:
+    """Views of the edge program that `to_executorch()` merged into others: upstream counts them, nothing runs them."""
+    if edge is None:
+        return []
+    kept = {node.name for part in (graph, *graph.subgraphs.values()) for node in part.nodes}
+    return [n.name for n in edge.graph.nodes if n.name.startswith("aten_view_copy_default") and n.name not in kept]
+
+
+def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, str], torch.Tensor]:
+    """``(member of the ETRecord, name) → tensor`` for every weight and constant that an ETRecord will hold."""
     tensors = {}
     for member, program in programs.items():
         for kind, table in (("state_dict", program.state_dict), ("constants", program.constants)):

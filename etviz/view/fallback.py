@@ -1,4 +1,4 @@
-"""What viewers without widgets show: the verdict and a table of the worst rows. No script, inline styles only."""
+"""What viewers without widgets or scripts show: the verdict and a table of the worst rows. No script."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any, Final
 
 from etviz.inspection import Inspection
 
+MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
+"""A sign for each level of a summary."""
+
 _ROWS: Final = 10
-_CELL: Final = "padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"
-_MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
+_CELL: Final = (
+    ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
+)
+    ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
+)
+_TABLE: Final = ' style="border-collapse:collapse;font-size:90%"'
 _COLUMNS: Final = (
     ("instruction", "#"),
     ("op", "operator"),
@@ -25,25 +32,42 @@ _COLUMNS: Final = (
 
 
 def html_table(inspection: Inspection, rows: int = _ROWS) -> str:
-    """Verdict, facts and the worst rows as HTML; every text is escaped."""
+    """Verdict, facts and the worst rows as HTML with inline styles; every text is escaped."""
     digest = inspection.digest
-    facts = "".join(f"<li>{escape(f.label)}: {escape(f.value)}</li>" for f in digest.facts)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in digest.notes)
-    head = f"<p><b>{_MARKS[digest.level]} {escape(inspection.title)}</b> — {escape(digest.verdict)}</p>"
-    return f"<div>{head}<ul>{facts}{notes}</ul>{_table(inspection, rows)}</div>"
+    head = f"<p><b>{MARKS[digest.level]} {escape(inspection.title)}</b> — {escape(digest.verdict)}</p>"
+    return f"<div>{head}<ul>{html_facts(inspection)}</ul>{worst_table(inspection, rows)}</div>"
 
 
-def _table(inspection: Inspection, rows: int) -> str:
+def html_facts(inspection: Inspection) -> str:
+    """Facts and notes as list items."""
+    digest = inspection.digest
+    texts = [*(f"{fact.label}: {fact.value}" for fact in digest.facts), *digest.notes]
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+
+
+def worst_table(inspection: Inspection, rows: int, *, styled: bool = True) -> str:
+    """The worst rows as a table; empty where nothing was compared.
+
+    Parameters
+    ----------
+    inspection
+        Whose rows.
+    rows
+        How many.
+    styled
+        Whether to write styles into the elements; a page with its own style sheet, and a policy, wants none.
+    """
     worst = inspection.worst(rows)
     if worst.empty:
         return ""
+    table, cell = (_TABLE, _CELL) if styled else ("", "")
     names = [(name, label) for name, label in _COLUMNS if name in worst]
-    head = "".join(f'<th style="{_CELL}">{escape(label)}</th>' for _, label in names)
+    head = "".join(f"<th{cell}>{escape(label)}</th>" for _, label in names)
     body = "".join(
-        "<tr>" + "".join(f'<td style="{_CELL}">{escape(_shown(row[name]))}</td>' for name, _ in names) + "</tr>"
+        "<tr>" + "".join(f"<td{cell}>{escape(_shown(row[name]))}</td>" for name, _ in names) + "</tr>"
         for _, row in worst.iterrows()
     )
-    return f'<table style="border-collapse:collapse;font-size:90%"><tr>{head}</tr>{body}</table>'
+    return f"<table{table}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _shown(value: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from etviz.graph.tree import KINDS, Tree
@@ -35,6 +36,12 @@ class Buffers:
         array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
         self.data.append(array.tobytes())
         return {"buffer": len(self.data) - 1, "dtype": dtype, "length": int(array.size)}
+
+    def add_counts(self, counts: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """Append whole numbers in the narrowest type that holds them."""
+        most = int(counts.max(initial=0))
+        fitting = (dtype for dtype in ("uint8", "uint16", "uint32") if most <= np.iinfo(dtype).max)
+        return self.add(counts, next(fitting, "float64"))
 
 
 def table_rows(inspection: Inspection) -> tuple[pd.DataFrame, int]:
@@ -157,8 +164,10 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
     return about | {"row_node": buffers.add(nodes, "int32")}
 
 
-def build_tensor(inspection: Inspection, row: int, bins: int = 64) -> tuple[dict[str, Any], list[bytes]]:
-    """Histograms, statistics, non-finite counts and the worst elements of one gap row."""
+def build_tensor(
+    inspection: Inspection, row: int, bins: int = 64, *, worst: bool = True
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Histograms, statistics, non-finite counts and, if `worst`, the worst elements of one gap row."""
     buffers = Buffers()
     reference, runtime = inspection.tensors(row)
     found = inspection.histogram(row, bins)
@@ -169,10 +178,10 @@ def build_tensor(inspection: Inspection, row: int, bins: int = 64) -> tuple[dict
         "elements": int(runtime.numel()),
         "reference_missing": None,
         "edges": buffers.add(found.edges, "float64"),
-        "reference": _optional(buffers, found.reference),
-        "runtime": buffers.add(found.runtime, "float64"),
-        "error_edges": _optional(buffers, found.error_edges),
-        "error": _optional(buffers, found.error),
+        "reference": None if found.reference is None else buffers.add_counts(found.reference),
+        "runtime": buffers.add_counts(found.runtime),
+        "error_edges": None if found.error_edges is None else buffers.add(found.error_edges, "float64"),
+        "error": None if found.error is None else buffers.add_counts(found.error),
         "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
         if counts is not None and any_nonfinite
         else None,
@@ -180,12 +189,10 @@ def build_tensor(inspection: Inspection, row: int, bins: int = 64) -> tuple[dict
         "worst": [
             {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}
             for item in worst_elements(reference, runtime)
-        ],
+        ]
+        if worst
+        else None,
     }, buffers.data
-
-
-def _optional(buffers: Buffers, values: Any) -> dict[str, Any] | None:
-    return None if values is None else buffers.add(values, "float64")
 
 
 def _statistics(found: Histogram) -> list[dict[str, Any]]:
