@@ -1,4 +1,4 @@
-// Builds the views into etviz/view/static: index.js (widget), report.js (HTML report), index.css.
+// Builds the views into etviz/view/static: index.js (widget), report.js (HTML report), index.css, report.css.
 // --watch rebuilds on change; --harness serves js/dev with generated data for looking at the views.
 import * as esbuild from "esbuild";
 
@@ -15,7 +15,7 @@ const outdir = "etviz/view/static";
 const targets = [
   { ...shared, entryPoints: { index: "js/index.ts" }, outdir, format: "esm" },
   { ...shared, entryPoints: { report: "js/report.ts" }, outdir, format: "iife" },
-  { ...shared, entryPoints: { index: "js/style/index.css" }, outdir },
+  { ...shared, entryPoints: { index: "js/style/index.css", report: "js/style/report.css" }, outdir },
 ];
 
 async function serveHarness() {

@@ -1,24 +1,37 @@
 // Entry of the HTML report: the same views over data that is embedded in the page.
 // The page holds <script type="application/octet-stream" id="etviz-data">base64</script> and an
-// element with the id "etviz"; container.ts says what the data is.
+// element with the id "etviz"; container.ts says what the data is. What the page shows without a
+// script (the summary) stays until the views are there: style/report.css goes by data-etviz-open.
 import { mount } from "./mount";
 import { readContainer, unpack } from "./state/container";
 import { staticSource } from "./state/staticSource";
 import { Store } from "./state/store";
 import { localTraits } from "./state/traits";
 
-async function open(): Promise<void> {
+const TOO_OLD = "this browser is too old for it; one of 2024 or later can open it";
+
+async function open(target: HTMLElement, data: HTMLElement): Promise<void> {
+  if (typeof DecompressionStream === "undefined") throw new Error(TOO_OLD);
+  const report = readContainer(await unpack(data.textContent ?? ""));
+  data.remove();
+  const store = new Store(staticSource(report), localTraits());
+  store.loadPayload();
+  const payload = store.payload.peek();
+  if (payload.status === "error") throw new Error(payload.error.message);
+  mount(store, target, true);
+  document.documentElement.dataset.etvizOpen = "";
+}
+
+async function start(): Promise<void> {
   const target = document.getElementById("etviz");
   const data = document.getElementById("etviz-data");
   if (!target || !data) return;
   try {
-    const report = readContainer(await unpack(data.textContent ?? ""));
-    const store = new Store(staticSource(report), localTraits());
-    store.loadPayload();
-    mount(store, target, true);
+    await open(target, data);
   } catch (problem) {
-    target.textContent = `The report could not be read: ${String(problem)}`;
+    target.setAttribute("role", "alert");
+    target.textContent = `The linked view can't be shown: ${problem instanceof Error ? problem.message : problem}`;
   }
 }
 
-void open();
+void start();

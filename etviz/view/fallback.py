@@ -15,8 +15,6 @@ _ROWS: Final = 10
 _CELL: Final = (
     ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
 )
-    ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
-)
 _TABLE: Final = ' style="border-collapse:collapse;font-size:90%"'
 _COLUMNS: Final = (
     ("instruction", "#"),

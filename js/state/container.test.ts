@@ -30,6 +30,7 @@ function pack(): Uint8Array {
     tensors: {
       "3": { result: tensor.result, buffers: tensor.buffers.map((_, k) => payload.buffers.length + k) },
     },
+    missing: { "6": "row 6 has no reference tensor" },
     offsets,
     lengths: buffers.map((buffer) => buffer.byteLength),
   };
@@ -71,9 +72,11 @@ test("a report answers like a kernel, and says what it does not hold", () => {
   source.request("payload", {}, (outcome) => outcomes.push(isError(outcome)));
   source.request("tensor", { row: 3 }, (outcome) => outcomes.push((outcome as Answer).result));
   source.request("tensor", { row: 5 }, (outcome) => outcomes.push(isError(outcome) && outcome.message));
+  source.request("tensor", { row: 6 }, (outcome) => outcomes.push(isError(outcome) && outcome.message));
   expect(outcomes[0]).toBe(false);
   expect(outcomes[1]).toMatchObject({ row: 3 });
-  expect(outcomes[2]).toContain("no histograms for this row");
+  expect(outcomes[2]).toContain("holds no histograms");
+  expect(outcomes[3]).toBe("row 6 has no reference tensor");
 });
 
 test("another version is refused", () => {

@@ -7,9 +7,11 @@
 // Header: {"version": 1,
 //          "payload": {...as the answer to "payload"...}, "payload_buffers": [k, ...],
 //          "tensors": {"<row>": {"result": {...as the answer to "tensor"...}, "buffers": [k, ...]}},
+//          "missing": {"<row>": "why there is no such answer"},
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes]}
 // An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
+// etviz/view/container.py writes it.
 import type { WirePayload, WireTensor } from "./contract";
 
 interface Header {
@@ -17,6 +19,7 @@ interface Header {
   payload: WirePayload;
   payload_buffers: number[];
   tensors: Record<string, { result: WireTensor; buffers: number[] }>;
+  missing: Record<string, string>;
   offsets: number[];
   lengths: number[];
 }
@@ -24,6 +27,8 @@ interface Header {
 export interface Report {
   payload: { result: WirePayload; buffers: DataView[] };
   tensor(row: number): { result: WireTensor; buffers: DataView[] } | null;
+  /** Why there is no tensor; null if the report was written without. */
+  reason(row: number): string | null;
 }
 
 const LENGTH_BYTES = 4;
@@ -45,14 +50,21 @@ export function readContainer(bytes: Uint8Array): Report {
       const held = header.tensors[String(row)];
       return held ? { result: held.result, buffers: buffersOf(held.buffers) } : null;
     },
+    reason: (row) => header.missing[String(row)] ?? null,
   };
+}
+
+function fromBase64(base64: string): Uint8Array<ArrayBuffer> {
+  const native = (Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }).fromBase64;
+  if (native) return native(base64);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k);
+  return bytes;
 }
 
 /** base64 of gzip -> the bytes of the container. */
 export async function unpack(base64: string): Promise<Uint8Array> {
-  const text = atob(base64.trim());
-  const packed = new Uint8Array(text.length);
-  for (let k = 0; k < text.length; k++) packed[k] = text.charCodeAt(k);
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const stream = new Blob([fromBase64(base64.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

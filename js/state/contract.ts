@@ -115,7 +115,8 @@ export interface WireTensor {
   error: Values | null;
   nonfinite: Nonfinite | null;
   statistics: WireStatistic[];
-  worst: WireWorst[];
+  /** null: not in this report. */
+  worst: WireWorst[] | null;
 }
 
 export interface WireError {

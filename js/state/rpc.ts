@@ -10,6 +10,8 @@ export interface Answer {
 export interface Source {
   /** Ask; `settle` may be called twice: a time-out first, the late answer after it. */
   request(method: string, params: object, settle: (outcome: Answer | WireError) => void): void;
+  /** True where asking costs nothing: no need to wait until a selection has settled. */
+  readonly instant: boolean;
   onEvent(listener: (event: WireMessage) => void): void;
   dispose(): void;
 }
@@ -53,6 +55,7 @@ export function kernelSource(model: MessageModel, limit = TIME_LIMIT_MS): Source
   model.on("msg:custom", receive);
 
   return {
+    instant: false,
     request(method, params, settle) {
       const id = nextId++;
       pending.set(id, settle);

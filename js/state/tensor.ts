@@ -26,7 +26,8 @@ export interface TensorFacts {
   error: Float64Array | null;
   nonfinite: Nonfinite | null;
   statistics: Statistic[];
-  worst: WorstElement[];
+  /** null: not in this report. */
+  worst: WorstElement[] | null;
 }
 
 export function decodeTensor(wire: WireTensor, buffers: readonly DataView[]): TensorFacts {
@@ -48,10 +49,11 @@ export function decodeTensor(wire: WireTensor, buffers: readonly DataView[]): Te
       runtime: decodeNumber(runtime),
       error: decodeNumber(error),
     })),
-    worst: wire.worst.map(({ index, reference, runtime }) => ({
-      index,
-      reference: decodeNumber(reference),
-      runtime: decodeNumber(runtime),
-    })),
+    worst:
+      wire.worst?.map(({ index, reference, runtime }) => ({
+        index,
+        reference: decodeNumber(reference),
+        runtime: decodeNumber(runtime),
+      })) ?? null,
   };
 }

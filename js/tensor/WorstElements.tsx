@@ -14,7 +14,16 @@ function difference({ reference, runtime }: WorstElement): string {
   return text(runtime - reference);
 }
 
-export function WorstElements({ worst }: { worst: WorstElement[] }): JSX.Element | null {
+export function WorstElements({ worst }: { worst: WorstElement[] | null }): JSX.Element | null {
+  if (worst === null) {
+    return (
+      <Section title="Worst elements">
+        <p class="etv-section-hint">
+          Not in this report: one written with tensors="worst" lists them for the worst rows.
+        </p>
+      </Section>
+    );
+  }
   if (worst.length === 0) return null;
   return (
     <Section title="Worst elements">

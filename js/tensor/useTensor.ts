@@ -32,7 +32,7 @@ export function useTensor(row: number): ShownTensor {
     const forget = setTimeout(() => {
       if (facts.peek()?.row !== row) facts.value = null;
     }, STALE_FOR_MS);
-    const asking = setTimeout(ask, store.hasTensor(row) ? 0 : ASK_AFTER_MS);
+    const asking = setTimeout(ask, store.source.instant || store.hasTensor(row) ? 0 : ASK_AFTER_MS);
     return () => {
       clearTimeout(forget);
       clearTimeout(asking);

@@ -1,0 +1,114 @@
+"""The HTML report: one file that opens anywhere, without a kernel and without the network.
+
+It holds the same view as a notebook (table, tree, tensor pane) over data that is written into the page. What the view
+would ask a kernel for is answered beforehand; `TENSORS` says how much of it. Where no script runs, and on paper, the
+page shows the verdict, the facts and the worst rows.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from tqdm.auto import tqdm
+
+from etviz import __version__
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.saving import check_target, whole_file
+from etviz.errors import EtvizError, UsageError
+from etviz.inspection import Inspection
+from etviz.view.container import Answer, pack
+from etviz.view.fallback import MARKS, html_facts, worst_table
+from etviz.view.page import html_page
+from etviz.view.payload import build_payload, build_tensor
+
+TENSORS: Final = ("none", "histograms", "worst")
+"""What a report holds of the tensors.
+
+``none``: nothing but the metrics of the table. ``histograms``: of every row the histograms of reference, runtime and
+error, their statistics and the counts of non-finite values. ``worst``: these, and of the `DETAILED` worst rows the
+elements with the largest error.
+"""
+
+DETAILED: Final = 50
+"""Rows whose worst elements a ``worst`` report lists."""
+
+_PRINTED: Final = 25
+
+
+def write_report(inspection: Inspection, path: PathLike, tensors: str = "histograms", title: str | None = None) -> Path:
+    """Write the report of an Inspection.
+
+    Parameters
+    ----------
+    inspection
+        What to show.
+    path
+        The file; it appears under this name when it is whole.
+    tensors
+        ``none``, ``histograms`` or ``worst``, see `TENSORS`.
+    title
+        Heading and title of the page; by default the Inspection's.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    UsageError
+        If there is no such `tensors`.
+    ArtifactError
+        If the file can't be written, or the front end was not built.
+    """
+    if tensors not in TENSORS:
+        raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
+    target = check_target(path, "the report")
+    name = title or inspection.title
+    payload, buffers = build_payload(inspection)
+    payload["title"] = name
+    data = pack((payload, buffers), *_tensors(inspection, tensors))
+    page = html_page(f"{name} · etviz", _summary(inspection, name), data)
+    with whole_file(target, "the report") as partial:
+        partial.write_bytes(page)
+    return target
+
+
+def _tensors(inspection: Inspection, tensors: str) -> tuple[dict[int, Answer], dict[int, str]]:
+    """The answers about the rows, and why a row has none."""
+    answers: dict[int, Answer] = {}
+    missing: dict[int, str] = {}
+    if tensors == "none":
+        return answers, missing
+    detailed = set(inspection.worst(DETAILED).index) if tensors == "worst" else set[int]()
+    for row in tqdm(range(len(inspection.gaps)), desc="histograms", unit="row", leave=False, delay=1):
+        try:
+            answers[row] = build_tensor(inspection, row, worst=row in detailed)
+        except EtvizError as error:
+            missing[row] = str(error)
+    return answers, missing
+
+
+def _summary(inspection: Inspection, title: str) -> str:
+    """What is seen without a script and on paper."""
+    digest = inspection.digest
+    rows = len(inspection.gaps)
+    table = worst_table(inspection, _PRINTED, styled=False)
+    heading = f"The {min(rows, _PRINTED)} worst of {rows} rows" if rows > 1 else "The compared row"
+    worst = f'<h2>{heading}</h2>\n<div class="etv-summary-table">{table}</div>' if table else ""
+    made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return f"""\
+<main class="etv-summary" data-level="{escape(digest.level)}">
+<h1>{escape(title)}</h1>
+<p class="etv-summary-verdict">{MARKS[digest.level]} {escape(digest.verdict)}</p>
+<ul>{html_facts(inspection)}</ul>
+<noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
+{worst}
+<p class="etv-summary-made">Written by etviz {escape(__version__)} on {made}.</p>
+</main>"""
+
+
+__all__ = ["DETAILED", "TENSORS", "write_report"]
