@@ -15,7 +15,6 @@ from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
 from etviz.numerics.nonfinite import NonFinite
 from etviz.numerics.reference import Evaluator, Value, flat_values
 from etviz.numerics.runtime_log import RuntimeLog, outputs_of_delegate
-from etviz.numerics.threads import Follower, evaluation_threads, is_large
 
 if TYPE_CHECKING:
     import torch
@@ -123,8 +122,7 @@ def compare_exact(
         for gap in result.gaps[before:]:
             gap.non_finite = role
 
-    with evaluation_threads(evaluator.graph), Follower(seen, beside=is_large(evaluator.graph)) as follower:
-        result.reference_outputs = evaluator.run(inputs, follower.put, logged)
+    result.reference_outputs = evaluator.run(inputs, seen, logged)
     result.runtime_outputs = log.outputs()
     _explain_missing(result, evaluator.graph)
     return result
