@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.counts import count_nodes
-from etviz.artifacts.ir import Graph
 from etviz.artifacts.files import PathLike
+from etviz.artifacts.ir import Graph
 from etviz.artifacts.record_file import Place, Record, write_record
 from etviz.errors import UsageError
 from etviz.pipeline.capture import capture
@@ -111,7 +111,8 @@ def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, s
     """``(member of the ETRecord, name) → tensor`` for every weight and constant that an ETRecord will hold."""
     tensors = {}
     for member, program in programs.items():
-        for kind, table in (("state_dict", program.state_dict), ("constants", program.constants)):
+        tables: dict[str, dict[str, Any]] = {"state_dict": program.state_dict, "constants": dict(program.constants)}
+        for kind, table in tables.items():
             for name, tensor in table.items():
                 if hasattr(tensor, "data_ptr"):
                     tensors[f"{member}_{kind}", name] = tensor.detach()
