@@ -12,6 +12,7 @@ from etviz.errors import ArtifactError
 PathLike = str | os.PathLike[str]
 
 _HEAD: Final = 64
+_RESIDENT: Final = 64 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
@@ -79,3 +80,26 @@ def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactE
     found = looks_like(head[:_HEAD])
     problem = f"this is not {what}; it looks like {found}" if found else f"this is not {what}"
     return ArtifactError(path, problem, advice, where=0, found=found, expected=what)
+
+
+class Residency:
+    """Gives the pages of a mapped file back to the system while it is read, so that they don't fill the memory.
+
+    They stay in the system's cache; what is still in use is mapped again when it is touched.
+
+    Parameters
+    ----------
+    data
+        The mapped file, or a part of it.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self._map = data.obj if isinstance(data.obj, mmap.mmap) else None
+        self._read = 0
+
+    def add(self, nbytes: int) -> None:
+        """Take note that so many bytes are being read."""
+        self._read += nbytes
+        if self._read > _RESIDENT and self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._read = 0
+            self._map.madvise(mmap.MADV_DONTNEED)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from etviz.artifacts.files import Residency
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         self._path, self._member, self._data = path, member, data
+        self._residency = Residency(data)
         try:
             with tracing(TracingContext(FakeTensorMode())):
                 loaded = torch.load(io.BufferedReader(_Slice(data)), weights_only=True)
@@ -73,6 +75,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
             return torch.empty(fake.shape, dtype=fake.dtype)
         if start is None or start < 0 or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
+        self._residency.add(size)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
             raw = torch.frombuffer(self._data[start : start + size], dtype=torch.uint8)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import DebugEvent, RunBlock, TensorRef
+from etviz.artifacts.files import Residency
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class RuntimeLog:
         self.problems: dict[int, str] = {}
         self._buffer = buffer
         self._bytes: torch.Tensor | None = None
+        self._residency = Residency(buffer.data if buffer is not None else memoryview(b""))
         self._events: dict[int, list[DebugEvent]] = {}
         for event in block.debug:
             if event.chain != FRAMEWORK_CHAIN and not event.is_output and event.delegate_debug_id is None:
@@ -87,6 +89,7 @@ class RuntimeLog:
         if buffer is None:
             raise ArtifactError("", "there is no debug buffer", "give debug_buffer=")
         raw = buffer.raw(ref)
+        self._residency.add(len(raw))
         dtype = getattr(torch, ref.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise ArtifactError(buffer.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
