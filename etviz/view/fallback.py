@@ -6,6 +6,8 @@ import math
 from html import escape
 from typing import Any, Final
 
+from pandas.api.types import is_numeric_dtype
+
 from etviz.inspection import Inspection
 
 MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
@@ -60,9 +62,10 @@ def worst_table(inspection: Inspection, rows: int, *, styled: bool = True) -> st
         return ""
     table, cell = (_TABLE, _CELL) if styled else ("", "")
     names = [(name, label) for name, label in _COLUMNS if name in worst]
-    head = "".join(f"<th{cell}>{escape(label)}</th>" for _, label in names)
+    marks = {name: cell + (' class="etv-figure"' if is_numeric_dtype(worst[name]) else "") for name, _ in names}
+    head = "".join(f"<th{marks[name]}>{escape(label)}</th>" for name, label in names)
     body = "".join(
-        "<tr>" + "".join(f"<td{cell}>{escape(_shown(row[name]))}</td>" for name, _ in names) + "</tr>"
+        "<tr>" + "".join(f"<td{marks[name]}>{escape(_shown(row[name]))}</td>" for name, _ in names) + "</tr>"
         for _, row in worst.iterrows()
     )
     return f"<table{table}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
