@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from etviz.artifacts.ir import Graph, refs
+from etviz.artifacts.ir import WHOLE, Graph, refs
 
 
 def count_nodes(graph: Graph, elided: Sequence[str] = ()) -> dict[str, Any]:
@@ -37,4 +37,4 @@ def _types(graph: Graph) -> Counter[str]:
 
 
 def _type(name: str) -> str:
-    return re.sub(r"_\d+$", "", name)
+    return re.sub(r"_\d+$", "", name.removesuffix(WHOLE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from etviz.artifacts.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, spread_scales
+from etviz.artifacts.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, spread_scales
 from etviz.artifacts.ir_json import MalformedGraphError
 
 _DTYPES: Final = {
@@ -77,6 +77,9 @@ def _read_graph(name: str, data: Json, depth: int) -> Graph:
 
 def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
     metadata = data.get("metadata") or {}
+    if str(data["target"]).endswith("higher_order.cond"):
+        _read_condition(graph, data, metas, depth)
+        return
     names = [name for output in data["outputs"] for name in _output_names(output)]
     kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
     target = str(data["target"])
@@ -97,12 +100,28 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> 
         node.args, node.kwargs = tuple(kwargs.values()), {}
     taken = {n.name for n in graph.nodes} if not single else set()
     if not single and (node.name in names or node.name in taken):
-        node.name = f"{node.name}__all"
+        node.name = f"{node.name}{WHOLE}"
     graph.nodes.append(node)
     if not single:
         for index, name in enumerate(names):
             meta = metas.get(name)
             graph.nodes.append(Node(name, "getitem", (Ref(node.name), index), outputs=(meta,), handles=node.handles))
+
+
+def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
+    """A `cond` node: predicate, true branch, false branch, operands; it gives a list of values."""
+    predicate, true, false, operands = (_argument(item["arg"], graph, depth) for item in data["inputs"])
+    names = [name for output in data["outputs"] for name in _output_names(output)]
+    if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
+        raise MalformedGraphError("a cond node has no two branches")
+    name = f"{names[0] if names else 'cond'}{WHOLE}"
+    outputs = tuple(metas.get(output) for output in names)
+    node = Node(name, "cond", (predicate, operands), outputs=outputs, subgraphs=(true.value, false.value))
+    node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
+    graph.nodes.append(node)
+    graph.nodes.extend(
+        Node(output, "getitem", (Ref(name), i), outputs=(metas.get(output),)) for i, output in enumerate(names)
+    )
 
 
 def _python(target: str) -> str:

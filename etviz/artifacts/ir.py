@@ -14,6 +14,9 @@ from typing import Any
 
 Json = Any
 
+WHOLE = "__all"
+"""Ends the name of a node whose outputs have names of their own, where the file gives it none."""
+
 OBSERVED = "observed"
 """Target of a call whose inside is not known: its arguments are the values of its outputs, none if these neither."""
 

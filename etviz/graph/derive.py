@@ -15,6 +15,7 @@ from typing import Any, Final
 from etviz.artifacts.ir import Graph, Meta, Node, Ref, Tag
 from etviz.artifacts.program import Instruction, Method, TensorSpec
 from etviz.executorch import runtime_operator
+from etviz.graph.branches import regions
 from etviz.graph.edge_values import EdgeValues
 
 _VIEWS: Final = {"aten.view_copy.default"}
@@ -65,7 +66,8 @@ def derive(method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) 
 class _Search:
     def __init__(self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> None:
         self.method, self.edge, self.handles = method, EdgeValues(edge), handles
-        self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate")]
+        branched = {i for area in regions(method) for i in (*area.true, *area.false)}
+        self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
         self.options: dict[int, set[str]] = {}
         self.slots: dict[int, list[tuple[int, str, Any]]] = {}
         self.domains: dict[int, set[str]] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from etviz.artifacts.ir import OBSERVED, Graph, Input, Meta, Node, Ref, refs
 from etviz.artifacts.program import Method
+from etviz.graph.branches import number_branches
 from etviz.graph.derive import Derived
 from etviz.graph.edge_values import EdgeValues
 
@@ -42,7 +43,13 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
     inside = {node.name for nodes in derived.insides.values() for node in nodes}
     parts: list[_Part] = []
     claimed: set[str] = set()
+    conditions = [replace(node) for node in values.nodes.values() if node.target == "cond"]
+    graph.subgraphs = {name: _copy(edge.subgraphs[name]) for node in conditions for name in node.subgraphs}
+    graph.nodes = conditions
+    branched = number_branches(graph, method)
     for call in method.instructions:
+        if call.index in branched:
+            continue
         if call.kind == "delegate" and call.index in derived.insides:
             backend = method.backend(call) or ""
             parts.append(_delegate(graph, values, derived, call.index, len(call.outputs), backend))
@@ -66,6 +73,10 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
         if name not in {n.name for n in graph.nodes} and name not in {i.name for i in graph.inputs}:
             raise InconsistentError(f"the output {name} is computed by nothing")
     return graph
+
+
+def _copy(graph: Graph) -> Graph:
+    return replace(graph, nodes=[replace(node) for node in graph.nodes])
 
 
 def _write_back(edge: Graph, value: str, instruction: int) -> _Part:
