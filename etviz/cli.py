@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,8 @@ def _options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for artifacts and notebook.")] = Path("etviz-demo"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for artifacts, notebook and report.")] = Path("etviz-demo"),
+    show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """A real model, trained here in seconds, quantized, lowered, run and compared."""
     from etviz.demo import run_demo
@@ -64,6 +66,9 @@ def demo(
     _out.print(_worst_table(inspection))
     _out.print(f"Artifacts are in {out}/. Open the linked view:", highlight=False)
     _out.print(f"  {_jupyter()} {result.notebook}", highlight=False, soft_wrap=True)
+    _out.print(f"Or, without a kernel, the report: {result.report}", highlight=False, soft_wrap=True)
+    if show and not webbrowser.open(result.report.resolve().as_uri()):
+        _err.print("etviz: no browser was found to open the report", highlight=False)
 
 
 def _worst_table(inspection: object) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
+from etviz.artifacts.saving import whole_file
 from etviz.debugging import debug
 from etviz.executorch import quietly
 from etviz.pipeline.digits import DigitsNet, accuracy, load_digits, train
@@ -28,6 +28,7 @@ class Demo:
     inspection: Inspection
     folder: Path
     notebook: Path
+    report: Path
     images: int
     float_accuracy: float
     executorch_accuracy: float
@@ -39,7 +40,7 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
     Parameters
     ----------
     folder
-        Where artifacts and notebook go; made if it is missing.
+        Where artifacts, notebook and report go; made if it is missing.
     say
         Called with a sentence before each step.
     """
@@ -75,10 +76,12 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
 
         outputs = execute(folder / "model.pte", runs, progress=progress).outputs
     scores = torch.cat([run[0] for run in outputs])
+    say("Writing the report")
     return Demo(
         inspection,
         folder,
         write_notebook(folder),
+        inspection.to_html(folder / "report.html", tensors="worst", title="Digit classifier, int8 on XNNPACK"),
         len(runs),
         float_accuracy,
         accuracy(scores, digits.test_labels),
@@ -106,12 +109,8 @@ def write_notebook(folder: Path) -> Path:
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     path = folder / "demo.ipynb"
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with whole_file(path, "the notebook") as partial:
         nbformat.write(new_notebook(cells=cells, metadata=kernel), partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     return path
 
 
