@@ -7,13 +7,14 @@ them if both have some, and *loses* them if only its inputs do (a NaN that a lat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
+
+import numpy as np
 
 from etviz.artifacts.ir import Graph, Node, Ref, refs
 from etviz.numerics.reference import Value, flat_values
 
 CREATED, CARRIED, LOST = "created", "carried", "lost"
-_SMALL: Final = 1 << 16
 
 
 class NonFinite:
@@ -48,10 +49,16 @@ class NonFinite:
 
 
 def has_nonfinite(value: Any) -> bool:
-    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is."""
+    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is.
+
+    NumPy adds in this thread: torch would start its own for every value.
+    """
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
         return False
-    total = value.sum(dtype=torch.float64 if value.numel() <= _SMALL else None)
-    return not bool(torch.isfinite(total)) and not bool(torch.isfinite(value).all())
+    plain = value.detach()
+    values = (plain.float() if plain.element_size() < 4 else plain).numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(values, axis=None)
+    return not bool(np.isfinite(total)) and not bool(np.isfinite(values).all())
