@@ -1,0 +1,172 @@
+"""What is measured, one function a task. Each runs in a fresh process, started by `measure.py`.
+
+``python -m benchmarks.tasks request.json`` reads which task to run on which files, and writes what it found to the file
+that the request names. Nothing heavy is imported here: what a task imports is part of what some tasks measure.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+Files = dict[str, str]
+Result = dict[str, Any]
+
+_MB: Final = 1 << 20
+
+
+def import_etviz(files: Files, tiny: Files) -> Result:
+    """`import etviz`."""
+    start = time.perf_counter()
+    importlib.import_module("etviz")
+    return {"seconds": time.perf_counter() - start, "torch": "torch" in sys.modules}
+
+
+def import_upstream(files: Files, tiny: Files) -> Result:
+    """`import executorch.devtools`."""
+    start = time.perf_counter()
+    importlib.import_module("executorch.devtools")
+    return {"seconds": time.perf_counter() - start, "torch": "torch" in sys.modules}
+
+
+def metadata_etviz(files: Files, tiny: Files) -> Result:
+    """What `etviz info` reads: events, instructions, and where every operator comes from. Imports are counted."""
+    start = time.perf_counter()
+    from etviz.artifacts.etdump import read_etdump
+    from etviz.artifacts.etrecord import ETRecord
+    from etviz.artifacts.program import read_program
+    from etviz.artifacts.record_file import read_record
+    from etviz.graph.tree import program_tree
+
+    dump, program, etrecord = read_etdump(files["etdump"]), read_program(files["pte"]), ETRecord(files["etrecord"])
+    tree = program_tree(read_record(files["record"]).graphs)
+    handles = {method: etrecord.debug_handles(method) for method in etrecord.methods}
+    seconds = time.perf_counter() - start
+    found = len(dump.blocks) and len(handles) and len(tree)
+    instructions = len(program.method("forward").instructions)
+    return {"seconds": seconds, "torch": "torch" in sys.modules, "rows": instructions if found else 0}
+
+
+def metadata_upstream(files: Files, tiny: Files) -> Result:
+    """The same from upstream: an Inspector without a debug buffer. Imports are counted."""
+    start = time.perf_counter()
+    from executorch.devtools import Inspector
+
+    inspector = Inspector(etdump_path=files["etdump"], etrecord=files["etrecord"])
+    rows = sum(len(block.events) for block in inspector.event_blocks)
+    return {"seconds": time.perf_counter() - start, "torch": "torch" in sys.modules, "rows": rows}
+
+
+def gaps_etviz(files: Files, tiny: Files) -> Result:
+    """From paths to the gap table with every metric, total and introduced; then a second look at another metric."""
+    import etviz
+
+    def load(paths: Files) -> Any:
+        inspection = etviz.load(
+            paths["etdump"], etrecord=paths["etrecord"], debug_buffer=paths["debug_buffer"], pte=paths["pte"]
+        )
+        return inspection, inspection.gaps
+
+    load(tiny)
+    meter = Meter()
+    inspection, gaps = load(files)
+    found = meter.read() | {"rows": len(gaps), "compared": _compared(inspection)}
+    start = time.perf_counter()
+    inspection.gaps["sqnr_db"].min()
+    return found | {"again": time.perf_counter() - start}
+
+
+def _compared(inspection: Any) -> list[int]:
+    status = inspection.coverage["status"]
+    return [int((status != "not compared").sum()), len(status)]
+
+
+def gaps_upstream(files: Files, tiny: Files) -> Result:
+    """From paths to upstream's table of one metric; then a second metric."""
+    from executorch.devtools import Inspector
+
+    def load(paths: Files) -> Any:
+        inspector = Inspector(
+            etdump_path=paths["etdump"], etrecord=paths["etrecord"], debug_buffer_path=paths["debug_buffer"]
+        )
+        return inspector, inspector.calculate_numeric_gap("MSE")
+
+    load(tiny)
+    meter = Meter()
+    try:
+        inspector, gaps = load(files)
+    except Exception as error:  # noqa: BLE001 - that upstream raises, and when, is what is measured
+        return meter.read() | {"error": type(error).__name__, "message": str(error)[:500]}
+    found = meter.read() | {"rows": len(gaps)}
+    start = time.perf_counter()
+    inspector.calculate_numeric_gap("SNR")
+    return found | {"again": time.perf_counter() - start}
+
+
+class Meter:
+    """Time, processor time and peak resident memory from its making to `read`."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        _reset_peak()
+        self._resident = _resident()
+        self._processor = time.process_time()
+        self._start = time.perf_counter()
+
+    def read(self) -> Result:
+        """Seconds, and the largest resident set above that at the beginning, in MB (mapped files count too)."""
+        seconds = time.perf_counter() - self._start
+        processor = time.process_time() - self._processor
+        return {"seconds": seconds, "processor": processor, "peak_mb": max(0.0, _peak() - self._resident) / _MB}
+
+
+def _status(name: str) -> int | None:
+    """A size of this process in bytes, from Linux."""
+    path = Path("/proc/self/status")
+    if not path.exists():
+        return None
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _reset_peak() -> None:
+    path = Path("/proc/self/clear_refs")
+    if path.exists() and os.access(path, os.W_OK):
+        path.write_text("5")
+
+
+def _resident() -> int:
+    return _status("VmRSS") or _peak()
+
+
+def _peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+TASKS: Final[dict[str, Callable[[Files, Files], Result]]] = {
+    task.__name__: task
+    for task in (import_etviz, import_upstream, metadata_etviz, metadata_upstream, gaps_etviz, gaps_upstream)
+}
+
+
+def main(request: str) -> int:
+    """Run the task of a request file."""
+    order = json.loads(Path(request).read_text(encoding="utf-8"))
+    result = TASKS[order["task"]](order["files"], order["tiny"])
+    Path(order["answer"]).write_text(json.dumps(result), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
