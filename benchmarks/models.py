@@ -5,6 +5,8 @@ All weights are random and seeded: gaps and times need the shapes of a real mode
 
 from __future__ import annotations
 
+import importlib
+
 import torch
 from torch import Tensor, nn
 
@@ -119,11 +121,11 @@ def vit(*, small: bool = False) -> tuple[nn.Module, tuple[Tensor, ...]]:
         model: nn.Module = VisionTransformer(size=64, dim=96, heads=3, layers=3, classes=10)
     else:
         try:
-            from torchvision.models import vit_b_16
+            torchvision = importlib.import_module("torchvision.models")
         except (ImportError, RuntimeError):  # a torchvision built for another torch fails with a RuntimeError
             model = VisionTransformer()
         else:
-            model = vit_b_16()
+            model = torchvision.vit_b_16()
             head = model.get_submodule("heads.head")
             nn.init.normal_(head.get_parameter("weight"), std=0.02)
     side = 64 if small else 224
@@ -136,7 +138,9 @@ def vit_transformers(*, small: bool = False) -> tuple[nn.Module, tuple[Tensor, .
 
     torch.manual_seed(SEED)
     sizes = {"image_size": 64, "hidden_size": 96, "num_attention_heads": 3, "num_hidden_layers": 3} if small else {}
-    model = ViTForImageClassification(ViTConfig(num_labels=10 if small else 1000, **sizes))
+    config = ViTConfig(**sizes)
+    config.num_labels = 10 if small else 1000
+    model = ViTForImageClassification(config)
     side = 64 if small else 224
     return _Logits(model).eval(), (torch.randn(1, 3, side, side),)
 
