@@ -6,6 +6,7 @@ All weights are random and seeded: gaps and times need the shapes of a real mode
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -137,7 +138,9 @@ def vit_transformers(*, small: bool = False) -> tuple[nn.Module, tuple[Tensor, .
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.manual_seed(SEED)
-    sizes = {"image_size": 64, "hidden_size": 96, "num_attention_heads": 3, "num_hidden_layers": 3} if small else {}
+    sizes: dict[str, Any] = (
+        {"image_size": 64, "hidden_size": 96, "num_attention_heads": 3, "num_hidden_layers": 3} if small else {}
+    )
     config = ViTConfig(**sizes)
     config.num_labels = 10 if small else 1000
     model = ViTForImageClassification(config)
