@@ -65,6 +65,7 @@ class Histogram:
 CLASSES: Final = ("finite", "+inf", "-inf", "nan")
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64) -> Histogram:
     """Histogram of a pair of tensors of one shape.
 
@@ -179,7 +180,8 @@ def _edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
     if low == high:
         margin = abs(low) * 0.05 or 0.5
         low, high = low - margin, high + margin
-    edges = np.linspace(low, high, bins + 1)
+    halved = np.linspace(low / 2, high / 2, bins + 1) * 2  # high − low may be more than the largest float64
+    edges = halved if math.isinf(high - low) else np.linspace(low, high, bins + 1)
     if not np.all(np.diff(edges) > 0):
         return np.array([low, np.nextafter(high, math.inf)])
     return edges

@@ -44,16 +44,17 @@ class Recall:
     def _compute(self) -> dict[tuple[int, int, int], torch.Tensor]:
         import torch
 
-        file, found = SpillFile(), {}
+        found: dict[tuple[int, int, int], torch.Tensor] = {}
         evaluator = self._fresh()
-        for run, inputs in enumerate(self._runs):
+        with SpillFile() as file:
+            for run, inputs in enumerate(self._runs):
 
-            def keep(node: Node, value: Value, run: int = run) -> None:
-                if node.instruction < 0:
-                    return
-                for output, item in enumerate(flat_values(value.reference)):
-                    if isinstance(item, torch.Tensor):
-                        found[run, node.instruction, output] = file.put(item)
+                def keep(node: Node, value: Value, run: int = run) -> None:
+                    if node.instruction < 0:
+                        return
+                    for output, item in enumerate(flat_values(value.reference)):
+                        if isinstance(item, torch.Tensor):
+                            found[run, node.instruction, output] = file.put(item)
 
-            evaluator.run(inputs, keep)
+                evaluator.run(inputs, keep)
         return found

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 
 class SpillFile:
-    """Tensors written one after another, and read back as views of the file."""
+    """Tensors written one after another, and read back as views of the file, which last longer than this object."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - lives as long as this object
+        self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - closed in __exit__
         self._end = 0
+
+    def __enter__(self) -> SpillFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Write a tensor; returns one of the same values that lies in the file."""

@@ -1,0 +1,162 @@
+"""Exact pairing: each value of the runtime stands beside its own reference value, and the gap is the gap."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+import torch
+
+from tests import oracles
+from tests.numpy_metrics import assert_metrics, expected_metrics
+from tests.programs import Executed
+
+UNTAKEN = "it was not executed: another branch was taken"
+
+
+@cache
+def logged(program: Executed) -> oracles.Logged:
+    return oracles.logged(program.folder)
+
+
+@cache
+def truth(program: Executed) -> tuple[dict[oracles.Key, list], list]:
+    return oracles.evaluate(program, {})
+
+
+def test_every_logged_value_has_its_row(program: Executed) -> None:
+    expected = {
+        (instruction, output)
+        for instruction, values in oracles.runtime_values(program, logged(program)).items()
+        for output in range(len(values))
+    }
+    gaps = program.inspection.gaps
+    assert set(zip(gaps["instruction"], gaps["output"], strict=True)) == expected
+    assert len(gaps) == len(expected)
+    assert set(gaps["pairing"]) == {"exact"}
+
+
+def test_runtime_values_are_those_of_the_files(program: Executed) -> None:
+    values = oracles.runtime_values(program, logged(program))
+    for index, row in program.inspection.gaps.iterrows():
+        _, runtime = program.inspection.tensors(index)
+        assert oracles.same(runtime, values[row["instruction"]][row["output"]])
+
+
+def test_reference_values_are_those_of_the_lowered_program_in_eager_mode(program: Executed) -> None:
+    nodes = oracles.nodes_of_instructions(program)
+    values, _ = truth(program)
+    for index, row in program.inspection.gaps.iterrows():
+        reference, _ = program.inspection.tensors(index)
+        assert oracles.same(reference, values[nodes[row["instruction"]]][row["output"]])
+
+
+def test_metrics_of_every_row(program: Executed) -> None:
+    nodes = oracles.nodes_of_instructions(program)
+    values, _ = truth(program)
+    runtime = oracles.runtime_values(program, logged(program))
+    for _, row in program.inspection.gaps.iterrows():
+        key, output = nodes[row["instruction"]], row["output"]
+        scale = oracles.grid(program, key, output)
+        expected = expected_metrics(values[key][output], runtime[row["instruction"]][output], scale)
+        assert_metrics(row.to_dict(), expected, f"of instruction {row['instruction']}")
+
+
+def test_introduced_metrics_of_every_row(program: Executed) -> None:
+    """Each operator is evaluated on what the runtime had as inputs; what differs then, it introduced itself."""
+    nodes = oracles.nodes_of_instructions(program)
+    runtime = oracles.runtime_values(program, logged(program))
+    by_key = {
+        nodes[instruction]: values for instruction, values in runtime.items() if not _is_copy(program, instruction)
+    }
+    local, _ = oracles.evaluate(program, by_key)
+    assert program.inspection.introduced
+    for _, row in program.inspection.gaps.iterrows():
+        if _is_copy(program, row["instruction"]):
+            continue
+        key, output = nodes[row["instruction"]], row["output"]
+        scale = oracles.grid(program, key, output)
+        expected = expected_metrics(local[key][output], runtime[row["instruction"]][output], scale)
+        expected = {f"introduced_{name}": value for name, value in expected.items()}
+        assert_metrics(row.to_dict(), expected, f"of instruction {row['instruction']}")
+
+
+def _is_copy(program: Executed, instruction: int) -> bool:
+    """Tell whether an instruction only writes a buffer back."""
+    call = program.plan.chains[0].instructions[instruction].instr_args
+    return "op_index" in vars(call) and program.plan.operators[call.op_index].name == "aten::copy_"
+
+
+def test_final_outputs(program: Executed) -> None:
+    _, references = truth(program)
+    found = program.inspection.outputs
+    runtime = logged(program).outputs
+    assert len(found) == len(references) == len(runtime)
+    for (_, row), reference, value in zip(found.iterrows(), references, runtime, strict=True):
+        expected = expected_metrics(reference, value, _output_grid(program, int(row["output"])))
+        assert row["close"] == expected["allclose"]
+        assert row["allclose"] == (expected.pop("allclose") == 1)
+        assert_metrics(row.to_dict(), expected)
+        assert row["shape"] == tuple(value.shape)
+
+
+def _output_grid(program: Executed, output: int) -> float | None:
+    """Step of the grid of a final output: a delegate's, through its `getitem`, or a kernel's."""
+    user = program.edge.graph_signature.user_outputs[output]
+    node = next(node for node in program.edge.graph.nodes if node.name == user)
+    index = 0
+    if node.target is operator.getitem:
+        node, index = node.args
+    if node.target is torch.ops.higher_order.cond:
+        return None
+    return oracles.grid(program, ("", node.name), index)
+
+
+def test_every_instruction_is_accounted_for(program: Executed) -> None:
+    coverage = program.inspection.coverage
+    nodes = oracles.nodes_of_instructions(program)
+    assert coverage["instruction"].tolist() == sorted(nodes)
+    compared = set(program.inspection.gaps["instruction"])
+    for _, row in coverage.iterrows():
+        done = row["instruction"] in compared
+        assert row["status"] == ("compared" if done else "not compared")
+        assert bool(row["reason"]) != done
+    if program.name == "branches":
+        assert set(coverage[coverage["status"] == "not compared"]["reason"]) == {UNTAKEN}
+        assert (coverage["status"] == "not compared").sum() == 3
+    else:
+        assert compared == set(nodes)
+
+
+def test_nan_of_the_runtime_is_the_worst_row_under_every_metric(executed: Callable[[str], Executed]) -> None:
+    inspection = executed("poisoned").inspection
+    gaps = inspection.gaps
+    bad = gaps[gaps["status"] == "non-finite mismatch"]
+    assert len(bad) == 1
+    row = bad.iloc[0]
+    assert (row["runtime_nan"], row["reference_nan"]) == (1, 0)
+    for name in inspection.gaps.select_dtypes("floating"):
+        assert inspection.worst(1, name).index[0] == bad.index[0]
+    assert "NaN or Inf where the reference is not" in inspection.summary()
+    assert inspection.digest.level == "bad"
+
+
+def test_infinity_on_both_sides_is_no_fault(executed: Callable[[str], Executed]) -> None:
+    gaps = executed("poisoned").inspection.gaps
+    both = gaps[(gaps["reference_inf"] > 0) & (gaps["reference_inf"] == gaps["runtime_inf"])]
+    assert len(both)
+    assert set(both["status"]) == {"compared"}
+    assert set(both["allclose"]) == {1.0}
+
+
+@pytest.mark.parametrize("name", ["encoder", "residual_cnn"])
+def test_introduced_and_total_differ_where_errors_are_inherited(name: str, executed: Callable[[str], Executed]) -> None:
+    gaps = executed(name).inspection.gaps
+    inherited = gaps[(gaps["introduced_rmse"] == 0) & (gaps["rmse"] > 0)]
+    assert len(inherited)
+    first = gaps.iloc[0]
+    assert first["introduced_rmse"] == first["rmse"]
+    assert not math.isnan(gaps["introduced_severity"].max())

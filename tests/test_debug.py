@@ -1,0 +1,127 @@
+"""`etviz.debug` from the model to the files: what it keeps, and how it says that a model can't be taken."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import etviz
+from etviz.errors import EtvizError, ExecutionError, UsageError
+from tests.programs import FILES, Counter, Executed
+
+
+class Nothing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class DependsOnData(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class NoKernel(nn.Module):
+    """An operator that neither the portable library nor a backend has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.linalg.svd(x)[1]
+
+
+def test_the_folder_keeps_every_artifact(program: Executed) -> None:
+    names = {path.name for path in program.folder.iterdir()}
+    expected = set(FILES.values())
+    if program.name == "branches":
+        expected.remove("etrecord.bin")
+    assert names == expected
+
+
+def test_without_a_folder_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    inspection = etviz.debug(Nothing(), (torch.ones(3),))
+    assert inspection.gaps["rmse"].tolist() == [0.0] * len(inspection.gaps)
+    reference, runtime = inspection.tensors(inspection.gaps.index[-1])
+    assert reference.tolist() == runtime.tolist() == [2, 2, 2]
+    assert list(tmp_path.iterdir())
+    del inspection, reference, runtime
+    import gc
+
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_exported_program(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = Counter().eval(), (torch.randn(3, 4),)
+    inspection = etviz.debug(torch.export.export(model, inputs), inputs, workdir=tmp_path)
+    same = executed("counter").inspection
+    assert inspection.gaps["op"].tolist() == same.gaps["op"].tolist()
+    assert "ExportedProgram" in inspection.title
+
+
+def test_references_that_are_not_kept_come_back(executed: Callable[[str], Executed], monkeypatch: Any) -> None:
+    """Where memory does not suffice for all reference tensors they are computed again: the same ones."""
+    program = executed("residual_cnn")
+    monkeypatch.setattr("etviz.opening.KEPT_BYTES", 3000)
+    given = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
+    found = etviz.load(program.path("etdump"), **given)
+    assert found.gaps.equals(program.inspection.gaps)
+    kept = [gap.reference is not None for gap in found._table[1]]
+    assert any(kept)
+    assert not all(kept)
+    for index in found.gaps.index:
+        for ours, expected in zip(found.tensors(index), program.inspection.tensors(index), strict=True):
+            assert torch.equal(ours, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "words"),
+    [
+        (lambda x: x, (torch.ones(1),), r"model must be an nn\.Module.*found function"),
+        (Nothing(), torch.ones(1), r"example_inputs must be a tuple.*found Tensor.*\(x,\)"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(model: Any, inputs: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        etviz.debug(model, inputs, workdir=tmp_path)
+
+
+def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(EtvizError, match=r"^The model could not be exported: ") as found:
+        etviz.debug(DependsOnData(), (torch.ones(3),), workdir=tmp_path)
+    assert found.value.__cause__ is not None
+    assert str(found.value.__cause__).strip()[:40] in str(found.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_cannot_be_lowered(tmp_path: Path) -> None:
+    with pytest.raises(EtvizError, match=r"^The model could not be (lowered|emitted|exported): "):
+        etviz.debug(NoKernel(), (torch.randn(3, 3),), workdir=tmp_path)
+
+
+def test_a_quantizer_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(EtvizError, match=r"^The model could not be quantized: "):
+        etviz.debug(Nothing(), (torch.ones(3),), quantizer="int8", workdir=tmp_path)
+
+
+def test_calibration_inputs_that_do_not_fit(tmp_path: Path) -> None:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
+
+    with pytest.raises(EtvizError, match=r"^The model could not be quantized: "):
+        etviz.debug(
+            Nothing(),
+            (torch.ones(3),),
+            quantizer=XNNPACKQuantizer(),
+            calibration=[(torch.ones(3), torch.ones(3))],
+            workdir=tmp_path,
+        )
+
+
+def test_options_reach_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match="timeout="):
+        etviz.debug(Nothing(), (torch.ones(3),), timeout=0.05, workdir=tmp_path)
