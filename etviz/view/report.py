@@ -97,7 +97,7 @@ def _summary(inspection: Inspection, title: str) -> str:
     digest = inspection.digest
     rows = len(inspection.gaps)
     table = worst_table(inspection, _PRINTED, styled=False)
-    heading = f"The {min(rows, _PRINTED)} worst of {rows} rows" if rows > 1 else "The compared row"
+    heading = f"The {_PRINTED} worst of {rows} rows" if rows > _PRINTED else "All rows, worst first"
     worst = f'<h2>{heading}</h2>\n<div class="etv-summary-table">{table}</div>' if table else ""
     made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return f"""\

@@ -1,0 +1,45 @@
+"""An Inspection whose every text is markup: operators, modules, source files, stack traces, file name, title."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import etviz
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.record_file import read_record, write_record
+from tests.programs import FILES, Executed
+
+HACK = "document.title='hacked'"
+IMAGE = f"<img src=x onerror={HACK}>"
+SCRIPT = f"</script><script>{HACK}</script>"
+MARKUP = f"'\"&amp;{SCRIPT}<!--<script>{IMAGE}</style><style>*{{display:none}}</style></title>"
+STACK = f'File "/home/<script>{HACK}</script>/{IMAGE}.py", line 7, in {MARKUP}\n    return x  # {MARKUP}\n'
+
+
+def poisoned_names(program: Executed, folder: Path) -> etviz.Inspection:
+    """Load `program` with a record that someone filled with markup, from a file whose name is markup."""
+    paths = {kind: folder / name for kind, name in FILES.items()} | {"pte": folder / f"{IMAGE}'&.pte"}
+    for kind, path in paths.items():
+        shutil.copy(program.path(kind), path)
+    record = read_record(paths["record"])
+    for graph in record.graphs.values():
+        _poison(graph)
+    write_record(record, paths["record"])
+    return etviz.load(
+        paths["etdump"],
+        etrecord=paths["etrecord"],
+        debug_buffer=paths["debug_buffer"],
+        pte=paths["pte"],
+        record=paths["record"],
+    )
+
+
+def _poison(graph: Graph) -> None:
+    for node in graph.nodes:
+        node.kernel = node.kernel and node.kernel + MARKUP
+        node.module, node.origin, node.stack = f"model.{MARKUP}", f"conv {MARKUP}", STACK
+    if graph.backend_id:
+        graph.backend_id += MARKUP
+    for inner in graph.subgraphs.values():
+        _poison(inner)

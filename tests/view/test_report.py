@@ -1,0 +1,233 @@
+"""A report is one file that holds what the view would ask a kernel for, and runs nothing but the view."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import etviz
+from etviz.errors import ArtifactError, UsageError
+from etviz.view import page as page_module
+from etviz.view import report as report_module
+from etviz.view.payload import build_payload, build_tensor
+from tests.markup import IMAGE, MARKUP, poisoned_names
+from tests.programs import Executed
+
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """A report as an HTML parser reads it: its elements, and the text inside of them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.source = path.read_bytes()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self._open = [""]
+        self.feed(self.source.decode("utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self._open[-1], data))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    def text(self, tag: str, at: int = 0) -> str:
+        return [text for name, text in self.texts if name == tag][at]
+
+    def text_of_body(self) -> str:
+        return "".join(text for name, text in self.texts if name not in {"script", "style", "title"})
+
+
+class Container:
+    """The data of a report, read as js/state/container.ts reads it."""
+
+    def __init__(self, page: Page) -> None:
+        data = gzip.decompress(base64.b64decode(page.text("script", 0), validate=True))
+        size = struct.unpack("<I", data[:4])[0]
+        self.header = json.loads(data[4 : 4 + size])
+        self._data = data[4 + size :]
+        assert (4 + size) % 8 == 0
+
+    def buffers(self, ids: list[int]) -> list[bytes]:
+        offsets, lengths = self.header["offsets"], self.header["lengths"]
+        assert all(offset % 8 == 0 for offset in offsets)
+        return [self._data[offsets[k] : offsets[k] + lengths[k]] for k in ids]
+
+    def payload(self) -> tuple[dict[str, Any], list[bytes]]:
+        return self.header["payload"], self.buffers(self.header["payload_buffers"])
+
+    def tensor(self, row: int) -> tuple[dict[str, Any], list[bytes]]:
+        held = self.header["tensors"][str(row)]
+        return held["result"], self.buffers(held["buffers"])
+
+
+@pytest.fixture
+def residual(executed: Callable[[str], Executed]) -> etviz.Inspection:
+    return executed("residual_cnn").inspection
+
+
+def hash_of(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def test_it_answers_what_a_kernel_answers(program: Executed, tmp_path: Path) -> None:
+    inspection = program.inspection
+    data = Container(Page(inspection.to_html(tmp_path / "report.html", tensors="worst")))
+    payload, buffers = build_payload(inspection)
+    assert data.payload() == (json.loads(json.dumps(payload)), buffers)
+    assert set(data.header["tensors"]) == {str(row) for row in inspection.gaps.index}
+    assert data.header["missing"] == {}
+    for row in inspection.gaps.index:
+        result, buffers = build_tensor(inspection, row)
+        assert data.tensor(row) == (json.loads(json.dumps(result)), buffers)
+
+
+def test_the_policy_lets_only_the_view_run(residual: etviz.Inspection, tmp_path: Path) -> None:
+    page = Page(residual.to_html(tmp_path / "report.html"))
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == hash_of(page.text("script", 1))
+    assert rules["style-src"] == hash_of(page.text("style"))
+    assert set(rules) - {"default-src", "script-src", "style-src"} == {
+        "base-uri",
+        "form-action",
+        "require-trusted-types-for",
+        "trusted-types",
+    }
+    assert not {"connect-src", "img-src", "frame-src"} & set(rules)
+
+
+def test_it_is_one_page_that_refers_to_nothing(residual: etviz.Inspection, tmp_path: Path) -> None:
+    page = Page(residual.to_html(tmp_path / "report.html", title="Nightly <1>"))
+    assert page.source.startswith(b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">')
+    assert page.text("title") == "Nightly <1> · etviz"
+    assert page.text("h1") == "Nightly <1>"
+    assert Container(page).header["payload"]["title"] == "Nightly <1>"
+    for _, attributes in page.elements:
+        assert not {"src", "href", "srcset", "action", "style"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert [script.get("id") for script in page.all("script")] == ["etviz-data", None]
+    assert not re.search(r"@import|url\(", page.text("style"))
+
+
+def test_without_a_script_verdict_and_worst_rows_are_there(residual: etviz.Inspection, tmp_path: Path) -> None:
+    text = Page(residual.to_html(tmp_path / "report.html")).text_of_body()
+    assert residual.digest.verdict in text
+    for fact in residual.digest.facts:
+        assert f"{fact.label}: {fact.value}" in text
+    for op in residual.worst(5)["op"]:
+        assert op in text
+    assert f"etviz {etviz.__version__}" in text
+
+
+def test_a_run_without_debug_buffer_has_a_report_that_says_so(
+    executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    made = executed("residual_cnn")
+    inspection = etviz.load(made.path("etdump"), pte=made.path("pte"))
+    page = Page(inspection.to_html(tmp_path / "report.html"))
+    assert "There is no debug buffer" in page.text_of_body()
+    assert page.all("table") == []
+    assert Container(page).header["tensors"] == {}
+
+
+def test_tensors_trade_size_for_detail(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_module, "DETAILED", 4)
+    paths = {mode: residual.to_html(tmp_path / f"{mode}.html", tensors=mode) for mode in report_module.TENSORS}
+    held = {mode: Container(Page(path)).header["tensors"] for mode, path in paths.items()}
+    rows = {str(row) for row in residual.gaps.index}
+    assert held["none"] == {}
+    assert set(held["histograms"]) == set(held["worst"]) == rows
+    assert all(item["result"]["worst"] is None for item in held["histograms"].values())
+    listed = {row for row, item in held["worst"].items() if item["result"]["worst"] is not None}
+    assert listed == {str(row) for row in residual.worst(4).index}
+    sizes = [paths[mode].stat().st_size for mode in ("none", "histograms", "worst")]
+    assert sizes == sorted(set(sizes))
+
+
+def test_unknown_tensors_are_refused_before_anything_is_written(residual: etviz.Inspection, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'none', 'histograms', 'worst', found 'everything'"):
+        residual.to_html(tmp_path / "report.html", tensors="everything")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_four_hundred_rows_fit_into_three_megabytes(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    inspection = executed("encoder").inspection
+    least = inspection.to_html(tmp_path / "none.html", tensors="none").stat().st_size
+    whole = inspection.to_html(tmp_path / "histograms.html").stat().st_size
+    assert least + 400 * (whole - least) / len(inspection.gaps) < 3_000_000
+
+
+def test_names_are_text_wherever_they_come_from(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    inspection = poisoned_names(executed("residual_cnn"), tmp_path)
+    page = Page(inspection.to_html(tmp_path / "report.html", title=f"{inspection.title} {MARKUP}"))
+    assert page.text("title") == f"{inspection.title} {MARKUP} · etviz"
+    assert [len(page.all(tag)) for tag in ("img", "style", "script", "title")] == [0, 1, 2, 1]
+    assert MARKUP[:40] in page.text_of_body()
+    assert IMAGE in page.text_of_body()
+    assert MARKUP in json.dumps(Container(page).header, ensure_ascii=False).replace('\\"', '"')
+
+
+def test_a_file_name_that_is_no_text_can_be_a_title(residual: etviz.Inspection, tmp_path: Path) -> None:
+    page = Page(residual.to_html(tmp_path / "report.html", title=b"model-\xff.pte".decode("utf-8", "surrogateescape")))
+    assert page.text("h1") == "model-\\udcff.pte"
+    assert Container(page).header["payload"]["title"] == "model-\udcff.pte"
+
+
+def test_an_interrupt_keeps_the_report_that_was_there(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    path = residual.to_html(tmp_path / "report.html")
+    before = path.read_bytes()
+    monkeypatch.setattr(report_module, "build_tensor", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        residual.to_html(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_front_end_is_named_with_what_to_do(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_module, "STATIC", tmp_path)
+    with pytest.raises(ArtifactError, match=r"report\.css: the view of the report is not built.*make install"):
+        residual.to_html(tmp_path / "report.html")
+
+
+def test_what_would_end_the_script_is_spelled_otherwise(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "report.js").write_text("const a = '</SCRIPT><!-- <script>';\r\n")
+    (tmp_path / "report.css").write_text("a::after { content: '</style>' }")
+    monkeypatch.setattr(page_module, "STATIC", tmp_path)
+    page = Page(residual.to_html(tmp_path / "report.html"))
+    assert page.text("script", 1) == r"const a = '\x3C/SCRIPT>\x3C!-- \x3Cscript>';" + "\n"
+    assert page.text("style") == r"a::after { content: '\3C /style>' }"
