@@ -56,7 +56,8 @@ def check_target(path: PathLike, what: str) -> Path:
             raise ArtifactError(path, f"there is no folder {target.parent}", "make it, or choose another")
     except OSError as error:
         raise _unwritable(path, what, error) from error
-    if not os.access(target.parent, os.W_OK | os.X_OK):
+    effective = os.access in os.supports_effective_ids
+    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=effective):
         raise ArtifactError(path, f"no permission to write into {target.parent}", "choose another folder")
     return target
 
