@@ -1,0 +1,118 @@
+"""Derived pairing: an ETRecord and a `.pte` alone give the rows that the record gives, and never a wrong one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
+
+import etviz
+from etviz.artifacts.etrecord import ETRecord
+from etviz.artifacts.program import read_program
+from etviz.graph.derive import derive
+from etviz.numerics.metrics import METRICS
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
+from tests.programs import Executed
+
+PLACE = ["event_block", "instruction", "output"]
+
+
+def without_record(program: Executed, folder: Path) -> etviz.Inspection:
+    """The program's artifacts loaded as somebody else's: no record beside the `.pte`."""
+    alone = folder / "alone.pte"
+    shutil.copy(program.path("pte"), alone)
+    return etviz.load(
+        program.path("etdump"),
+        etrecord=program.path("etrecord"),
+        debug_buffer=program.path("debug_buffer"),
+        pte=alone,
+        inputs=program.inputs,
+    )
+
+
+def assert_same_rows(derived: pd.DataFrame, exact: pd.DataFrame) -> None:
+    """Every derived row is the exact one, in every metric, total and introduced."""
+    both = derived.merge(exact, on=PLACE, suffixes=("", "_exact"), validate="one_to_one")
+    assert len(both) == len(derived)
+    for name in [*METRICS, *(f"introduced_{name}" for name in METRICS)]:
+        pd.testing.assert_series_equal(both[name], both[f"{name}_exact"], check_names=False, check_dtype=False)
+
+
+def test_every_row_is_the_recorded_one(program: Executed, tmp_path: Path) -> None:
+    if not program.path("etrecord").exists():
+        pytest.skip("upstream can't write an ETRecord of this program")
+    found = without_record(program, tmp_path)
+    assert_same_rows(found.gaps, program.inspection.gaps)
+    assert set(found.gaps["pairing"]) == {"derived"}
+    assert len(found.gaps) == len(program.inspection.gaps)
+
+
+def test_delegation_is_that_of_the_record(program: Executed, tmp_path: Path) -> None:
+    if not program.path("etrecord").exists():
+        pytest.skip("upstream can't write an ETRecord of this program")
+    found, expected = without_record(program, tmp_path).delegation, program.inspection.delegation
+    assert found is not None
+    assert expected is not None
+    pd.testing.assert_frame_equal(found.by_operator, expected.by_operator)
+
+
+class Decoder(nn.Module):
+    """One attention layer over a cache of keys and values that each step writes one place of."""
+
+    def __init__(self, width: int = 16, heads: int = 2, length: int = 6) -> None:
+        super().__init__()
+        self.heads, self.length = heads, length
+        self.embed = nn.Embedding(20, width)
+        self.norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.register_buffer("keys", torch.zeros(1, heads, length, width // heads))
+        self.register_buffer("values", torch.zeros(1, heads, length, width // heads))
+        self.keys: Tensor
+        self.values: Tensor
+
+    def forward(self, token: Tensor, position: Tensor) -> Tensor:
+        x = self.embed(token)
+        split = self.query_key_value(self.norm(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = split.unbind(0)
+        self.keys.index_copy_(2, position, key)
+        self.values.index_copy_(2, position, value)
+        mask = torch.where(torch.arange(self.length) <= position[:, None], 0.0, float("-inf"))
+        weights = torch.softmax(query @ self.keys.transpose(-1, -2) / query.shape[-1] ** 0.5 + mask, -1)
+        return x + self.project((weights @ self.values).transpose(1, 2).reshape(x.shape))
+
+
+@pytest.mark.parametrize("partitioner", [None, [XnnpackPartitioner()]], ids=["portable", "xnnpack"])
+def test_a_decoder_with_a_cache_over_several_steps(partitioner: list[Any] | None, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    steps = [(torch.tensor([[3 + i]]), torch.tensor([i])) for i in range(3)]
+    lowered = lower(Decoder().eval(), steps[0], tmp_path, partitioner=partitioner)
+    run = execute(lowered.pte, [list(step) for step in steps], workdir=tmp_path)
+    assert run.etdump is not None
+    options: dict[str, Any] = {"etrecord": lowered.etrecord, "debug_buffer": run.debug_buffer, "inputs": steps}
+    exact = etviz.load(run.etdump, pte=lowered.pte, **options)
+    alone = tmp_path / "alone.pte"
+    shutil.copy(lowered.pte, alone)
+    derived = etviz.load(run.etdump, pte=alone, **options)
+    assert len(exact.gaps) == 3 * (exact.gaps["event_block"] == exact.gaps["event_block"].min()).sum()
+    assert exact.outputs["matches"].all()
+    assert_same_rows(derived.gaps, exact.gaps)
+    assert len(derived.gaps) == len(exact.gaps)
+
+
+def test_what_is_ambiguous_is_left_out(executed: Any) -> None:
+    """Two operators that nothing tells apart are not paired by a guess: without handles, dataflow alone decides."""
+    program = executed("encoder")
+    record = ETRecord(program.path("etrecord"))
+    method = read_program(program.path("pte")).method("forward")
+    edge, handles = record.edge_graph("forward"), record.debug_handles("forward")
+    whole, blind = derive(method, edge, handles), derive(method, edge, {})
+    for place, name in blind.values.items():
+        assert whole.values[place] == name
