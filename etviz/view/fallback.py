@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 from typing import Any, Final
 
@@ -65,14 +66,16 @@ def worst_table(inspection: Inspection, rows: int, *, styled: bool = True) -> st
     marks = {name: cell + (' class="etv-figure"' if is_numeric_dtype(worst[name]) else "") for name, _ in names}
     head = "".join(f"<th{marks[name]}>{escape(label)}</th>" for name, label in names)
     body = "".join(
-        "<tr>" + "".join(f"<td{marks[name]}>{escape(_shown(row[name]))}</td>" for name, _ in names) + "</tr>"
+        "<tr>" + "".join(f"<td{marks[name]}>{_shown(row[name])}</td>" for name, _ in names) + "</tr>"
         for _, row in worst.iterrows()
     )
     return f"<table{table}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _shown(value: Any) -> str:
+    """A value as HTML; a line may break after the separators of a name, which holds no spaces."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.3g}"
     text = str(value)
-    return text if len(text) <= 60 else text[:57] + "…"
+    short = text if len(text) <= 60 else text[:57] + "…"
+    return re.sub(r"([._:/]+)(?=\w)", r"\1<wbr>", escape(short))

@@ -72,7 +72,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_folder_without_permission_is_named() -> None:
     target = Path("/etvizreport.html")
     with (
-        pytest.raises(ArtifactError, match=r"/etvizreport\.html: .*choose another folder"),
+        pytest.raises(ArtifactError, match=r"/etvizreport\.html: no permission to write into /"),
         whole_file(target, "the report"),
     ):
         pytest.fail("there was nothing to write into")

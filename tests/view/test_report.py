@@ -23,7 +23,7 @@ from etviz.view.payload import build_payload, build_tensor
 from tests.markup import IMAGE, MARKUP, poisoned_names
 from tests.programs import Executed
 
-VOID = {"meta", "img", "br", "link"}
+VOID = {"meta", "img", "br", "link", "wbr"}
 
 
 class Page(HTMLParser):

@@ -1,0 +1,235 @@
+"""A report opened from a folder: the linked view works without kernel and network, on paper and without scripts too."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, get_args
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
+from pypdf import PdfReader
+
+import etviz
+from tests.browser.network import OfflineGuard
+from tests.markup import IMAGE, MARKUP, poisoned_names
+from tests.programs import Executed
+
+WIDE: ViewportSize = {"width": 1400, "height": 900}
+NARROW: ViewportSize = {"width": 480, "height": 900}
+Scheme = Literal["light", "dark"]
+
+
+class Reader:
+    """Someone who was sent a report: opens it from the disk; every request and every error is kept."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.page: Page = context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def open(self, path: Path) -> Locator:
+        """Open the file and wait for the view."""
+        self.page.goto(path.as_uri())
+        view = self.page.locator(".etviz")
+        view.locator(".etv-table [data-row]").first.wait_for()
+        return view
+
+
+@pytest.fixture
+def reader(browser: Browser) -> Iterator[Callable[..., Reader]]:
+    """Make readers; at the end nothing may have been asked for but the file, and nothing may have gone wrong."""
+    made: list[tuple[Reader, OfflineGuard, BrowserContext]] = []
+
+    def make(viewport: ViewportSize = WIDE, scheme: Scheme = "light", scripts: bool = True) -> Reader:
+        context = browser.new_context(viewport=viewport, color_scheme=scheme, java_script_enabled=scripts)
+        guard = OfflineGuard(context)
+        made.append((Reader(context), guard, context))
+        return made[-1][0]
+
+    yield make
+    for person, guard, context in made:
+        context.close()
+        guard.assert_offline()
+        assert person.errors == []
+        assert len(person.requests) == 1, person.requests
+
+
+@pytest.fixture(scope="package")
+def inspection(executed: Callable[[str], Executed]) -> etviz.Inspection:
+    return executed("residual_cnn").inspection
+
+
+@pytest.fixture(scope="package")
+def report(inspection: etviz.Inspection, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return inspection.to_html(tmp_path_factory.mktemp("report") / "report.html", tensors="worst")
+
+
+def selected(view: Locator) -> Locator:
+    return view.locator(".etv-table [data-row][aria-selected=true]")
+
+
+def test_a_selected_row_shows_its_histograms_and_its_node(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection
+) -> None:
+    view = reader().open(report)
+    expect(view).to_contain_text(inspection.digest.verdict)
+    expect(view.locator(".etv-table [data-row]")).to_have_count(len(inspection.gaps))
+    view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    assert all(path.get_attribute("d") for path in view.locator("svg[role=img] path").all())
+    expect(view.locator(".etv-detail-body")).to_contain_text("Worst elements")
+    expect(view.locator("[role=treegrid] [aria-selected=true]")).to_contain_text("cumsum")
+    view.locator("[role=treegrid] [data-node]", has_text="native_layer_norm").first.click()
+    expect(selected(view)).to_contain_text("layer_norm")
+
+
+def test_histograms_are_painted_soon_after_the_click(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader().open(report)
+    view.locator(".etv-table [data-row]").first.click()
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    took = (
+        view.locator(".etv-table [data-row]")
+        .nth(1)
+        .evaluate(
+            """(row) => new Promise((resolve) => {
+            const title = () => document.querySelector(".etv-detail-head").nextSibling.textContent;
+            const before = title(), start = performance.now();
+            row.click();
+            const look = () => (title() === before || document.querySelectorAll("svg[role=img]").length < 2)
+                ? requestAnimationFrame(look) : resolve(performance.now() - start);
+            look();
+        })"""
+        )
+    )
+    assert took < 500
+
+
+def test_table_sorts_and_filters(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader().open(report)
+    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("severity")
+    view.locator("[role=columnheader]", has_text="operator").first.click()
+    expect(view.locator("[role=columnheader][aria-sort='ascending']")).to_contain_text("operator")
+    view.locator("input[type=search], [role=search] input").first.fill("layer_norm")
+    expect(view.locator(".etv-table [data-row]")).to_have_count(3)
+
+
+@pytest.mark.parametrize(("tensors", "said"), [("none", "holds no histograms"), ("histograms", 'tensors="worst"')])
+def test_it_says_what_it_does_not_hold(
+    reader: Callable[..., Reader], inspection: etviz.Inspection, tmp_path: Path, tensors: str, said: str
+) -> None:
+    view = reader().open(inspection.to_html(tmp_path / "report.html", tensors=tensors))
+    view.locator(".etv-table [data-row]").first.click()
+    expect(view.locator(".etv-detail-body")).to_contain_text(said)
+    expect(view.locator(".etv-detail-body")).to_contain_text("Metrics")
+    expect(view.get_by_role("button", name="Retry")).to_have_count(0)
+
+
+def test_markup_in_names_does_not_run(
+    reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path, screenshots: Path
+) -> None:
+    poisoned = poisoned_names(executed("residual_cnn"), tmp_path)
+    path = poisoned.to_html(tmp_path / f"{IMAGE}.html", tensors="worst", title=MARKUP)
+    person = reader()
+    view = person.open(path)
+    for row in view.locator(".etv-table [data-row]").all():
+        row.hover()
+        row.click()
+        expect(view.locator("svg[role=img]")).to_have_count(2)
+    view.get_by_role("button", name="Expand all").click()
+    view.get_by_role("button", name="Modules").click()
+    expect(view.locator("[role=treegrid]")).to_contain_text("<script>")
+    expect(person.page).to_have_title(f"{MARKUP} · etviz")
+    counts = person.page.evaluate(
+        "['img', 'script', 'style', 'iframe'].map((tag) => document.querySelectorAll(tag).length)"
+    )
+    assert counts == [0, 1, 1, 0]
+    person.page.screenshot(path=screenshots / "report-markup.png")
+
+
+def test_injected_script_would_be_stopped_by_the_policy(reader: Callable[..., Reader], report: Path) -> None:
+    person = reader()
+    person.open(report)
+    ran = person.page.evaluate(
+        """() => {
+            const script = document.createElement("script");
+            try { script.textContent = "document.title = 'hacked'"; } catch { return "refused"; }
+            document.body.append(script);
+            return document.title;
+        }"""
+    )
+    assert ran == "refused"
+    blocked = person.page.evaluate(
+        "(url) => fetch(url).then(() => 'answered', () => 'stopped')", "https://example.org/"
+    )
+    assert blocked == "stopped"
+    assert all("Content Security Policy" in error or "TrustedScript" in error for error in person.errors)
+    person.errors.clear()
+
+
+def test_without_javascript_the_worst_rows_are_shown(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection, screenshots: Path
+) -> None:
+    for name, viewport in (("wide", WIDE), ("narrow", NARROW)):
+        page = reader(viewport, scripts=False).page
+        page.goto(report.as_uri())
+        expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.digest.verdict)
+        expect(page.locator(".etv-summary tbody tr")).to_have_count(len(inspection.gaps))
+        expect(page.locator("noscript p")).to_be_visible()
+        page.screenshot(path=screenshots / f"report-without-script-{name}.png")
+
+
+def test_damaged_data_leaves_the_summary_and_says_why(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection, tmp_path: Path
+) -> None:
+    text = report.read_text("utf-8")
+    start = text.index('id="etviz-data">') + 400
+    damaged = tmp_path / "damaged.html"
+    damaged.write_text(text[:start] + text[start + 400 :], "utf-8")
+    page = reader().page
+    page.goto(damaged.as_uri())
+    expect(page.get_by_role("alert")).to_contain_text("The linked view can't be shown")
+    expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.digest.verdict)
+
+
+def _letters(text: str) -> str:
+    """Without spaces and ligatures, which a PDF has where it likes."""
+    return "".join(unicodedata.normalize("NFKC", text).split())
+
+
+def test_paper_has_the_verdict_and_the_worst_rows(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection, screenshots: Path
+) -> None:
+    page = reader(scheme="dark").open(report).page
+    pdf = PdfReader(BytesIO(page.pdf(format="A4")))
+    assert len(pdf.pages) == 1
+    text = _letters(pdf.pages[0].extract_text())
+    assert _letters(inspection.digest.verdict) in text
+    for op in inspection.worst(10)["op"]:
+        assert _letters(str(op)) in text
+    page.set_viewport_size({"width": 700, "height": 1000})
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.screenshot(path=screenshots / "report-paper.png")
+
+
+def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: Path, screenshots: Path) -> None:
+    backgrounds = set()
+    for scheme in get_args(Scheme):
+        for viewport in (WIDE, NARROW):
+            view = reader(viewport, scheme).open(report)
+            view.locator(".etv-table [data-row]").first.click()
+            if viewport is NARROW:
+                view.get_by_role("tab", name="Selected value").click()
+            expect(view.locator("svg[role=img]")).to_have_count(2)
+            backgrounds.add(view.evaluate("e => getComputedStyle(e).backgroundColor"))
+            assert view.evaluate("e => e.getBoundingClientRect().height === innerHeight")
+            assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            view.page.screenshot(path=screenshots / f"report-{scheme}-{viewport['width']}.png")
+    assert len(backgrounds) == 2
