@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,7 @@ def _largest_ulp(reference: Tensor, runtime: Tensor, both: Any) -> float:
     return float(max(abs(a - b) for a, b in pairs))
 
 
-def assert_metrics(found: dict[str, Any], expected: dict[str, float], where: object = "") -> None:
+def assert_metrics(found: Mapping[Any, Any], expected: dict[str, float], where: object = "") -> None:
     """Same NaN, same infinities, and within 1e-12 relative elsewhere."""
     for name, value in expected.items():
         got = float(found[name])

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from executorch.devtools.etdump import schema_flatcc as schema
@@ -17,10 +17,13 @@ from executorch.exir.schema import DelegateCall, KernelCall
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from tests.programs import Executed
 
+Node: TypeAlias = Any
+"""An `fx.Node`; what its arguments are depends on its target."""
 Key = tuple[str, str]
 """Name of the branch that a node stands in (empty outside of branches), and the node's own."""
 
@@ -74,7 +77,7 @@ def _tensor(item: schema.Tensor, buffer: bytearray) -> Tensor:
     return flat.as_strided(item.sizes, item.strides).clone()
 
 
-def calls(module: fx.GraphModule, scope: str = "") -> Iterator[tuple[Key, fx.Node]]:
+def calls(module: fx.GraphModule, scope: str = "") -> Iterator[tuple[Key, Node]]:
     """Every call that stands for work of the runtime, in program order, branches included."""
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target in (operator.getitem, memory.alloc, memory.free):
@@ -113,7 +116,7 @@ def nodes_of_instructions(program: Executed) -> dict[int, Key]:
     return dict(zip(executed, numbered, strict=True))
 
 
-def _packet(node: fx.Node) -> str:
+def _packet(node: Node) -> str:
     return str(node.target).removeprefix("<EdgeOpOverload: ").split(">")[0].rpartition(".")[0]
 
 
@@ -129,7 +132,7 @@ class Interpreter(fx.Interpreter):
         self.runtime, self.scope = runtime, scope
         self.kept: dict[Key, list[Any]] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: Node) -> Any:
         """Evaluate one node."""
         if n.op == "call_function" and n.target is torch.ops.higher_order.cond:
             return self._branch(n)
@@ -142,11 +145,11 @@ class Interpreter(fx.Interpreter):
                 value = type(value)(self.runtime[key]) if several else self.runtime[key][0]
         return value
 
-    def _branch(self, n: fx.Node) -> Any:
+    def _branch(self, n: Node) -> Any:
         predicate, yes, no, operands = n.args
         taken = yes if bool(self.env[predicate]) else no
         inner = Interpreter(getattr(self.module, taken.target), self.runtime, taken.target)
-        result = inner.run(*fx.node.map_arg(operands, lambda item: self.env[item]))
+        result = inner.run(*map_arg(operands, lambda item: self.env[item]))
         self.kept |= inner.kept
         return result
 
@@ -157,11 +160,12 @@ def flat_inputs(program: ExportedProgram, inputs: tuple[Any, ...]) -> list[Any]:
     found = []
     for spec in program.graph_signature.input_specs:
         target = str(spec.target)
-        tables = (program.state_dict, program.constants)
+        tables: tuple[Mapping[str, Any], ...] = (program.state_dict, program.constants)
         if spec.kind == InputKind.USER_INPUT:
             found.append(next(user))
         else:
-            found.append(next(table[target] for table in tables if target in table).detach())
+            weight: Any = next(table[target] for table in tables if target in table)
+            found.append(weight.detach())
     return found
 
 

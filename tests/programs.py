@@ -193,6 +193,7 @@ class Executed:
 
     name: str
     recipe: Recipe
+    model: nn.Module
     inspection: etviz.Inspection
     folder: Path
     inputs: tuple[Any, ...]
@@ -264,4 +265,4 @@ def run(name: str, folder: Path, **options: Any) -> Executed:
     with mock.patch.object(EdgeProgramManager, "to_executorch", watched):
         inspection = etviz.debug(model, inputs, workdir=folder, strict=recipe.strict, **options)
     program, plan = after[0].exported_program(), after[0].executorch_program.execution_plan[0]
-    return Executed(name, recipe, inspection, folder, inputs, before[0], program, plan, infos[0])
+    return Executed(name, recipe, model, inspection, folder, inputs, before[0], program, plan, infos[0])

@@ -50,7 +50,7 @@ def test_public_names() -> None:
         assert getattr(etviz, name) is not None
         assert name in dir(etviz)
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
-        _ = etviz.lod  # type: ignore[attr-defined]
+        _ = etviz.lod
 
 
 @pytest.mark.parametrize(("function", "names", "positional"), [("debug", DEBUG, 2), ("load", LOAD, 1)])
@@ -65,8 +65,8 @@ def test_signatures(function: str, names: str, positional: int) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda i: etviz.debug(None, (), partitoner=[]),  # type: ignore[call-arg]
-        lambda i: etviz.load("etdump.etdp", buffer="debug.bin"),  # type: ignore[call-arg]
+        lambda i: etviz.debug(None, (), partitoner=[]),  # pyright: ignore[reportCallIssue]
+        lambda i: etviz.load("etdump.etdp", buffer="debug.bin"),  # pyright: ignore[reportCallIssue]
         lambda i: i.worst(metric="rmse"),
         lambda i: i.histogram(0, n_bins=3),
         lambda i: i.widget(heigth=500),
@@ -163,7 +163,7 @@ def test_traits_are_shared_with_the_widget(executed: Callable[[str], Executed]) 
         assert widget.sort_by == "rmse"
         assert [change["name"] for change in seen] == ["height", "selected", "sort_by"]
         with pytest.raises(traitlets.TraitError):
-            inspection.selected = "first"
+            inspection.set_trait("selected", "first")
     finally:
         widget.close()
     inspection.selected = None

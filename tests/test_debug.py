@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """`etviz.debug` from the model to the files: what it keeps, and how it says that a model can't be taken."""
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def test_references_that_are_not_kept_come_back(executed: Callable[[str], Execut
     """Where memory does not suffice for all reference tensors they are computed again: the same ones."""
     program = executed("residual_cnn")
     monkeypatch.setattr("etviz.opening.KEPT_BYTES", 3000)
-    given = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
+    given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
     found = etviz.load(program.path("etdump"), **given)
     assert found.gaps.equals(program.inspection.gaps)
     kept = [gap.reference is not None for gap in found._table[1]]

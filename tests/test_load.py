@@ -29,7 +29,7 @@ def files(program: Executed, *kinds: str, **changes: Any) -> dict[str, Any]:
     return {kind: program.path(kind) for kind in kinds} | changes
 
 
-def alone(program: Executed, folder: Path, *kinds: str) -> dict[str, Path]:
+def alone(program: Executed, folder: Path, *kinds: str) -> dict[str, Any]:
     """Copies of some files with no others beside them."""
     return {kind: Path(shutil.copy(program.path(kind), folder / f"copy-{FILES[kind]}")) for kind in kinds}
 
@@ -94,7 +94,7 @@ def assert_equal_gaps(found: etviz.Inspection, expected: etviz.Inspection) -> No
 
 
 def test_paths_may_be_text(encoder: Executed) -> None:
-    given = {kind: str(path) for kind, path in files(encoder, *OPTIONAL).items()}
+    given: dict[str, Any] = {kind: str(path) for kind, path in files(encoder, *OPTIONAL).items()}
     assert_equal_gaps(etviz.load(str(encoder.path("etdump")), **given), encoder.inspection)
 
 
@@ -263,12 +263,12 @@ def test_a_buffer_of_zeros_gives_no_numbers(encoder: Executed, tmp_path: Path) -
 
 
 def test_files_in_each_others_place(encoder: Executed) -> None:
-    kinds = ["etdump", *OPTIONAL]
+    kinds = ("etdump", *OPTIONAL)
     for kind in kinds:
         for other in kinds:
             if kind == other:
                 continue
-            given = files(encoder, *kinds) | {kind: encoder.path(other)}
+            given: dict[str, Any] = files(encoder, *kinds) | {kind: encoder.path(other)}
             with pytest.raises(ArtifactError) as found:
                 etviz.load(given.pop("etdump"), **given)
             assert str(encoder.path(other)) in str(found.value)

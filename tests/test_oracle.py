@@ -49,7 +49,7 @@ def test_gaps_are_those_of_the_inspector(name: str, executed: Callable[[str], Ex
         ]
         assert ours, f"no row for {row['runtime_ops']}"
         for index in ours:
-            assert math.isclose(gaps.loc[index, "mse"], row["gap"][0], rel_tol=1e-12, abs_tol=0)
+            assert math.isclose(gaps["mse"][index], row["gap"][0], rel_tol=1e-12, abs_tol=0)
 
 
 def test_the_inspector_has_fewer_rows(executed: Callable[[str], Executed]) -> None:

@@ -6,10 +6,9 @@ import inspect
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from torch import fx
 
 from etviz.graph.tree import KINDS, Tree
 from etviz.pipeline import digits
@@ -89,17 +88,17 @@ def test_a_delegate_holds_the_operators_of_its_lowered_module(program: Executed)
     assert count == program.info.num_delegated_subgraphs
 
 
-def _lowered(program: Executed, node: fx.Node) -> object:
+def _lowered(program: Executed, node: oracles.Node) -> Any:
     target = getattr(node.args[0], "target", None) if node.args else None
     found = getattr(program.edge.graph_module, str(target), None)
     return found if hasattr(found, "backend_id") else None
 
 
-def _short(node: fx.Node) -> str:
+def _short(node: oracles.Node) -> str:
     return str(node.target).removeprefix("<EdgeOpOverload: ").split(">")[0].split(".")[1]
 
 
-def _shape(node: fx.Node) -> str:
+def _shape(node: oracles.Node) -> str:
     value = node.meta["val"]
     values = value if isinstance(value, (list, tuple)) else [value]
     return ", ".join(f"{str(v.dtype).removeprefix('torch.')} {list(v.shape)}" for v in values)
@@ -115,8 +114,7 @@ def test_both_trees_hold_the_same_operators(program: Executed) -> None:
 
 def test_modules_are_those_of_the_model(program: Executed) -> None:
     tree = program.inspection.modules
-    torch.manual_seed(0)
-    known = {name for name, _ in program.recipe.model().named_modules()}
+    known = {name for name, _ in program.model.named_modules()}
     for index, kind in enumerate(tree.kind):
         if kind == "module":
             assert tree.module[index] in known
@@ -139,7 +137,7 @@ def test_every_gap_row_has_its_node_in_both_trees(program: Executed) -> None:
             assert inspection.modules.instruction[place] == instruction
         else:
             lowered = _lowered(program, nodes[keys[instruction]])
-            maker = lowered.original_module.graph_module.graph.output_node().args[0][output]  # type: ignore[attr-defined]
+            maker = lowered.original_module.graph_module.graph.output_node().args[0][output]
             assert inspection.modules.kind[place] == "inner"
             if maker.op == "call_function" and "getitem" not in str(maker.target):
                 assert inspection.modules.label[place] == _short(maker)
@@ -164,7 +162,7 @@ def test_sources_point_into_the_models_own_file(program: Executed) -> None:
     """For float models and for quantized ones."""
     place = Path(inspect.getfile(digits if program.name == "digits_int8" else programs))
     lines = place.read_text().splitlines()
-    cls = type(program.recipe.model()) if program.name != "digits_int8" else digits.DigitsNet
+    cls = type(program.model)
     modules = [cls, programs.EncoderBlock] if cls is programs.Encoder else [cls]
     spans = [(start, start + len(body)) for body, start in map(inspect.getsourcelines, modules)]
     with_source = [source for source in program.inspection.gaps["source"] if source]

@@ -41,10 +41,12 @@ def pair(dtype: torch.dtype, *shape: int, seed: int = 0) -> tuple[Tensor, Tensor
     """A reference and a runtime value a little off."""
     generator = torch.Generator().manual_seed(seed)
     if dtype == torch.bool:
-        return tuple(torch.rand(shape, generator=generator) > 0.5 for _ in range(2))
+        reference, runtime = (torch.rand(shape, generator=generator) > 0.5 for _ in range(2))
+        return reference, runtime
     if not dtype.is_floating_point:
         low, high = (0, 200) if dtype == torch.uint8 else (-100, 100)
-        return tuple(torch.randint(low, high, shape, generator=generator).to(dtype) for _ in range(2))
+        reference, runtime = (torch.randint(low, high, shape, generator=generator).to(dtype) for _ in range(2))
+        return reference, runtime
     reference = torch.randn(shape, generator=generator, dtype=torch.float64) * 3
     noise = torch.randn(shape, generator=generator, dtype=torch.float64) * 1e-3
     return reference.to(dtype), (reference + noise).to(dtype)

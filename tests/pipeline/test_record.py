@@ -40,7 +40,7 @@ def rewritten(source: Path, target: Path, **changes: Any) -> Path:
 
 def load_again(program: Executed, **changes: Any) -> etviz.Inspection:
     """`etviz.load` on a program's files, some replaced."""
-    given = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte", "record")}
+    given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte", "record")}
     given |= {"inputs": program.inputs} | changes
     if given["etrecord"] is not None and not Path(given["etrecord"]).exists():
         given["etrecord"] = None
@@ -85,8 +85,7 @@ def test_without_an_etrecord_the_record_keeps_everything(executed: Callable[[str
     record = read_record(program.path("record"))
     own = load_tensors(record.own)
     assert not any(place.member for place in record.places.values())
-    torch.manual_seed(0)
-    weight = program.recipe.model().state_dict()["linear.weight"]
+    weight = program.model.state_dict()["linear.weight"]
     assert any(torch.equal(tensor, weight) for tensor in own.values())
     again = load_again(program, inputs=None)
     pd.testing.assert_frame_equal(again.gaps, program.inspection.gaps, check_exact=True)
@@ -95,9 +94,7 @@ def test_without_an_etrecord_the_record_keeps_everything(executed: Callable[[str
 def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     """`etviz.record` beside a program that was lowered elsewhere, with and without an ETRecord."""
     program = executed("plain_cnn")
-    torch.manual_seed(0)
-    model, inputs = program.recipe.model().eval(), program.recipe.inputs()
-    exported = torch.export.export(model, inputs, strict=True)
+    exported = torch.export.export(program.model, program.inputs, strict=True)
     edge = to_edge_transform_and_lower(exported)
     manager = edge.to_executorch()
     manager.save(str(tmp_path / "model.pte"))

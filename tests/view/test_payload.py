@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """The payload that a view gets holds exactly what the Inspection holds, as JSON without NaN and plain buffers."""
 
 from __future__ import annotations
