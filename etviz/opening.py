@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.etdump import RunBlock
 from etviz.artifacts.files import PathLike
+from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
 from etviz.graph.delegation import Delegation
 from etviz.graph.rebuild import is_complete
@@ -71,8 +72,9 @@ def load(
     PairingError
         If the reference can't be computed.
     """
-    files = Files(etdump, etrecord, debug_buffer, pte, record)
-    return Inspection(read(files, inputs, method, scale_factor(source_time_scale)))
+    with collection_paused():
+        files = Files(etdump, etrecord, debug_buffer, pte, record)
+        return Inspection(read(files, inputs, method, scale_factor(source_time_scale)))
 
 
 def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findings:
