@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,8 @@ class InspectionWidget(anywidget.AnyWidget):
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
     expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
     height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
+
+    _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
 
     def __init__(self, inspection: Inspection, **options: Any) -> None:
         unknown = sorted(set(options) - set(_SHARED))
