@@ -61,21 +61,24 @@ def worst_table(inspection: Inspection, rows: int, *, styled: bool = True) -> st
     worst = inspection.worst(rows)
     if worst.empty:
         return ""
-    table, cell = (_TABLE, _CELL) if styled else ("", "")
+    table, cell, write = (_TABLE, _CELL, escape) if styled else ("", "", _breakable)
     names = [(name, label) for name, label in _COLUMNS if name in worst]
     marks = {name: cell + (' class="etv-figure"' if is_numeric_dtype(worst[name]) else "") for name, _ in names}
     head = "".join(f"<th{marks[name]}>{escape(label)}</th>" for name, label in names)
     body = "".join(
-        "<tr>" + "".join(f"<td{marks[name]}>{_shown(row[name])}</td>" for name, _ in names) + "</tr>"
+        "<tr>" + "".join(f"<td{marks[name]}>{write(_shown(row[name]))}</td>" for name, _ in names) + "</tr>"
         for _, row in worst.iterrows()
     )
     return f"<table{table}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _shown(value: Any) -> str:
-    """A value as HTML; a line may break after the separators of a name, which holds no spaces."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.3g}"
     text = str(value)
-    short = text if len(text) <= 60 else text[:57] + "…"
-    return re.sub(r"([._:/]+)(?=\w)", r"\1<wbr>", escape(short))
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _breakable(text: str) -> str:
+    """Escaped; a line may break after the separators of a name, which holds no spaces."""
+    return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", escape(text))

@@ -170,6 +170,20 @@ def test_tensors_trade_size_for_detail(
     assert sizes == sorted(set(sizes))
 
 
+def test_a_row_without_tensors_keeps_the_reason(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only_others(inspection: etviz.Inspection, row: int, *, worst: bool) -> Any:
+        if row == 3:
+            raise UsageError("row 3 has no reference tensor")
+        return build_tensor(inspection, row, worst=worst)
+
+    monkeypatch.setattr(report_module, "build_tensor", only_others)
+    data = Container(Page(residual.to_html(tmp_path / "report.html")))
+    assert data.header["missing"] == {"3": "row 3 has no reference tensor"}
+    assert set(data.header["tensors"]) == {str(row) for row in residual.gaps.index if row != 3}
+
+
 def test_unknown_tensors_are_refused_before_anything_is_written(residual: etviz.Inspection, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'none', 'histograms', 'worst', found 'everything'"):
         residual.to_html(tmp_path / "report.html", tensors="everything")
