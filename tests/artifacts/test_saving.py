@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -12,26 +12,11 @@ import pytest
 from etviz.artifacts.saving import whole_file
 from etviz.errors import ArtifactError
 
-NOBODY = 65534
 
-
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file can grow beyond 4 kB: writing fails in the middle, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.fixture
-def ordinary_user() -> Iterator[None]:
-    """Permissions mean nothing to root."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(NOBODY)
-    yield
-    os.seteuid(user)
+def run_limited(code: str, *arguments: object) -> str:
+    """Run code in a process of its own, so that its limits are not the test session's; returns what it printed."""
+    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def test_the_file_is_there_at_the_end_and_nothing_else(tmp_path: Path) -> None:
@@ -44,15 +29,25 @@ def test_the_file_is_there_at_the_end_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.usefixtures("small_disk")
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("before")
-    with (
-        pytest.raises(ArtifactError, match=r"report\.html: the report can't be written"),
-        whole_file(target, "the report") as partial,
-    ):
-        partial.write_bytes(bytes(100_000))
+    said = run_limited(
+        """
+        import resource, sys
+        from etviz.artifacts.saving import whole_file
+        from etviz.errors import ArtifactError
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # writing fails in the middle, as on a full disk
+        try:
+            with whole_file(sys.argv[1], "the report") as partial:
+                partial.write_bytes(bytes(100_000))
+        except ArtifactError as error:
+            print(error)
+        """,
+        target,
+    )
+    assert "report.html: the report can't be written" in said
     assert target.read_text() == "before"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -68,14 +63,23 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("ordinary_user")
 def test_a_folder_without_permission_is_named() -> None:
-    target = Path("/etvizreport.html")
-    with (
-        pytest.raises(ArtifactError, match=r"/etvizreport\.html: no permission to write into /"),
-        whole_file(target, "the report"),
-    ):
-        pytest.fail("there was nothing to write into")
+    said = run_limited(
+        """
+        import os
+        from etviz.artifacts.saving import whole_file
+        from etviz.errors import ArtifactError
+
+        if os.geteuid() == 0:
+            os.seteuid(65534)  # permissions mean nothing to root
+        try:
+            with whole_file("/etvizreport.html", "the report"):
+                print("there was nothing to write into")
+        except ArtifactError as error:
+            print(error)
+        """
+    )
+    assert "/etvizreport.html: no permission to write into /" in said
 
 
 @pytest.mark.parametrize(
