@@ -159,6 +159,7 @@ def test_the_same_inspection_twice_is_linked(lab: Lab, artifacts: Path) -> None:
 def test_saved_without_widget_state_a_table_is_left(lab: Lab, view: Locator) -> None:
     data = next(output["data"] for cell in lab.outputs() for output in cell if "text/html" in output.get("data", {}))
     html = "".join(data["text/html"])
-    assert "<table" in html and "<script" not in html
+    assert "<table" in html
+    assert "<script" not in html
     assert "matches the reference" in html
     assert "Compared" in "".join(data["text/plain"])
