@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.files import PathLike
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-_EDGE = "edge_dialect_exported_program/"
+_EDGE: Final = "edge_dialect_exported_program/"
+_SMALL: Final = 64
+"""Bytes up to which a constant of the edge program is kept in the record: opening its weights for it takes longer."""
 
 
 def record(
@@ -129,6 +131,8 @@ def _place(
     for key, tensor in constants.items():
         name = key.rpartition("/")[2]
         for place in by_name.get(name, []):
+            if place[0].startswith(_EDGE) and tensor.nbytes <= _SMALL:
+                continue
             if _same(known[place], tensor):
                 places[key] = Place(*place)
                 break
