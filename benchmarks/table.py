@@ -72,7 +72,7 @@ def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "–"
     if unit == "s" and value < 0.1:
-        return f"{1000 * value:.2g} ms"
+        return f"{1000 * value:.{0 if value >= 0.01 else 1}f} ms"
     return f"{value:.2f} {unit}" if unit == "s" else f"{value:,.0f} {unit}"
 
 
@@ -127,7 +127,15 @@ def _ratio(value: float) -> str:
 def machine() -> dict[str, Any]:
     """What the figures depend on."""
     packages = {name: version(name) for name in ("executorch", "torch", "numpy", "pandas")}
-    return {"python": platform.python_version(), **packages, "cores": os.cpu_count(), "system": platform.system()}
+    cores = os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS", cores)
+    return {
+        "python": platform.python_version(),
+        **packages,
+        "cores": cores,
+        "threads": threads,
+        "system": platform.system(),
+    }
 
 
 def as_json(measured: Sequence[Measured], table: Sequence[Row], repeat: int) -> dict[str, Any]:
