@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.files import PathLike
+from etviz.errors import UsageError
 from etviz.inspection import Inspection
 from etviz.opening import read
 from etviz.pipeline.execute import execute
@@ -45,6 +46,8 @@ def debug(
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
         A PT2E quantizer, and an iterable of input tuples to calibrate it on.
+    reference
+        Must be None in this version.
     strict
         Passed to `torch.export.export`.
     workdir
@@ -64,6 +67,8 @@ def debug(
     ExecutionError
         If the run fails.
     """
+    if reference is not None:
+        raise UsageError("reference= (the split against a float model) is not part of this version; leave it out")
     temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
     folder = Path(temporary.name if temporary else workdir or "")
     folder.mkdir(parents=True, exist_ok=True)

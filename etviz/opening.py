@@ -59,7 +59,7 @@ def load(
     method
         Name of the method, if the program has several.
     delegate_metadata_parser
-        Turns the metadata of delegate events into text, as for the upstream Inspector.
+        Must be None in this version.
     source_time_scale
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
 
@@ -72,6 +72,8 @@ def load(
     PairingError
         If the reference can't be computed.
     """
+    if delegate_metadata_parser is not None:
+        raise UsageError("delegate_metadata_parser= is not part of this version; leave it out")
     with collection_paused():
         files = Files(etdump, etrecord, debug_buffer, pte, record)
         return Inspection(read(files, inputs, method, scale_factor(source_time_scale)))

@@ -126,3 +126,8 @@ def test_calibration_inputs_that_do_not_fit(tmp_path: Path) -> None:
 def test_options_reach_the_run(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="timeout="):
         etviz.debug(Nothing(), (torch.ones(3),), timeout=0.05, workdir=tmp_path)
+
+
+def test_a_float_reference_is_refused_and_not_ignored() -> None:
+    with pytest.raises(UsageError, match="reference="):
+        etviz.debug(torch.nn.Identity(), (torch.ones(1),), reference=torch.nn.Identity())
