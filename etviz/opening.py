@@ -91,6 +91,7 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
     factor
         Milliseconds of one unit of the device's clock.
     """
+    files.check_etrecord()
     graphs = files.graphs()
     chosen = _choose(method, list(graphs))
     name = Path(files.named.get("pte", files.named["etdump"])).name

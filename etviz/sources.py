@@ -60,6 +60,33 @@ class Files:
             self._hashing = threading.Thread(target=lambda: self._hash.append(sha256_of(content)), daemon=True)
             self._hashing.start()
 
+    def check_etrecord(self) -> None:
+        """Refuse an ETRecord whose calls are not those of the program.
+
+        Raises
+        ------
+        ArtifactError
+            If its delegate calls or debug handles stand at other instructions than the `.pte`'s calls.
+        """
+        etrecord, program = self.etrecord, self.program
+        if etrecord is None or program is None or not etrecord.has_member("delegate_map"):
+            return
+        for method in program.methods:
+            if method.name not in etrecord.methods:
+                continue
+            calls = {i.index for i in method.instructions if i.kind in ("kernel", "delegate")}
+            delegates = {i.index: method.backend(i) for i in method.instructions if i.kind == "delegate"}
+            found, handled = etrecord.backends(method.name), set(etrecord.debug_handles(method.name))
+            if found != delegates or not handled <= calls:
+                raise ArtifactError(
+                    etrecord.path,
+                    f"the ETRecord belongs to another program than {self.named['pte']} (their calls differ)",
+                    "give the ETRecord that was written together with the .pte",
+                    where=method.name,
+                    found=found,
+                    expected=delegates,
+                )
+
     @functools.cache  # noqa: B019 - lives as long as one call of load
     def graphs(self) -> dict[str, Graph]:
         """The graphs of all methods that the files tell of."""

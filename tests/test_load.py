@@ -272,3 +272,14 @@ def test_files_in_each_others_place(encoder: Executed) -> None:
             with pytest.raises(ArtifactError) as found:
                 etviz.load(given.pop("etdump"), **given)
             assert str(encoder.path(other)) in str(found.value)
+
+
+def test_etrecord_of_another_program_is_refused_beside_a_pte(
+    encoder: Executed, executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    """Without a record nothing else would notice: the other model's reference must not be asked."""
+    alone = tmp_path / "alone.pte"
+    alone.write_bytes(encoder.path("pte").read_bytes())
+    other = executed("residual_cnn").path("etrecord")
+    with pytest.raises(ArtifactError, match=r"etrecord\.bin: the ETRecord belongs to another program"):
+        etviz.load(encoder.path("etdump"), etrecord=other, debug_buffer=encoder.path("debug_buffer"), pte=alone)

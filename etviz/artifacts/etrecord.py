@@ -143,7 +143,7 @@ class ETRecord:
         except (AttributeError, TypeError, ValueError) as error:
             raise ArtifactError(self.path, f"{member} is not a table by instruction", _ADVICE, where=member) from error
 
-    def has_tensors(self, member: str) -> bool:
+    def has_member(self, member: str) -> bool:
         """True if the ETRecord has that member."""
         return member in self._members
 
