@@ -218,6 +218,8 @@ def test_record_refers_to_an_etrecord_that_is_not_given(executed: Callable[[str]
 def test_weights_are_looked_for_in_another_models_etrecord(executed: Callable[[str], Executed]) -> None:
     program, other = executed("encoder"), executed("plain_cnn")
     with pytest.raises(EtvizError, match="different models"):
+        load_again(program, etrecord=other.path("etrecord"), pte=None)
+    with pytest.raises(EtvizError, match="belongs to another program"):
         load_again(program, etrecord=other.path("etrecord"))
 
 
