@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from etviz.numerics.histogram import Histogram
     from etviz.numerics.recall import Recall
+    from etviz.numerics.replay import Replay
 
 
 @dataclass(slots=True)
@@ -48,8 +49,8 @@ class Findings:
         Counts, None where the program is not known.
     notes
         What could not be shown, and why.
-    recall
-        Gives back reference tensors that were not kept.
+    replay
+        What ran, on what; None where there is no reference.
     files
         The artifacts, by kind.
     """
@@ -61,7 +62,7 @@ class Findings:
     latency: Mapping[int, float] = field(default_factory=dict)
     delegation: Delegation | None = None
     notes: list[str] = field(default_factory=list)
-    recall: Recall | None = None
+    replay: Replay | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     keep_alive: Any = None
 
@@ -101,6 +102,13 @@ class Inspection(traitlets.HasTraits):
     @cached_property
     def _table(self) -> tuple[pd.DataFrame, list[Gap]]:
         return gap_frame(self._graph, self._findings.runs, self._findings.latency)
+
+    @cached_property
+    def _recall(self) -> Recall | None:
+        """Gives back reference tensors that the comparison did not keep."""
+        from etviz.numerics.recall import Recall
+
+        return Recall(self._findings.replay) if self._findings.replay is not None else None
 
     @property
     def title(self) -> str:
@@ -198,8 +206,8 @@ class Inspection(traitlets.HasTraits):
         """
         gap = self._gap(row)
         reference = gap.reference
-        if reference is None and self._findings.recall is not None:
-            reference = self._findings.recall.reference(gap)
+        if reference is None and self._recall is not None:
+            reference = self._recall.reference(gap)
         if reference is None:
             raise UsageError(f"row {row} has no reference tensor")
         return reference, gap.runtime

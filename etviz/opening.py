@@ -19,8 +19,9 @@ from etviz.inspection import Findings, Inspection
 from etviz.numerics.comparison import Comparison, compare_exact
 from etviz.numerics.handles import compare_by_handles
 from etviz.numerics.inputs import Inputs, choose_inputs, doubtful, forget_totals
-from etviz.numerics.recall import KEPT_BYTES, Recall
+from etviz.numerics.recall import KEPT_BYTES
 from etviz.numerics.reference import Evaluator
+from etviz.numerics.replay import Execution, Replay
 from etviz.numerics.runtime_log import RuntimeLog
 from etviz.profile import instruction_latency, scale_factor
 from etviz.sources import Files
@@ -151,7 +152,7 @@ def _compare(
     if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
     evaluator = files.evaluator(method)
-    budget, runs = KEPT_BYTES, []
+    budget, replay = KEPT_BYTES, Replay(lambda: files.evaluator(method))
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
         log = RuntimeLog(block, files.buffer)
         inputs = choose_inputs(evaluator.graph, log, candidates, block.bundled_input_index or run % len(candidates))
@@ -164,9 +165,9 @@ def _compare(
         if not inputs.known or (note and inputs.index >= 0):
             forget_totals(evaluator.graph, comparison, "the inputs of the run are not known: only introduced gaps")
         budget -= comparison.kept
-        runs.append(inputs.values)
+        replay.executions.append(Execution(inputs.values, log))
         findings.runs.append((at, inputs.index, comparison))
-    findings.recall = Recall(lambda: files.evaluator(method), runs)
+    findings.replay = replay
 
 
 def _compare_run(

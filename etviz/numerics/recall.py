@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from etviz.artifacts.ir import Node
 from etviz.numerics.comparison import Gap
-from etviz.numerics.reference import Evaluator, Value, flat_values
+from etviz.numerics.reference import Value, flat_values
+from etviz.numerics.replay import Replay
 from etviz.numerics.spill import SpillFile
 
 if TYPE_CHECKING:
@@ -23,14 +23,12 @@ class Recall:
 
     Parameters
     ----------
-    fresh
-        Makes an evaluator with the model's initial state.
-    runs
-        Flat inputs of each execution, in order.
+    replay
+        What ran, on what.
     """
 
-    def __init__(self, fresh: Callable[[], Evaluator], runs: Sequence[Sequence[Any]]) -> None:
-        self._fresh, self._runs = fresh, runs
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
         self._lock = threading.Lock()
         self._found: dict[tuple[int, int, int], torch.Tensor] | None = None
 
@@ -45,9 +43,9 @@ class Recall:
         import torch
 
         found: dict[tuple[int, int, int], torch.Tensor] = {}
-        evaluator = self._fresh()
+        evaluator = self._replay.fresh()
         with SpillFile() as file:
-            for run, inputs in enumerate(self._runs):
+            for run, execution in enumerate(self._replay.executions):
 
                 def keep(node: Node, value: Value, run: int = run) -> None:
                     if node.instruction < 0:
@@ -56,5 +54,5 @@ class Recall:
                         if isinstance(item, torch.Tensor):
                             found[run, node.instruction, output] = file.put(item)
 
-                evaluator.run(inputs, keep)
+                evaluator.run(execution.inputs, keep)
         return found
