@@ -15,6 +15,7 @@ import traitlets
 
 from etviz.artifacts.ir import Graph
 from etviz.errors import UsageError
+from etviz.explanations import Explanations
 from etviz.graph.delegation import Delegation
 from etviz.graph.tree import Tree, module_tree, program_tree
 from etviz.numerics.comparison import Comparison, Gap, compare_outputs
@@ -67,7 +68,7 @@ class Findings:
     keep_alive: Any = None
 
 
-class Inspection(traitlets.HasTraits):
+class Inspection(Explanations, traitlets.HasTraits):
     """One executed program, compared with its reference.
 
     Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits
