@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import struct
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 import etviz
+from etviz.numerics import native
 from etviz.numerics.gap import BLOCK, compare
 from etviz.numerics.metrics import METRICS, Sums, evaluate
 from tests.numpy_metrics import assert_metrics, expected_metrics
@@ -50,6 +52,19 @@ def pair(dtype: torch.dtype, *shape: int, seed: int = 0) -> tuple[Tensor, Tensor
     reference = torch.randn(shape, generator=generator, dtype=torch.float64) * 3
     noise = torch.randn(shape, generator=generator, dtype=torch.float64) * 1e-3
     return reference.to(dtype), (reference + noise).to(dtype)
+
+
+@pytest.fixture(params=["compiled", "numpy"], autouse=True)
+def _either_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here holds for the compiled pass and for the one that machines without a C compiler have."""
+    if request.param == "numpy":
+        monkeypatch.setattr("etviz.numerics.gap.pair_sums", lambda *_: None)
+    elif not native.available():
+        pytest.skip("etviz was installed without a C compiler")
+
+
+def test_the_compiled_pass_is_there_where_a_compiler_is() -> None:
+    assert native.available() == (shutil.which("cc") is not None)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
