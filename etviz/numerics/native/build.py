@@ -21,16 +21,8 @@ LIBRARY = FOLDER / "_sums.so"
 # Sums may be taken in any order and no element is infinite by then, so loops become vector instructions. No fused
 # multiply-add: a threshold must be met by the same elements as in NumPy.
 FLAGS = [
-    "-O3",
-    "-fPIC",
-    "-shared",
-    "-std=c11",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-signed-zeros",
-    "-fassociative-math",
-    "-ffinite-math-only",
-    "-ffp-contract=off",
+    *("-O3", "-fPIC", "-shared", "-std=c11", "-ffp-contract=off", "-fassociative-math", "-ffinite-math-only"),
+    *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),
 ]
 
 
