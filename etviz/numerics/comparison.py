@@ -114,12 +114,12 @@ def compare_exact(
     nonfinite = NonFinite(evaluator.graph, inputs)
 
     def seen(node: Node, value: Value) -> None:
-        role = nonfinite.see(node, value)
-        if node.instruction < 0:
-            return
         before = len(result.gaps)
-        _add(result, log, node, value, introduced=introduced, pairing=pairing)
-        for gap in result.gaps[before:]:
+        if node.instruction >= 0:
+            _add(result, log, node, value, introduced=introduced, pairing=pairing)
+        added = result.gaps[before:]
+        role = nonfinite.see(node, value, {gap.output: gap.total.runtime_is_nonfinite for gap in added})
+        for gap in added:
             gap.non_finite = role
 
     result.reference_outputs = evaluator.run(inputs, seen, logged)

@@ -148,6 +148,11 @@ class Sums:
         """Elements that are non-finite in only one of the two, or in different ways."""
         return sum(n for i, row in enumerate(self.classes) for j, n in enumerate(row) if i != j)
 
+    @property
+    def runtime_is_nonfinite(self) -> bool:
+        """True if the runtime's value has an element that is not finite."""
+        return any(any(row[1:]) for row in self.classes)
+
     def nonfinite(self) -> dict[str, int]:
         """``reference_nan, reference_inf, runtime_nan, runtime_inf``."""
         c = self.classes

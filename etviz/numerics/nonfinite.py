@@ -6,7 +6,7 @@ them if both have some, and *loses* them if only its inputs do (a NaN that a lat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,20 @@ class NonFinite:
         names = [item.name for item in graph.user_inputs()]
         self._has = {name: [has_nonfinite(value)] for name, value in zip(names, inputs, strict=False)}
 
-    def see(self, node: Node, value: Value) -> str:
-        """Take note of a node's runtime values; returns its role, empty if everything is finite."""
+    def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
+        """Take note of a node's runtime values; returns its role, empty if everything is finite.
+
+        `known` tells of outputs that were looked through already whether they hold something that is not finite.
+        """
         if node.target == "getitem" and isinstance(node.args[0], Ref):
-            known = self._has.get(node.args[0].name, [])
+            parts = self._has.get(node.args[0].name, [])
             index = node.args[1]
-            self._has[node.name] = [known[index]] if isinstance(index, int) and index < len(known) else [any(known)]
+            self._has[node.name] = [parts[index]] if isinstance(index, int) and index < len(parts) else [any(parts)]
             return ""
         before = any(any(self._has.get(name, ())) for name in refs((node.args, node.kwargs)))
         values = value.runtime if value.runtime is not None else flat_values(value.local)
-        found = [has_nonfinite(item) for item in values]
+        known = known or {}
+        found = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
         self._has[node.name] = found
         if any(found):
             return CARRIED if before else CREATED
