@@ -91,13 +91,13 @@ def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int =
     run = _describe(lambda: _blocks(runtime))
     stats = {"runtime": run}
     if reference is None:
-        edges = _edges(run.minimum, run.maximum, bins, integers=integers)
+        edges = bin_edges(run.minimum, run.maximum, bins, integers=integers)
         return Histogram(edges, _count(_blocks(runtime), edges), statistics=stats)
     ref = _describe(lambda: _blocks(reference))
     err = _describe(lambda: _errors(reference, runtime))
     low, high = np.fmin(ref.minimum, run.minimum), np.fmax(ref.maximum, run.maximum)
-    edges = _edges(float(low), float(high), bins, integers=integers)
-    error_edges = _edges(err.minimum, err.maximum, bins, integers=integers)
+    edges = bin_edges(float(low), float(high), bins, integers=integers)
+    error_edges = bin_edges(err.minimum, err.maximum, bins, integers=integers)
     return Histogram(
         edges,
         _count(_blocks(runtime), edges),
@@ -171,7 +171,7 @@ def _describe(blocks: Callable[[], Iterator[Floats]]) -> Statistics:
     )
 
 
-def _edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
+def bin_edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
     """Ascending edges from the least to the largest value; integers get bins of whole numbers."""
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = 0.0, 1.0
