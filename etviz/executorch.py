@@ -20,7 +20,7 @@ FxNode = Any
 
 if TYPE_CHECKING:
     import torch
-    from executorch.exir import ExecutorchProgramManager
+    from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
 
@@ -43,6 +43,14 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
         else:
             names.append({"DelegateCall": "delegate", "MoveCall": "move", "FreeCall": "free"}.get(kind, "jump"))
     return names
+
+
+def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
+    """The text of `format_delegated_graph` of each method; to be asked before `to_executorch()` rewrites it."""
+    from executorch.exir.backend.utils import format_delegated_graph
+
+    methods = sorted(manager.methods)
+    return {name: format_delegated_graph(manager.exported_program(name).graph_module) for name in methods}
 
 
 def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:

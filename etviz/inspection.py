@@ -18,6 +18,7 @@ from etviz.errors import UsageError
 from etviz.explanations import Explanations
 from etviz.graph.delegation import Delegation
 from etviz.graph.tree import Tree, module_tree, program_tree
+from etviz.measurements import Measurements
 from etviz.numerics.comparison import Comparison, Gap, compare_outputs
 from etviz.numerics.frame import coverage_frame, gap_frame, rank
 from etviz.summary import Summary, summarize
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from etviz.numerics.histogram import Histogram
     from etviz.numerics.recall import Recall
     from etviz.numerics.replay import Replay
+    from etviz.profile import Profile
 
 
 @dataclass(slots=True)
@@ -46,8 +48,12 @@ class Findings:
         ``(event block, input index, comparison)`` of each execution.
     latency
         Milliseconds by instruction.
+    profile
+        The events that the runtime timed, None where nothing was read.
     delegation
         Counts, None where the program is not known.
+    listing
+        The lowered program as text, as upstream prints it; empty where it was not kept.
     notes
         What could not be shown, and why.
     replay
@@ -61,14 +67,16 @@ class Findings:
     graphs: Mapping[str, Graph]
     runs: list[tuple[int, int, Comparison]] = field(default_factory=list)
     latency: Mapping[int, float] = field(default_factory=dict)
+    profile: Profile | None = None
     delegation: Delegation | None = None
+    listing: str = ""
     notes: list[str] = field(default_factory=list)
     replay: Replay | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     keep_alive: Any = None
 
 
-class Inspection(Explanations, traitlets.HasTraits):
+class Inspection(Explanations, Measurements, traitlets.HasTraits):
     """One executed program, compared with its reference.
 
     Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits

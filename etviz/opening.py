@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.etdump import RunBlock
 from etviz.artifacts.files import PathLike
+from etviz.artifacts.record_file import LISTINGS
 from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
 from etviz.graph.delegation import Delegation
@@ -23,7 +24,7 @@ from etviz.numerics.recall import KEPT_BYTES
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.replay import Execution, Replay
 from etviz.numerics.runtime_log import RuntimeLog
-from etviz.profile import instruction_latency, scale_factor
+from etviz.profile import MetadataParser, Profile, instruction_latency, scale_factor
 from etviz.sources import Files
 
 
@@ -60,7 +61,8 @@ def load(
     method
         Name of the method, if the program has several.
     delegate_metadata_parser
-        Must be None in this version.
+        Takes what a backend attached to the samples of an event (a list of bytes); what it returns is the column
+        ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
 
@@ -73,14 +75,19 @@ def load(
     PairingError
         If the reference can't be computed.
     """
-    if delegate_metadata_parser is not None:
-        raise UsageError("delegate_metadata_parser= is not part of this version; leave it out")
+    if delegate_metadata_parser is not None and not callable(delegate_metadata_parser):
+        raise UsageError(
+            "delegate_metadata_parser must be a function of a list of bytes, "
+            f"found {type(delegate_metadata_parser).__name__}"
+        )
     with collection_paused():
         files = Files(etdump, etrecord, debug_buffer, pte, record)
-        return Inspection(read(files, inputs, method, scale_factor(source_time_scale)))
+        return Inspection(read(files, inputs, method, scale_factor(source_time_scale), delegate_metadata_parser))
 
 
-def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findings:
+def read(
+    files: Files, inputs: Any, method: str | None, factor: float, parser: MetadataParser | None = None
+) -> Findings:
     """Compare what the files hold.
 
     Parameters
@@ -91,6 +98,8 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
         As for `load`.
     factor
         Milliseconds of one unit of the device's clock.
+    parser
+        As `delegate_metadata_parser` of `load`.
     """
     files.check_etrecord()
     graphs = files.graphs()
@@ -99,10 +108,13 @@ def read(files: Files, inputs: Any, method: str | None, factor: float) -> Findin
     findings = Findings(title=f"{name} ({chosen})", method=chosen, graphs=graphs, files=files.named)
     files.restore(chosen)
     executions = files.executions(chosen)
-    findings.latency = instruction_latency([block for _, block in executions], factor)
+    timed = [block for _, block in executions]
+    findings.latency = instruction_latency(timed, factor)
+    findings.profile = Profile([*(b for b in files.dump.blocks if b.name != "Execute"), *timed], factor, parser)
     findings.notes.extend(files.dump.problems)
     if files.record is not None:
         findings.delegation = Delegation.from_counts(files.record.delegation[chosen])
+        findings.listing = files.record.extra.get(LISTINGS, {}).get(chosen, "")
     elif chosen in files.derived and is_complete(graphs[chosen]):
         findings.delegation = Delegation.from_counts(count_nodes(graphs[chosen]))
     if not executions:

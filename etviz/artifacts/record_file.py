@@ -21,6 +21,8 @@ from etviz.artifacts.ir_json import MalformedGraphError, TextTable, dump_graph, 
 from etviz.errors import ArtifactError
 
 VERSION: Final = 1
+LISTINGS: Final = "delegated_graph"
+"""Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
 _JSON: Final = "record.json"
 _CONSTANTS: Final = "constants.safetensors"
 _MOST_JSON: Final = 256 << 20
@@ -52,7 +54,8 @@ class Record:
     own
         Safetensors bytes of the constants that no ETRecord has.
     extra
-        Names of tensors among `own` with a meaning of their own, e.g. the representative inputs.
+        What else is kept: names of the tensors among `own` that are the representative inputs (``inputs``), and
+        `LISTINGS`.
     """
 
     graphs: dict[str, Graph]
@@ -127,6 +130,9 @@ def _check_tables(methods: list[str], delegation: Any, extra: Any) -> None:
         numbers = [counts["subgraphs"], *counts["delegated"].values(), *counts["non_delegated"].values()]
         if not all(isinstance(number, int) for number in numbers):
             raise MalformedGraphError(f"the delegation of {method} is not counted in integers")
+    listings = extra.get(LISTINGS, {})
+    if not isinstance(listings, Mapping) or not all(isinstance(text, str) for text in listings.values()):
+        raise MalformedGraphError("the listings of the lowered program are not texts by method")
     for value in extra.get("inputs", ()):
         if not isinstance(value, Mapping) or not (isinstance(value.get("tensor"), str) or "value" in value):
             raise MalformedGraphError("a representative input is neither a tensor's name nor a value")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from etviz.artifacts.record_file import write_record
+from etviz.artifacts.record_file import LISTINGS, write_record
 from etviz.errors import EtvizError, UsageError
-from etviz.executorch import quietly
+from etviz.executorch import delegated_listings, quietly
 from etviz.pipeline.record import build_record
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ def lower(
                 program, partitioner=list(partitioner) if partitioner else None, generate_etrecord=True
             ),
         )
+        listings = delegated_listings(edge)
         manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
-        return save(manager, inputs, workdir)
+        return save(manager, inputs, workdir, listings)
 
 
 def quantize(
@@ -134,8 +135,10 @@ def quantize(
     return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=False)
 
 
-def save(manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path) -> Lowered:
-    """Write the artifacts of an emitted program."""
+def save(
+    manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path, listings: Mapping[str, str]
+) -> Lowered:
+    """Write the artifacts of an emitted program; `listings` goes into the record."""
     pte, record, etrecord_path = workdir / "model.pte", workdir / "model.etviz", workdir / "etrecord.bin"
     manager.save(str(pte))
     etrecord: Path | None = etrecord_path
@@ -148,7 +151,9 @@ def save(manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path
         etrecord_path.unlink(missing_ok=True)
         etrecord = None
     kept = flatten(inputs) if etrecord is None else None
-    write_record(build_record(manager, inputs=kept, use_etrecord=etrecord is not None), record)
+    found = build_record(manager, inputs=kept, use_etrecord=etrecord is not None)
+    found.extra[LISTINGS] = dict(listings)
+    write_record(found, record)
     return Lowered(pte, record, etrecord)
 
 

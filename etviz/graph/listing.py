@@ -1,0 +1,98 @@
+"""The program as text, in the form of upstream's `format_delegated_graph`.
+
+Upstream needs the live program as it was before `to_executorch()`; this is the emitted one, whose nodes are numbered
+anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from etviz.artifacts.ir import Graph, Node, Ref, Tag, refs
+
+_INDENT: Final = "  "
+
+
+def format_delegated_graph(graph: Graph) -> str:
+    """One line for each node, the graph of each delegate indented below the line that names it."""
+    lines = ["graph():"]
+    uses = _uses(graph)
+    for item in graph.inputs:
+        lines.append(f"{_INDENT}{_placeholder(item.name, uses)}")
+    for node in graph.nodes:
+        if node.target == "aten.copy_.default" or (node.target == "getitem" and not uses[node.name]):
+            continue
+        if node.target == "delegate":
+            inner = graph.subgraphs[node.subgraphs[0]]
+            lines.append(f"{_INDENT}%{inner.name} : [num_users=1] = get_attr[target={inner.name}]")
+            lines.append(f"{_INDENT * 2}backend_id: {inner.backend_id}")
+            lines.append(f"{_INDENT * 2}lowered graph():")
+            lines.extend(f"{_INDENT * 3}{line}" for line in _inside(inner))
+        lines.append(f"{_INDENT}{_call(node, uses)}")
+    returned = [*(Ref(name) for name in graph.mutations.values()), *graph.outputs]
+    lines.append(f"{_INDENT}return ({', '.join(map(_plain, returned))}{',' if len(returned) == 1 else ''})")
+    return "\n".join(lines) + "\n"
+
+
+def _inside(graph: Graph) -> list[str]:
+    uses = _uses(graph)
+    lines = [_placeholder(item.name, uses) for item in graph.inputs]
+    lines.extend(_call(node, uses) for node in graph.nodes)
+    lines.append(f"return [{', '.join(map(_plain, graph.outputs))}]")
+    return lines
+
+
+def _uses(graph: Graph) -> Counter[str]:
+    """How many nodes read each value; the output counts as one."""
+    users: Counter[str] = Counter()
+    for node in graph.nodes:
+        users.update(set(refs((node.args, node.kwargs))))
+    users.update({*refs(graph.outputs), *graph.mutations.values()})
+    return users
+
+
+def _placeholder(name: str, uses: Counter[str]) -> str:
+    return f"%{name} : [num_users={uses[name]}] = placeholder[target={name}]"
+
+
+def _call(node: Node, uses: Counter[str]) -> str:
+    args = list(node.args)
+    if node.target == "delegate":
+        args.insert(0, Ref(node.subgraphs[0]))
+    elif node.target == "cond":
+        args = [args[0], *(Ref(name) for name in node.subgraphs), list(args[1])]
+    inside = ", ".join(_text(arg) for arg in args) + ("," if len(args) == 1 else "")
+    kwargs = ", ".join(f"{name}: {_text(value)}" for name, value in node.kwargs.items())
+    return (
+        f"%{node.name} : [num_users={uses[node.name]}] = call_function[target={_target(node.target)}]"
+        f"(args = ({inside}), kwargs = {{{kwargs}}})"
+    )
+
+
+def _target(target: str) -> str:
+    if target == "delegate":
+        return "torch.ops.higher_order.executorch_call_delegate"
+    if target == "cond":
+        return "torch.ops.higher_order.cond"
+    if target == "getitem":
+        return "operator.getitem"
+    if target.startswith("py."):
+        return f"operator.{target.removeprefix('py.')}"
+    return f"executorch.exir.dialects.edge._ops.{target}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Ref):
+        return f"%{value.name}"
+    if isinstance(value, Tag):
+        return f"torch.{value.value}" if value.kind in ("dtype", "memory_format", "layout") else value.value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_text, value))}{',' if len(value) == 1 else ''})"
+    return str(value)
+
+
+def _plain(value: Any) -> str:
+    return value.name if isinstance(value, Ref) else _text(value)
