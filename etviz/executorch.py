@@ -11,6 +11,7 @@ import functools
 import importlib
 import logging
 import operator
+import sys
 import warnings
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,105 @@ def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
     if node.target is not executorch_call_delegate:
         return None
     return getattr(owner, str(node.args[0].target))
+
+
+def edge_operator(target: str) -> Any:
+    """The edge operator of a name such as ``aten.add.Tensor``.
+
+    Raises
+    ------
+    AttributeError
+        If there is none.
+    """
+    from executorch.exir.dialects._ops import ops
+
+    namespace, name, overload = target.split(".")
+    load_operator_library(namespace)
+    return getattr(getattr(getattr(ops.edge, namespace), name), overload)
+
+
+def exported_program(
+    graph: torch.fx.Graph, state: dict[str, torch.Tensor], users: list[str], outputs: list[str]
+) -> ExportedProgram:
+    """An `ExportedProgram` in edge dialect around a finished fx graph.
+
+    Parameters
+    ----------
+    graph
+        Placeholders are named in `state` or in `users`.
+    state
+        Weights; floats become parameters, everything else persistent buffers.
+    users, outputs
+        Names of the user inputs and of the outputs.
+    """
+    import torch
+    from executorch.exir import EdgeCompileConfig
+    from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
+    from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+    from torch.export import graph_signature as gs
+    from torch.utils import _pytree as pytree
+
+    specs = []
+    for name, tensor in state.items():
+        kind = gs.InputKind.PARAMETER if tensor.is_floating_point() else gs.InputKind.BUFFER
+        persistent = None if kind is gs.InputKind.PARAMETER else True
+        specs.append(gs.InputSpec(kind, gs.TensorArgument(name), name, persistent))
+    specs += [gs.InputSpec(gs.InputKind.USER_INPUT, gs.TensorArgument(name), None) for name in users]
+    results = [gs.OutputSpec(gs.OutputKind.USER_OUTPUT, gs.TensorArgument(name), None) for name in outputs]
+    inside = pytree.tree_structure((tuple([0] * len(users)), {}))
+    outside = pytree.tree_structure(tuple([0] * len(outputs)))
+    call = ModuleCallEntry("", ModuleCallSignature([], [], inside, outside))
+    weights = {
+        name: torch.nn.Parameter(t.detach(), requires_grad=False) if t.is_floating_point() else t
+        for name, t in state.items()
+    }
+    verifier = EXIREdgeDialectVerifier(edge_compile_config=EdgeCompileConfig(_check_ir_validity=False), class_only=True)
+    return ExportedProgram(
+        root=torch.nn.Module(),
+        graph=graph,
+        graph_signature=gs.ExportGraphSignature(specs, results),
+        state_dict=weights,
+        range_constraints={},
+        module_call_graph=[call],
+        verifiers=[verifier],  # pyright: ignore[reportArgumentType]
+    )
+
+
+_BACKENDS = {
+    "XnnpackBackend": "executorch.backends.xnnpack.xnnpack_preprocess",
+    "OpenvinoBackend": "executorch.backends.openvino.preprocess",
+    "CoreMLBackend": "executorch.backends.apple.coreml.compiler",
+    "VulkanBackend": "executorch.backends.vulkan.vulkan_preprocess",
+    "QnnBackend": "executorch.backends.qualcomm.qnn_preprocess",
+    "MPSBackend": "executorch.backends.apple.mps.mps_preprocess",
+    "NeutronBackend": "executorch.backends.nxp.nxp_backend",
+}
+
+
+def backend_module(backend_id: str) -> str:
+    """Name of the Python module with a backend's lowering, as far as known here; empty if not."""
+    if "executorch.exir" in sys.modules:
+        from executorch.exir.backend.backend_details import BackendDetails
+
+        for backend in BackendDetails.__subclasses__():
+            if backend.__name__ == backend_id and backend.__module__ != "__main__":
+                return backend.__module__
+    return _BACKENDS.get(backend_id, "")
+
+
+def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
+    """A `.pte` that consists of one call of `backend_id`, or, if that is empty, of the portable kernels alone.
+
+    Raises whatever the backend raises where it refuses.
+    """
+    from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower  # noqa: F401 - registers passes
+    from executorch.exir.backend.backend_api import to_backend
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    if not backend_id:
+        return EdgeProgramManager({"forward": program}).to_executorch().buffer
+    specs = [CompileSpec(key, value) for key, value in compile_specs]
+    return to_backend(backend_id, program, specs).buffer(extract_delegate_segments=True)
 
 
 def is_allocation(node: FxNode) -> bool:
