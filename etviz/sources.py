@@ -20,6 +20,7 @@ from etviz.errors import ArtifactError, PairingError
 from etviz.graph.derive import derive
 from etviz.graph.rebuild import InconsistentError, rebuild
 from etviz.graph.skeleton import skeleton
+from etviz.numerics.limits import Limits
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.weights import Weights
 from etviz.pipeline.lower import flatten
@@ -125,14 +126,31 @@ class Files:
 
     def evaluator(self, method: str) -> Evaluator:
         """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
+        limits = Limits(sum(Path(path).stat().st_size for path in self.named.values()))
         if self.record is None:
             graph, etrecord = self.edge(method), self.etrecord
             if graph is None or etrecord is None:
                 raise PairingError(f"The files hold no graph of the method {method}", "give etrecord= or record=")
             if method in self.derived:
                 graph = self.graphs()[method]
-            return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{method}"))
-        return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord))
+            return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{method}"), limits)
+        return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord), limits)
+
+    def has_float(self, method: str) -> bool:
+        """True if the record keeps the float model that a method was quantized from."""
+        return self.record is not None and method in self.record.references
+
+    def float_evaluator(self, method: str) -> Evaluator:
+        """The float model of a method, ready to be evaluated.
+
+        Raises
+        ------
+        PairingError
+            If there is none.
+        """
+        if self.record is None or method not in self.record.references:
+            raise PairingError(f"The files hold no float model of the method {method}", "give record= with one")
+        return Evaluator(self.record.references[method], Weights(self.record, self.record_path, self.etrecord))
 
     def inputs(self, given: Any, method: str) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""

@@ -1,13 +1,15 @@
 """Which function a graph's target names.
 
 Targets may come from somebody else's file, so only operators of known libraries that compute a value from their
-arguments are called: nothing that reads or writes files, and nothing that changes its arguments.
+arguments are called: nothing that reads or writes files, nothing that changes its arguments, and none of the internal
+operators that trust their arguments to be well formed (packed weights, sparse and nested tensors), which may crash.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +19,18 @@ from etviz.executorch import load_operator_library
 if TYPE_CHECKING:
     import torch
 
-_LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk", "quantized"}
-_FORBIDDEN: Final = {"aten.from_file", "aten.save", "aten.to_sparse", "aten.set_", "aten.resize"}
+_LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk"}
+_FORBIDDEN: Final = re.compile(
+    r"from_file|save|set|resize.*|bincount|repeat_interleave\.(Tensor|self_Tensor)|(q_|to_|.*_)?(per_tensor|per_channel).*"
+    r"|.*(sparse|nested|mkldnn|cudnn|miopen|cuda|fbgemm|packed|quantized|storage|forward_ad|jvp|histogramdd).*"
+)
+_INTERNAL: Final = re.compile(
+    r"_(adaptive_avg_pool[23]d|cdist_forward|conj_physical|conv_depthwise2d|embedding_bag|fft_(c2c|c2r|r2c)"
+    r"|(local|assert)_scalar(_dense)?|(log_)?softmax|native_batch_norm_legit(_no_training|_functional)?|pdist_forward"
+    r"|prelu_kernel|safe_softmax|scaled_dot_product_\w+|thnn_fused_(gru|lstm)_cell|to_copy|trilinear|unique2"
+    r"|unsafe_(index|index_put|masked_index|view)|upsample_\w+|weight_(norm|int8pack_mm)|reshape_copy|stack|chunk_cat"
+    r"|assert_tensor_metadata|functional_\w+)"
+)
 _ARITHMETIC: Final = ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "lshift", "rshift")
 _LOGIC: Final = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert")
 _PYTHON: Final[dict[str, Callable[..., Any]]] = {
@@ -87,7 +99,7 @@ def resolve(target: str) -> Callable[..., Any]:
     if target in _DIM_ORDER:
         return _DIM_ORDER[target]
     parts = target.split(".")
-    if len(parts) != 3 or parts[0] not in _LIBRARIES or f"{parts[0]}.{parts[1]}" in _FORBIDDEN:
+    if len(parts) != 3 or parts[0] not in _LIBRARIES or (parts[0] == "aten" and not _is_plain(*parts[1:])):
         raise UnknownOperatorError(f"The reference uses {target}, which etviz does not evaluate")
     import torch
 
@@ -101,6 +113,13 @@ def resolve(target: str) -> Callable[..., Any]:
     if overload._schema.is_mutable:
         raise UnknownOperatorError(f"The reference uses {target}, which changes its arguments")
     return overload
+
+
+def _is_plain(name: str, overload: str) -> bool:
+    """True for operators that only compute, and check what they are given."""
+    if any(_FORBIDDEN.fullmatch(text) for text in (name, f"{name}.{overload}")):
+        return False
+    return not name.startswith("_") or _INTERNAL.fullmatch(name) is not None
 
 
 def constant(kind: str, value: str) -> Any:

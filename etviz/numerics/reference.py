@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, Tag, map_arg, refs
 from etviz.errors import EtvizError, PairingError, UsageError
-from etviz.numerics.operators import constant, resolve
+from etviz.numerics.limits import Limits
+from etviz.numerics.operators import constant
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +63,8 @@ class Evaluator:
         The method's graph.
     constants
         Tensors by `Input.target`.
+    limits
+        What an evaluation may take.
 
     Attributes
     ----------
@@ -69,9 +72,10 @@ class Evaluator:
         Mutable buffers by `Input.target`; updated at the end of each run.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
         self.graph = graph
         self.constants = constants
+        self.limits = limits or Limits()
         self.state: dict[str, torch.Tensor] = {}
         self._last_uses: dict[int, dict[str, list[str]]] = {}
 
@@ -102,6 +106,7 @@ class Evaluator:
         import torch
 
         _check_inputs(self.graph, inputs)
+        self.limits.begin(inputs)
         with torch.no_grad():
             env = self._inputs(self.graph, inputs)
             local = dict(env) if logged is not None else None
@@ -112,9 +117,10 @@ class Evaluator:
 
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Evaluate a delegate's subgraph on its inputs."""
-        env = self._inputs(graph, args)
+        env, live = self._inputs(graph, args), self.limits.live
         self._walk(graph, env, None, None, None)
         outputs = [_lookup(env, out) for out in graph.outputs]
+        self.limits.live = live
         for target, name in graph.mutations.items():
             self.state[target] = _lookup(env, Ref(name))
         return outputs
@@ -135,9 +141,12 @@ class Evaluator:
     def _walk(
         self, graph: Graph, env: dict[str, Any], local: dict[str, Any] | None, seen: Seen | None, logged: Logged | None
     ) -> None:
-        last = self._plan(graph)
+        last, limits = self._plan(graph), self.limits
+        sizes: dict[str, int] = {}
         for node in graph.nodes:
             value = self._step(graph, node, env, local, seen, logged)
+            own = value.local if value.local is not value.reference else None
+            sizes[node.name] = limits.add(node.target, (value.reference, own))
             env[node.name] = value.reference
             if local is not None:
                 local[node.name] = _merge(node, value)
@@ -147,6 +156,7 @@ class Evaluator:
                 seen(node, value)
             for name in last.get(node.name, ()):
                 env.pop(name, None)
+                limits.live -= sizes.pop(name, 0)
                 if local is not None:
                     local.pop(name, None)
 
@@ -187,12 +197,12 @@ class Evaluator:
         if node.target == OBSERVED:
             return args
         if node.target == "getitem":
-            return args[0][args[1]]
+            return _item(*args)
         if node.target == "delegate":
             return self.call(graph.subgraphs[node.subgraphs[0]], args)
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
-        return resolve(node.target)(*args, **kwargs)
+        return self.limits.call(node.target, args, kwargs)
 
     def _branch(
         self,
@@ -210,7 +220,9 @@ class Evaluator:
         inner_local = None
         if local is not None:
             inner_local = self._inputs(branch, [_lookup(local, leaf) for leaf in operands])
+        live = self.limits.live
         self._walk(branch, inner, inner_local, seen, logged)
+        self.limits.live = live
         reference = [_lookup(inner, out) for out in branch.outputs]
         own = [_lookup(inner_local, out) for out in branch.outputs] if inner_local is not None else None
         return Value(reference, own, None)
@@ -218,18 +230,23 @@ class Evaluator:
     def _plan(self, graph: Graph) -> dict[str, list[str]]:
         """Names of the values that are used for the last time by each node."""
         if id(graph) not in self._last_uses:
-            last: dict[str, str] = {}
-            for node in graph.nodes:
-                last[node.name] = node.name
-                for name in refs((node.args, node.kwargs)):
-                    last[name] = node.name
-            kept = {*refs(graph.outputs), *graph.mutations.values()}
-            plan: dict[str, list[str]] = {}
-            for name, user in last.items():
-                if name not in kept:
-                    plan.setdefault(user, []).append(name)
-            self._last_uses[id(graph)] = plan
+            self._last_uses[id(graph)] = last_uses(graph)
         return self._last_uses[id(graph)]
+
+
+def last_uses(graph: Graph) -> dict[str, list[str]]:
+    """By node: the values that are used for the last time by it; outputs and what overwrites buffers are not freed."""
+    last: dict[str, str] = {}
+    for node in graph.nodes:
+        last[node.name] = node.name
+        for name in refs((node.args, node.kwargs)):
+            last[name] = node.name
+    kept = {*refs(graph.outputs), *graph.mutations.values()}
+    plan: dict[str, list[str]] = {}
+    for name, user in last.items():
+        if name not in kept:
+            plan.setdefault(user, []).append(name)
+    return plan
 
 
 def _lookup(env: Mapping[str, Any], leaf: Any) -> Any:
@@ -239,6 +256,12 @@ def _lookup(env: Mapping[str, Any], leaf: Any) -> Any:
     if isinstance(leaf, Tag):
         return constant(leaf.kind, leaf.value)
     return leaf
+
+
+def _item(values: Any, index: Any) -> Any:
+    if not isinstance(values, (list, tuple)) or not isinstance(index, int):
+        raise PairingError(f"The graph takes item {index!r} of something that is no list")
+    return values[index]
 
 
 def _merge(node: Node, value: Value) -> Any:
