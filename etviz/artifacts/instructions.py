@@ -60,6 +60,7 @@ def read_instructions(
         operator = operators[item.number] if kind == "kernel" else None
         read, wrote = _flow(kind, operator, item.args, values, written)
         written.update(wrote)
+        written.update(item for value in wrote for item in _elements(values[value]))
         result.append(
             Instruction(
                 chain=chain[row],
@@ -106,6 +107,11 @@ def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
         for row, item in zip(rows.tolist(), items, strict=True):
             stored[row] = item
     return stored
+
+
+def _elements(value: ProgramValue) -> tuple[int, ...]:
+    """Ids of the tensors of a list: an operator that writes the list writes these."""
+    return value.value if value.kind == "tensor_list" else ()
 
 
 def _initialized(value: ProgramValue) -> bool:

@@ -68,6 +68,7 @@ class _Search:
         self.method, self.edge, self.handles = method, EdgeValues(edge), handles
         branched = {i for area in regions(method) for i in (*area.true, *area.false)}
         self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
+        self.outputs = {call.index: _flat(method, call.outputs) for call in self.calls}
         self.options: dict[int, set[str]] = {}
         self.slots: dict[int, list[tuple[int, str, Any]]] = {}
         self.domains: dict[int, set[str]] = {}
@@ -78,7 +79,7 @@ class _Search:
     def _begin(self) -> None:
         writers: dict[int, int] = {}
         for call in self.calls:
-            for value in call.outputs:
+            for value in self.outputs[call.index]:
                 writers[value] = writers.get(value, 0) + 1
         self.produced = {value for value, count in writers.items() if count == 1}
         users = [i.name for i in self.edge.graph.inputs if i.kind == "user"]
@@ -111,7 +112,7 @@ class _Search:
             (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
         ]
         self.options[call.index] = {n.name for n in nodes if self._fits_constants(call, n)}
-        for position, value in enumerate(call.outputs):
+        for position, value in enumerate(self.outputs[call.index]):
             self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
 
     def _begin_delegate(self, call: Instruction) -> None:
@@ -122,7 +123,7 @@ class _Search:
             for node in self.edge.by_handle.get(handle, ())
             for value in self.edge.outputs[node.name]
         }
-        for value in call.outputs:
+        for value in self.outputs[call.index]:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
     def _begin_views(self) -> None:
@@ -141,7 +142,7 @@ class _Search:
                 self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
                 if spec.memory in written:
                     self.bases[value] = written[spec.memory]
-            for value in call.outputs:
+            for value in self.outputs[call.index]:
                 self._note_memory(written, value)
 
     def _note_memory(self, written: dict[tuple[int, int], int], value: int) -> None:
@@ -180,7 +181,7 @@ class _Search:
         names = self.edge.outputs[node.name]
         return all(
             _fits(self._spec(value), self.edge.metas.get(name))
-            for value, name in zip(call.outputs, names, strict=False)
+            for value, name in zip(self.outputs[call.index], names, strict=False)
         )
 
     def _fits_constants(self, call: Instruction, node: Node) -> bool:
@@ -225,7 +226,7 @@ class _Search:
         kept = {n for n in options if self._consistent(call, n)}
         changed = kept != options
         self.options[call.index] = kept
-        for position, value in enumerate(call.outputs):
+        for position, value in enumerate(self.outputs[call.index]):
             if value in self.produced:
                 changed |= self._narrow(value, {self._output(n, position) for n in kept})
         for value, name, default in self.slots[call.index]:
@@ -248,7 +249,7 @@ class _Search:
         return []
 
     def _consistent(self, call: Instruction, operator: str) -> bool:
-        for position, value in enumerate(call.outputs):
+        for position, value in enumerate(self.outputs[call.index]):
             domain = self.domains.get(value)
             if value in self.produced and domain and self._output(operator, position) not in domain:
                 return False
@@ -297,7 +298,7 @@ class _Search:
     def _result(self) -> Derived:
         derived = Derived()
         for call in self.calls:
-            found = [self._certain(value) if value in self.produced else None for value in call.outputs]
+            found = [self._certain(value) if value in self.produced else None for value in self.outputs[call.index]]
             if call.kind == "kernel":
                 self._settle_kernel(derived, call, found)
             else:
@@ -339,7 +340,7 @@ class _Search:
     def _trials(self, call: Instruction, found: list[str | None]) -> list[tuple[str, ...]]:
         """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""
         choices: list[tuple[str, ...]] = [()]
-        for value, name in zip(call.outputs, found, strict=True):
+        for value, name in zip(self.outputs[call.index], found, strict=True):
             options = [name] if name is not None else sorted(self.domains.get(value, ()))
             choices = [(*chosen, o) for chosen in choices for o in options if o not in chosen]
             if len(choices) > _MOST_TRIALS:
@@ -360,6 +361,11 @@ class _Search:
         if names == [node.name]:
             return 0
         return sum(bool(self.edge.users.get(name)) or name in self.edge.returned for name in names)
+
+
+def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
+    """Value ids with the elements of a list instead of the list: the runtime logs each of them."""
+    return tuple(item for value in values for item in (method.tensors(value) or (value,)))
 
 
 def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:

@@ -1,0 +1,1 @@
+"""Every kind of program that users bring, each compared with an independent computation."""

@@ -1,0 +1,189 @@
+"""Small models of the kinds that users bring and that `tests/programs.py` does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class ConvNet(nn.Module):
+    """Everything of it goes into one XNNPACK delegate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.second = nn.Conv2d(4, 4, 3)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.second(torch.relu(self.first(x)))).flatten(1))
+
+
+class MaskedTransformer(nn.Module):
+    """A padding mask of a large negative number, as in BERT; layer norms between many small delegates."""
+
+    def __init__(self, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.embed = nn.Embedding(11, width)
+        self.norm_1 = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.expand = nn.Linear(width, 2 * width)
+        self.shrink = nn.Linear(2 * width, width)
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.norm_1(self.embed(tokens))
+        split = self.query_key_value(x).view(*tokens.shape, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = split.unbind(0)
+        mask = (1.0 - attention_mask[:, None, None, :].float()) * -10000.0
+        weights = torch.softmax(query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5 + mask, -1)
+        x = self.norm_2(x + self.project((weights @ value).transpose(1, 2).reshape(x.shape)))
+        return x + self.shrink(torch.nn.functional.gelu(self.expand(x)))
+
+
+class Feed(nn.Module):
+    """Two linears around a layer norm, to be quantized in one way or another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.norm = nn.LayerNorm(32)
+        self.second = nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.norm(torch.relu(self.first(x))))
+
+
+class Decoder(nn.Module):
+    """One attention layer over a cache of keys and values that each step writes one place of."""
+
+    def __init__(self, width: int = 16, heads: int = 2, length: int = 6) -> None:
+        super().__init__()
+        self.heads, self.length = heads, length
+        self.embed = nn.Embedding(20, width)
+        self.norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.project = nn.Linear(width, width)
+        self.register_buffer("keys", torch.zeros(1, heads, length, width // heads))
+        self.register_buffer("values", torch.zeros(1, heads, length, width // heads))
+        self.keys: Tensor
+        self.values: Tensor
+
+    def forward(self, token: Tensor, position: Tensor) -> Tensor:
+        x = self.embed(token)
+        split = self.query_key_value(self.norm(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        query, key, value = split.unbind(0)
+        self.keys.index_copy_(2, position, key)
+        self.values.index_copy_(2, position, value)
+        mask = torch.where(torch.arange(self.length) <= position[:, None], 0.0, float("-inf"))
+        weights = torch.softmax(query @ self.keys.transpose(-1, -2) / query.shape[-1] ** 0.5 + mask, -1)
+        return x + self.project((weights @ self.values).transpose(1, 2).reshape(x.shape))
+
+
+class Pooled(nn.Module):
+    """Shapes that depend on the length of the input, which is another one when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        y = self.norm(self.linear(x)).reshape(batch * length, width)
+        y = torch.cat([y, y * 2], 0).view(2 * batch, length, width)
+        return (y.transpose(1, 2) @ y).softmax(-1) * length
+
+
+class BranchesOfTensors(nn.Module):
+    """`torch.cond` with operators of XNNPACK before and after it, and kernels in its branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x)
+        y = torch.cond(x.sum() > 0, lambda a: (a.sin() * a,), lambda a: (a.cos() + a,), (x,))[0]
+        return torch.cumsum(self.linear(y), -1)
+
+
+class DivergingBranches(nn.Module):
+    """The branch depends on a value that XNNPACK gives as NaN and eager PyTorch does not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sigmoid(x)
+        chosen = torch.cond(y.sum() >= 0, lambda a: (torch.sin(a),), lambda a: (torch.cos(a) * a,), (x,))[0]
+        return torch.cumsum(chosen, -1) + 1
+
+
+class Low(nn.Module):
+    """Every value is an output, so that the runtime's own outputs tell what the ETDump cannot hold."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        low = torch.sin(x)
+        scaled = low * 3
+        summed = scaled + torch.cumsum(low, -1)
+        return low, scaled, torch.cumsum(low, -1), summed, torch.softmax(summed, -1)
+
+
+class Mixed(nn.Module):
+    """fp16 beside fp32, each value an output."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        first = torch.sin(x)
+        half = first.half()
+        scaled = half * 3
+        whole = scaled.float()
+        return first, half, scaled, whole, torch.cumsum(whole, -1)
+
+
+class NonFinite(nn.Module):
+    """Inf and NaN that appear, that a maximum or a comparison hides, and that are lost."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        infinite = torch.exp(x * 100)
+        undefined = infinite - infinite
+        hidden = torch.where(undefined > 0, undefined, torch.zeros_like(undefined))
+        return infinite, undefined + 1, hidden + x, torch.nan_to_num(undefined, 7.0) * 2, torch.rsqrt(x - x)
+
+
+class Outputs(nn.Module):
+    """Nested inputs; a list, an empty tensor, integers, booleans and plain numbers among the outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, batch: dict[str, Any], pair: tuple[Tensor, Tensor]) -> dict[str, Any]:
+        y = self.linear(batch["x"]) * pair[0]
+        return {
+            "parts": list(torch.split(torch.cumsum(y, -1), 2, -1)),
+            "length": batch["x"].shape[0],
+            "order": torch.argsort(y, -1),
+            "sure": y > 0,
+            "none": y[:, :0],
+            "fixed": 3,
+            "bytes": (y * 10).to(torch.int8),
+            "sum": pair[1] + y.sum(),
+        }
+
+
+class Stack(nn.Module):
+    """A stack of pre-norm blocks with attention, as in GPT."""
+
+    def __init__(self, layers: int, width: int = 8) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
+        self.mixers = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
+        self.feeds = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm, mixer, feed in zip(self.norms, self.mixers, self.feeds, strict=True):
+            query, key, value = mixer(norm(x)).chunk(3, -1)
+            x = x + feed(torch.softmax(query @ key.transpose(-1, -2), -1) @ value)
+        return x

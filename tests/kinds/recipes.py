@@ -1,0 +1,150 @@
+"""How the program of each kind is exported and lowered, and on which inputs it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from torch import nn
+from torch.export import Dim, ExportedProgram, export
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+from tests.kinds import models
+
+Inputs = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of program.
+
+    Attributes
+    ----------
+    programs
+        Exports its methods.
+    runs
+        Inputs of each execution; the first ones are the ETRecord's.
+    share
+        Share of the logged values that derived pairing must reach.
+    told
+        The ETDump can't hold its values, so every value is an output of the program.
+    """
+
+    programs: Callable[[], dict[str, ExportedProgram]]
+    runs: Callable[[], list[Inputs]]
+    xnnpack: bool = True
+    method: str = "forward"
+    share: float = 1.0
+    told: bool = False
+
+
+def plain(make: Callable[[], nn.Module], inputs: Callable[[], Inputs], **options: Any) -> Callable[[], Any]:
+    """Export of one method."""
+    return lambda: {"forward": export(make().eval(), inputs(), **options)}
+
+
+def quantized(dynamic: bool, make: Callable[[], nn.Module], inputs: Callable[[], Inputs]) -> Callable[[], Any]:
+    """PT2E quantization with XNNPACK's quantizer, exported again."""
+
+    def programs() -> dict[str, ExportedProgram]:
+        config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic)
+        prepared = prepare_pt2e(export(make().eval(), inputs()).module(), XNNPACKQuantizer().set_global(config))
+        prepared(*inputs())
+        return {"forward": export(convert_pt2e(prepared), inputs())}
+
+    return programs
+
+
+def weight_only(make: Callable[[], nn.Module], inputs: Callable[[], Inputs]) -> Callable[[], Any]:
+    """int8 weights that are dequantized before they are used."""
+
+    def programs() -> dict[str, ExportedProgram]:
+        from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+        model = make().eval()
+        quantize_(model, Int8WeightOnlyConfig())
+        return {"forward": export(model, inputs())}
+
+    return programs
+
+
+def two_methods() -> dict[str, ExportedProgram]:
+    """Two entry points of one file."""
+    first, second = models.Feed().eval(), models.ConvNet().eval()
+    return {"embed": export(first, (torch.randn(2, 16),)), "forward": export(second, (torch.randn(1, 3, 4, 4),))}
+
+
+def _normal(*shape: int, seed: int = 1, scale: float = 1.0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def _one(*shape: int) -> Callable[[], Inputs]:
+    return lambda: (_normal(*shape),)
+
+
+def _tokens() -> Inputs:
+    return torch.tensor([[1, 4, 2, 9, 0]]), torch.tensor([[1, 1, 1, 0, 0]])
+
+
+def _nested() -> Inputs:
+    return {"x": _normal(3, 4), "unused": _normal(1)}, (_normal(4), torch.tensor(2.5))
+
+
+def _steps(count: int) -> list[Inputs]:
+    return [(torch.tensor([[3 + i]]), torch.tensor([i])) for i in range(count)]
+
+
+def _conditions(*signs: int) -> list[Inputs]:
+    return [(torch.full((2, 4), 3.0 * sign) + _normal(2, 4, scale=0.1),) for sign in signs]
+
+
+_BIG = {"x": {1: Dim("length", min=2, max=16)}}
+_WITH_NAN = torch.tensor([[float("nan"), 1.0, 2.0, -3.0]])
+
+KINDS = {
+    "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
+    "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
+    "masked_transformer": Kind(plain(models.MaskedTransformer, _tokens), lambda: [_tokens()]),
+    "dynamic_int8": Kind(quantized(True, models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
+    "weight_only_int8": Kind(weight_only(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
+    "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(1)),
+    "decoder_steps": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(3)),
+    "decoder_portable": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(2), xnnpack=False),
+    "channels_last": Kind(
+        plain(models.ConvNet, lambda: (_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)),
+        lambda: [(_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)],
+    ),
+    "dynamic_shapes": Kind(
+        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, n, 6),) for n in (3, 9)]
+    ),
+    "dynamic_portable": Kind(
+        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, 7, 6),)], xnnpack=False
+    ),
+    "cond_true": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1)),
+    "cond_false": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1)),
+    "cond_both": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1, -1, 1), xnnpack=False),
+    "method_forward": Kind(two_methods, lambda: [(_normal(1, 3, 4, 4),)]),
+    "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed"),
+    "half": Kind(
+        plain(models.Low, lambda: (_normal(2, 5).half(),)), lambda: [(_normal(2, 5).half(),)], xnnpack=False, told=True
+    ),
+    "bfloat16": Kind(
+        plain(models.Low, lambda: (_normal(2, 5).bfloat16(),)),
+        lambda: [(_normal(2, 5).bfloat16(),)],
+        xnnpack=False,
+        told=True,
+    ),
+    "half_beside_float": Kind(plain(models.Mixed, _one(2, 5)), lambda: [(_normal(2, 5),)], xnnpack=False, told=True),
+    "nonfinite": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)]),
+    "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], xnnpack=False),
+    "outputs": Kind(plain(models.Outputs, _nested), lambda: [_nested()]),
+    "outputs_portable": Kind(plain(models.Outputs, _nested), lambda: [_nested()], xnnpack=False),
+    "same_twice": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16),)] * 2),
+    "different": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)]),
+    "nan_twice": Kind(plain(lambda: models.Stack(1, 4), lambda: (_normal(1, 4),)), lambda: [(_WITH_NAN,)] * 2),
+    "stack": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)]),
+    "stack_portable": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)], xnnpack=False),
+}
