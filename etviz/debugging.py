@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.files import PathLike
-from etviz.errors import UsageError
 from etviz.inspection import Inspection
 from etviz.opening import read
 from etviz.pipeline.execute import execute
@@ -28,7 +27,7 @@ def debug(
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
-    reference: torch.nn.Module | None = None,
+    reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
     workdir: PathLike | None = None,
     debug_buffer_size: int | None = None,
@@ -47,7 +46,8 @@ def debug(
     quantizer, calibration
         A PT2E quantizer, and an iterable of input tuples to calibrate it on.
     reference
-        Must be None in this version.
+        The float model that `Inspection.quantization` compares with, if `model` is quantized already. With a
+        `quantizer` the float model is kept by itself.
     strict
         Passed to `torch.export.export`.
     workdir
@@ -67,8 +67,6 @@ def debug(
     ExecutionError
         If the run fails.
     """
-    if reference is not None:
-        raise UsageError("reference= (the split against a float model) is not part of this version; leave it out")
     temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
     folder = Path(temporary.name if temporary else workdir or "")
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,6 +77,7 @@ def debug(
         partitioner=partitioner,
         quantizer=quantizer,
         calibration=calibration,
+        reference=reference,
         strict=strict,
     )
     run = execute(

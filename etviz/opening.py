@@ -179,6 +179,8 @@ def _compare(
         budget -= comparison.kept
         replay.executions.append(Execution(inputs.values, log))
         findings.runs.append((at, inputs.index, comparison))
+    if files.has_float(method):
+        replay.fresh_float = lambda: files.float_evaluator(method)
     findings.replay = replay
 
 

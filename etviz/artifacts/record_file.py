@@ -1,8 +1,9 @@
 """The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
 
-A zip with two members: `record.json`, the graphs of all methods with the place of every constant, and
-`constants.safetensors`, those constants that the ETRecord does not hold. No pickle, no code, a version, and the SHA-256
-of the `.pte` that it belongs to.
+A zip: `record.json`, the graphs of all methods with the place of every constant; `constants.safetensors`, those
+constants that the ETRecord does not hold; and `reference.safetensors`, those weights of a float reference that the
+ETRecord does not hold, where there is such a reference (since version 2). No pickle, no code, a version, and the
+SHA-256 of the `.pte` that it belongs to.
 """
 
 from __future__ import annotations
@@ -20,18 +21,26 @@ from etviz.artifacts.ir import Graph
 from etviz.artifacts.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
 from etviz.errors import ArtifactError
 
-VERSION: Final = 1
+VERSION: Final = 2
+REFERENCE: Final = "reference.safetensors"
+"""The member with weights of the float reference; also their `Place.member`."""
+
+_READABLE: Final = (1, 2)
 LISTINGS: Final = "delegated_graph"
 """Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
 _JSON: Final = "record.json"
 _CONSTANTS: Final = "constants.safetensors"
 _MOST_JSON: Final = 256 << 20
+_LOCAL_HEADER: Final = 30
 _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a constant's values are: a member of the ETRecord (empty: the record itself) and a name in it."""
+    """Where a constant's values are: a member of the ETRecord and a name in it.
+
+    An empty `member` is the record's own constants, `REFERENCE` its weights of the float reference.
+    """
 
     member: str
     name: str
@@ -56,6 +65,12 @@ class Record:
     extra
         What else is kept: names of the tensors among `own` that are the representative inputs (``inputs``), and
         `LISTINGS`.
+    references
+        By method: the graph of the float model that the quantization split compares with.
+    reference_weights
+        Safetensors bytes of those weights of `references` that no ETRecord has.
+    reference_crc
+        CRC-32 of these bytes as the file states it, None for a record that was not read from a file.
     """
 
     graphs: dict[str, Graph]
@@ -64,6 +79,9 @@ class Record:
     delegation: dict[str, Any] = field(default_factory=dict)
     own: bytes = b""
     extra: dict[str, Any] = field(default_factory=dict)
+    references: dict[str, Graph] = field(default_factory=dict)
+    reference_weights: bytes | memoryview = b""
+    reference_crc: int | None = field(default=None, compare=False)
 
 
 def write_record(record: Record, path: PathLike) -> None:
@@ -81,6 +99,7 @@ def write_record(record: Record, path: PathLike) -> None:
         "version": VERSION,
         "pte_sha256": record.pte_sha256,
         "graphs": graphs,
+        "references": [[method, dump_graph(graph, table)] for method, graph in record.references.items()],
         "texts": table.texts,
         "places": [[key, place.member, place.name] for key, place in record.places.items()],
         "delegation": record.delegation,
@@ -92,6 +111,8 @@ def write_record(record: Record, path: PathLike) -> None:
         with zipfile.ZipFile(partial, "w") as archive:
             archive.writestr(_JSON, json.dumps(body, separators=(",", ":")), zipfile.ZIP_DEFLATED, 6)
             archive.writestr(_CONSTANTS, record.own, zipfile.ZIP_STORED)
+            if len(record.reference_weights):
+                archive.writestr(REFERENCE, record.reference_weights, zipfile.ZIP_STORED)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -108,17 +129,21 @@ def read_record(path: PathLike) -> Record:
     data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
     if bytes(data[:2]) != b"PK":
         raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)
-    text, own = _members(path)
+    text, own, weights = _members(path)
     body = _parse(path, text)
     try:
         texts = _texts(body["texts"])
         graphs = {str(method): load_graph(graph, texts) for method, graph in body["graphs"]}
+        references = {str(method): load_graph(graph, texts) for method, graph in body.get("references", ())}
         places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
         sha, delegation, extra = str(body["pte_sha256"]), body["delegation"], body["extra"]
         _check_tables(list(graphs), delegation, extra)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
-    return Record(graphs, places, sha, dict(delegation), own, dict(extra))
+    found = Record(graphs, places, sha, dict(delegation), own, dict(extra), references)
+    if weights is not None:
+        found.reference_weights, found.reference_crc = _stored(path, data, weights), weights.CRC
+    return found
 
 
 def _check_tables(methods: list[str], delegation: Any, extra: Any) -> None:
@@ -138,11 +163,21 @@ def _check_tables(methods: list[str], delegation: Any, extra: Any) -> None:
             raise MalformedGraphError("a representative input is neither a tensor's name nor a value")
 
 
-def _members(path: PathLike) -> tuple[bytes, bytes]:
+def _stored(path: PathLike, data: memoryview, info: zipfile.ZipInfo) -> memoryview:
+    """The bytes of a member that is stored as it is, where they lie in the mapped file."""
+    head = bytes(data[info.header_offset : info.header_offset + _LOCAL_HEADER])
+    start = info.header_offset + _LOCAL_HEADER
+    start += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+    if info.compress_type != zipfile.ZIP_STORED or start + info.file_size > len(data):
+        raise ArtifactError(path, "its weights are compressed, or reach beyond the end", _ADVICE, where=info.filename)
+    return data[start : start + info.file_size]
+
+
+def _members(path: PathLike) -> tuple[bytes, bytes, zipfile.ZipInfo | None]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-            if sorted(names) != sorted([_JSON, _CONSTANTS]):
+            if sorted(set(names) - {REFERENCE}) != sorted([_JSON, _CONSTANTS]) or len(names) > len(set(names)):
                 raise ArtifactError(
                     path, f"a record has the members {_JSON} and {_CONSTANTS}; found {names[:5]}", _ADVICE
                 )
@@ -152,7 +187,8 @@ def _members(path: PathLike) -> tuple[bytes, bytes]:
                 raise ArtifactError(path, "a member claims an absurd size", _ADVICE, where=_JSON)
             with archive.open(info) as member:
                 text = member.read(_MOST_JSON + 1)
-            return text, archive.read(_CONSTANTS)
+            weights = archive.getinfo(REFERENCE) if REFERENCE in names else None
+            return text, archive.read(_CONSTANTS), weights
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ArtifactError(path, f"the archive is damaged ({error})", _ADVICE) from error
     except Exception as error:
@@ -168,10 +204,10 @@ def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
         raise ArtifactError(path, f"{_JSON} is not JSON ({error})", _ADVICE, where=_JSON) from error
     if not isinstance(body, dict) or body.get("format") != "etviz-record":
         raise ArtifactError(path, f"{_JSON} is not an etviz record", _ADVICE, where=_JSON)
-    if body.get("version") != VERSION:
+    if body.get("version") not in _READABLE:
         raise ArtifactError(
             path,
-            f"the record has version {body.get('version')}; this etviz reads version {VERSION}",
+            f"the record has version {body.get('version')}; this etviz reads versions up to {VERSION}",
             "read it with the etviz that wrote it, or write it again",
             where=_JSON,
             found=body.get("version"),

@@ -28,7 +28,10 @@ class Replay:
         Makes an evaluator with the model's initial state; stateful executions have to follow one another on it.
     executions
         `Gap.run` counts them.
+    fresh_float
+        The same for the float model that was quantized; None where it is not known.
     """
 
     fresh: Callable[[], Evaluator]
     executions: list[Execution] = field(default_factory=list)
+    fresh_float: Callable[[], Evaluator] | None = None

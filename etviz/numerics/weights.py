@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etrecord import ETRecord
-from etviz.artifacts.record_file import Record
+from etviz.artifacts.record_file import REFERENCE, Record
+from etviz.artifacts.stored_tensors import StoredTensors
 from etviz.artifacts.torch_file import TensorFile
 from etviz.errors import ArtifactError
 
@@ -38,7 +39,8 @@ class Weights(Mapping[str, "torch.Tensor"]):
         self._extra = record.extra
         self._path = record_path
         self._etrecord = etrecord
-        self._files: dict[str, TensorFile] = {}
+        self._record = record
+        self._files: dict[str, Mapping[str, torch.Tensor]] = {}
         try:
             self.own = load(record.own) if record.own else {}
         except Exception as error:
@@ -59,6 +61,8 @@ class Weights(Mapping[str, "torch.Tensor"]):
         place = self._places[key]
         if not place.member:
             return self._get(self.own, place.name, self._path)
+        if place.member == REFERENCE:
+            return self._get(self._reference(), place.name, self._path)
         if self._etrecord is None:
             raise ArtifactError(
                 self._path,
@@ -78,7 +82,16 @@ class Weights(Mapping[str, "torch.Tensor"]):
         kept = self._extra.get("inputs", ())
         return tuple(self._get(self.own, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
 
-    def _file(self, member: str) -> TensorFile:
+    def _reference(self) -> Mapping[str, torch.Tensor]:
+        """Weights of the float reference; their checksum is compared when the first one is asked for."""
+        if REFERENCE not in self._files:
+            record = self._record
+            self._files[REFERENCE] = StoredTensors(
+                record.reference_weights, self._path, REFERENCE, record.reference_crc
+            )
+        return self._files[REFERENCE]
+
+    def _file(self, member: str) -> Mapping[str, torch.Tensor]:
         if member not in self._files:
             etrecord = self._etrecord
             data = etrecord.member(member) if etrecord is not None else None

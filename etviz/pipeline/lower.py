@@ -14,6 +14,7 @@ from etviz.artifacts.record_file import LISTINGS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.executorch import delegated_listings, quietly
 from etviz.pipeline.record import build_record
+from etviz.pipeline.reference import check_reference
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,7 @@ def lower(
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
+    reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
 ) -> Lowered:
     """Export, quantize if asked, lower and emit a model; write ``model.pte``, ``etrecord.bin``, ``model.etviz``.
@@ -67,6 +69,8 @@ def lower(
         Partitioners for `to_edge_transform_and_lower`; None leaves everything to the portable kernels.
     quantizer, calibration
         A PT2E quantizer, and input tuples to calibrate it on (the example inputs if None).
+    reference
+        The float model that the record keeps; with a quantizer the model as it was before, if None.
     strict
         Passed to `torch.export.export`.
 
@@ -77,26 +81,17 @@ def lower(
     LoweringError
         If upstream refuses the model; says at which step.
     """
-    import torch
-    from torch.export import ExportedProgram
-
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
-    if not isinstance(model, (torch.nn.Module, ExportedProgram)):
-        raise UsageError(f"model must be an nn.Module or an ExportedProgram, found {type(model).__name__}")
-    if not isinstance(example_inputs, (tuple, list)):
-        raise UsageError(
-            f"example_inputs must be a tuple of the model's arguments, found {type(example_inputs).__name__}; "
-            "write (x,) for one argument"
-        )
+    _check_arguments(model, reference, example_inputs)
     inputs = tuple(example_inputs)
-    steps = ["export", *(["quantize"] if quantizer is not None else []), "lower", "emit", "save"]
+    names = {"reference": reference, "quantize": quantizer}
+    steps = ["export", *(name for name, given in names.items() if given is not None), "lower", "emit", "save"]
     with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly():
-        if isinstance(model, ExportedProgram):
-            program = model
-            bar.update()
-        else:
-            program = _step(bar, "export", lambda: torch.export.export(model, inputs, strict=strict))
+        program = _step(bar, "export", lambda: _export(model, inputs, strict=strict))
+        floating = program if quantizer is not None else None
+        if reference is not None:
+            floating = _step(bar, "reference", lambda: _export(reference, inputs, strict=strict))
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
             program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches))
@@ -110,7 +105,28 @@ def lower(
         listings = delegated_listings(edge)
         manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
-        return save(manager, inputs, workdir, listings)
+        return save(manager, inputs, workdir, listings, floating)
+
+
+def _check_arguments(model: Any, reference: Any, example_inputs: Any) -> None:
+    import torch
+    from torch.export import ExportedProgram
+
+    for name, given in (("model", model), *([("reference", reference)] if reference is not None else [])):
+        if not isinstance(given, (torch.nn.Module, ExportedProgram)):
+            raise UsageError(f"{name} must be an nn.Module or an ExportedProgram, found {type(given).__name__}")
+    if not isinstance(example_inputs, (tuple, list)):
+        raise UsageError(
+            f"example_inputs must be a tuple of the model's arguments, found {type(example_inputs).__name__}; "
+            "write (x,) for one argument"
+        )
+
+
+def _export(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool) -> ExportedProgram:
+    import torch
+    from torch.export import ExportedProgram
+
+    return model if isinstance(model, ExportedProgram) else torch.export.export(model, inputs, strict=strict)
 
 
 def quantize(
@@ -136,9 +152,13 @@ def quantize(
 
 
 def save(
-    manager: ExecutorchProgramManager, inputs: Sequence[Any], workdir: Path, listings: Mapping[str, str]
+    manager: ExecutorchProgramManager,
+    inputs: Sequence[Any],
+    workdir: Path,
+    listings: Mapping[str, str],
+    reference: ExportedProgram | None = None,
 ) -> Lowered:
-    """Write the artifacts of an emitted program; `listings` goes into the record."""
+    """Write the artifacts of an emitted program; `listings` and the float `reference` go into the record."""
     pte, record, etrecord_path = workdir / "model.pte", workdir / "model.etviz", workdir / "etrecord.bin"
     manager.save(str(pte))
     etrecord: Path | None = etrecord_path
@@ -151,7 +171,8 @@ def save(
         etrecord_path.unlink(missing_ok=True)
         etrecord = None
     kept = flatten(inputs) if etrecord is None else None
-    found = build_record(manager, inputs=kept, use_etrecord=etrecord is not None)
+    references = check_reference(reference, sorted(manager.methods))
+    found = build_record(manager, inputs=kept, use_etrecord=etrecord is not None, references=references)
     found.extra[LISTINGS] = dict(listings)
     write_record(found, record)
     return Lowered(pte, record, etrecord)
@@ -165,9 +186,10 @@ def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         cause = str(error).strip() or type(error).__name__
-        raise LoweringError(f"The model could not be {_PAST[name]}: {cause}") from error
+        what = "reference" if name == "reference" else "model"
+        raise LoweringError(f"The {what} could not be {_PAST[name]}: {cause}") from error
     bar.update()
     return result
 
 
-_PAST = {"export": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}
+_PAST = {"export": "exported", "reference": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.ir import Graph
-from etviz.artifacts.record_file import Place, Record, write_record
+from etviz.artifacts.record_file import REFERENCE, Place, Record, write_record
 from etviz.errors import UsageError
 from etviz.pipeline.capture import capture
+from etviz.pipeline.reference import capture_reference, check_reference
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +30,7 @@ def record(
     edge_program_manager: EdgeProgramManager | None,
     executorch_program_manager: ExecutorchProgramManager,
     path: PathLike,
+    reference: ExportedProgram | Mapping[str, ExportedProgram] | None = None,
 ) -> None:
     """Write the record file of a lowered program, for `etviz.load`.
 
@@ -41,22 +44,31 @@ def record(
         ETRecord and not written again.
     path
         Where to write; by convention ``model.etviz`` beside ``model.pte``.
+    reference
+        The float model that was quantized, exported, for `Inspection.quantization`; a dict by method if there are
+        several. Those of its weights that the ETRecord does not have are written too, so the record of a quantized
+        model is about as large as the float model.
 
     Raises
     ------
     UsageError
-        If the arguments are not program managers.
+        If the arguments are not program managers, or `reference` is no exported program of one of the methods.
     """
     if not hasattr(executorch_program_manager, "executorch_program"):
         raise UsageError(
             "executorch_program_manager must be what to_executorch() returns, "
             f"found {type(executorch_program_manager).__name__}"
         )
-    write_record(build_record(executorch_program_manager), path)
+    references = check_reference(reference, sorted(executorch_program_manager.methods))
+    write_record(build_record(executorch_program_manager, references=references), path)
 
 
 def build_record(
-    manager: ExecutorchProgramManager, *, inputs: list[Any] | None = None, use_etrecord: bool = True
+    manager: ExecutorchProgramManager,
+    *,
+    inputs: list[Any] | None = None,
+    use_etrecord: bool = True,
+    references: Mapping[str, ExportedProgram] | None = None,
 ) -> Record:
     """The record of an emitted program.
 
@@ -68,6 +80,8 @@ def build_record(
         Flat inputs to keep in the record; needed only where there is no ETRecord to hold them.
     use_etrecord
         Refer to weights in the ETRecord; False keeps all of them in the record.
+    references
+        Float programs by method.
     """
     from safetensors.torch import save
 
@@ -75,6 +89,9 @@ def build_record(
     programs = _etrecord_programs(manager)
     known = _etrecord_tensors(programs) if use_etrecord else {}
     places, own = _place(constants, known)
+    floats: dict[str, torch.Tensor] = {}
+    captured = {method: capture_reference(p, method, floats) for method, p in (references or {}).items()}
+    float_places, float_own = _place(floats, known, REFERENCE)
     extra: dict[str, Any] = {}
     if inputs is not None:
         extra["inputs"] = _keep_inputs(inputs, own)
@@ -83,7 +100,9 @@ def build_record(
         method: count_nodes(graph, _elided_views(graph, programs.get(_EDGE + method)))
         for method, graph in graphs.items()
     }
-    return Record(graphs, places, sha, delegation, save(own), extra)
+    found = Record(graphs, places | float_places, sha, delegation, save(own), extra, captured)
+    found.reference_weights = save(float_own) if float_own else b""
+    return found
 
 
 def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
@@ -122,11 +141,12 @@ def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, s
 
 
 def _place(
-    constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor]
+    constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor], member: str = ""
 ) -> tuple[dict[str, Place], dict[str, torch.Tensor]]:
+    """The place of each constant, and those that have to be kept in the record's own `member`."""
     by_name: dict[str, list[tuple[str, str]]] = {}
-    for member, name in known:
-        by_name.setdefault(name, []).append((member, name))
+    for place in known:
+        by_name.setdefault(place[1], []).append(place)
     places, own = {}, {}
     for key, tensor in constants.items():
         name = key.rpartition("/")[2]
@@ -137,7 +157,7 @@ def _place(
                 places[key] = Place(*place)
                 break
         else:
-            places[key] = Place("", key)
+            places[key] = Place(member, key)
             own[key] = tensor.detach().contiguous().clone()
     return places, own
 

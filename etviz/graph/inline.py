@@ -1,0 +1,89 @@
+"""A graph with the operators of its delegates in place of the calls, so that every value inside can be named.
+
+Names of what was inside a delegate start with the delegate's own name: ``lowered_module_0/aten_relu_default``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from etviz.artifacts.ir import Graph, Ref, map_arg
+
+Key = tuple[str, int]
+"""One value: name of the node that makes it, and which of its outputs it is."""
+
+
+@dataclass(slots=True)
+class Inlined:
+    """A graph without delegates.
+
+    Attributes
+    ----------
+    graph
+        Evaluates to the same values.
+    written
+        ``(instruction, output)`` of the runtime → the value that it writes.
+    """
+
+    graph: Graph
+    written: dict[tuple[int, int], Key] = field(default_factory=dict)
+
+
+def inline(graph: Graph) -> Inlined:
+    """Put the nodes of every delegate where its call is; branches of `torch.cond` stay as they are.
+
+    Examples
+    --------
+    >>> inline(Graph("forward")).graph.nodes
+    []
+    """
+    flat = Inlined(Graph(graph.name, inputs=[replace(item) for item in graph.inputs]))
+    names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
+    flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]
+    return flat
+
+
+def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Append the nodes of a graph; returns what each of its names has become."""
+    calls: dict[str, list[Any]] = {}
+    for node in graph.nodes:
+        args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
+        source = node.args[0].name if node.args and isinstance(node.args[0], Ref) else ""
+        if node.target == "delegate":
+            calls[node.name] = values = _enter(flat, graph.subgraphs[node.subgraphs[0]], prefix, args)
+            written = [(value.name, 0) if isinstance(value, Ref) else None for value in values]
+        elif node.target == "getitem" and source in calls:
+            names[node.name] = calls[source][node.args[1]]
+            continue
+        else:
+            name, subgraphs = prefix + node.name, tuple(prefix + name for name in node.subgraphs)
+            flat.graph.nodes.append(replace(node, name=name, args=args, kwargs=kwargs, subgraphs=subgraphs))
+            flat.graph.subgraphs |= {prefix + name: graph.subgraphs[name] for name in node.subgraphs}
+            names[node.name] = Ref(name)
+            written = [(name, output) for output in range(len(node.outputs))]
+        if node.instruction >= 0:
+            flat.written |= {(node.instruction, output): key for output, key in enumerate(written) if key}
+    for target, name in graph.mutations.items():
+        if isinstance(value := names[name], Ref):
+            flat.graph.mutations[target] = value.name
+    return names
+
+
+def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> list[Any]:
+    """Append the inside of a delegate; returns its outputs."""
+    given = iter(args)
+    names: dict[str, Any] = {}
+    prefix = f"{prefix}{inner.name}/"
+    for item in inner.inputs:
+        if item.kind == "user":
+            names[item.name] = next(given, None)
+        else:
+            names[item.name] = Ref(prefix + item.name)
+            flat.graph.inputs.append(replace(item, name=prefix + item.name))
+    _copy(flat, inner, prefix, names)
+    return [_renamed(out, names) for out in inner.outputs]
+
+
+def _renamed(value: Any, names: dict[str, Any]) -> Any:
+    return map_arg(value, lambda leaf: names[leaf.name] if isinstance(leaf, Ref) else leaf)

@@ -1,0 +1,53 @@
+"""The float model beside a quantized program, kept as a graph that is evaluated without executorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from etviz.artifacts.ir import Graph
+from etviz.errors import UsageError
+from etviz.executorch import quietly
+from etviz.pipeline.capture import capture_program
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+def check_reference(
+    reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
+) -> dict[str, ExportedProgram]:
+    """The float programs by method.
+
+    Raises
+    ------
+    UsageError
+        If one is not an exported program, or answers no method.
+    """
+    from torch.export import ExportedProgram
+
+    if reference is None:
+        return {}
+    if not isinstance(reference, Mapping):
+        name = "forward" if "forward" in methods or len(methods) != 1 else methods[0]
+        reference = {name: reference}
+    for method, program in reference.items():
+        if not isinstance(program, ExportedProgram):
+            raise UsageError(
+                f"reference must be an ExportedProgram of the float model, found {type(program).__name__}; "
+                "export it with torch.export.export(model, example_inputs)"
+            )
+        if method not in methods:
+            raise UsageError(f"reference is for the method {method}, the program has {', '.join(methods)}")
+    return dict(reference)
+
+
+def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
+    """The float graph of one method, its weights added to `constants` as ``reference/<method>//<name>``.
+
+    It is made functional first (``relu_`` becomes ``relu``): nodes keep the exported operator's name as `Node.origin`.
+    """
+    with quietly():
+        functional = program.run_decompositions({})
+    return capture_program(functional, method, f"reference/{method}/", constants)
