@@ -147,6 +147,21 @@ def backend_module(backend_id: str) -> str:
     return _BACKENDS.get(backend_id, "")
 
 
+def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
+    """What a backend's partitioner wrote on the nodes that it took, by name; its lowering relies on it.
+
+    XNNPACK marks the quantize and dequantize nodes that belong to an operator there, and nowhere else. Its partitioner
+    runs on `program` for these marks alone.
+    """
+    if backend_id != "XnnpackBackend" or not any("quantize" in str(node.target) for node in program.graph.nodes):
+        return {}
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.utils.quant_utils import IS_IMPLICIT_Q_DQ_TAG as MARK
+
+    XnnpackPartitioner().partition(program)
+    return {node.name: {MARK: True} for node in program.graph.nodes if node.meta.get(MARK)}
+
+
 def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
     """A `.pte` that consists of one call of `backend_id`, or, if that is empty, of the portable kernels alone.
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+Marks = Mapping[str, dict[str, Any]]
+
+
 @dataclass(slots=True)
 class _Builder:
     """The fx graph under construction; `values` holds a fake tensor, or a plain value, for each name."""
@@ -76,7 +79,11 @@ def _constant(leaf: Any) -> Any:
 
 
 def edge_program(
-    graph: Graph, constants: Mapping[str, torch.Tensor], inputs: Sequence[Any], extra: Sequence[str] = ()
+    graph: Graph,
+    constants: Mapping[str, torch.Tensor],
+    inputs: Sequence[Any],
+    extra: Sequence[str] = (),
+    marks: Marks | None = None,
 ) -> ExportedProgram:
     """The program that upstream can lower.
 
@@ -90,6 +97,8 @@ def edge_program(
         One for each user input; tensors fix the shapes, plain values become constants of the program.
     extra
         Names of inner values that become outputs, after the graph's own.
+    marks
+        Further entries of nodes' `meta`, by name.
 
     Raises
     ------
@@ -117,6 +126,8 @@ def edge_program(
     with mode:
         for node in graph.nodes:
             builder.call(node)
+    for name, mark in (marks or {}).items():
+        builder.nodes[name].meta |= mark
     names = [_output(builder, out) for out in graph.outputs] + list(extra)
     builder.graph.output(tuple(builder.nodes[name] for name in names))
     return exported_program(builder.graph, state, users, names)
