@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from etviz.artifacts.ir import Graph
     from etviz.inspection import Findings
+    from etviz.numerics.attribution import Loss, Progress
     from etviz.numerics.comparison import Gap
+    from etviz.numerics.quantization import Split
 
 
 class Explanations:
@@ -15,6 +20,107 @@ class Explanations:
 
     _findings: Findings
     _graph: Graph
+    _table: Any
+    outputs: Any
 
     def _gap(self, row: Any) -> Gap:
         raise NotImplementedError
+
+    @cached_property
+    def _attributions(self) -> dict[tuple[int, int], pd.DataFrame]:
+        """What was attributed, by ``(output, run)``; the last one is the one that views show."""
+        return {}
+
+    def attribution(self, output: int | None = None, loss: Loss | None = None, run: int = 0) -> pd.DataFrame:
+        """Which share of a final output's error each instruction caused.
+
+        An instruction's share is the part of the error that would be gone, to first order, if it had computed exactly
+        what its inputs give. Shares may be negative where errors cancel. The reference is evaluated in float64.
+
+        Parameters
+        ----------
+        output
+            Index of the final output, by default the one with the largest severity.
+        loss
+            A function of the list of final outputs that gives a scalar tensor; then its difference between runtime
+            and reference is attributed, instead of an output's.
+        run
+            Number of the execution.
+
+        Returns
+        -------
+        DataFrame
+            By index of the gap row, largest share first: ``instruction, output, op, reference_ops, module, share,
+            method, reason``. The method is ``gradient``; ``straight-through`` where the gradient passes a rounding;
+            ``patch`` where the difference was put into the reference, which ran again; ``unknown`` (share NaN, see
+            `reason`). ``attrs`` holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``error`` (norm of
+            the output's error, or the loss's difference), ``methods`` and ``note``.
+
+        Raises
+        ------
+        UsageError
+            If the artifacts do not tell enough, or an argument makes no sense.
+        PairingError
+            If the reference can't be evaluated.
+        """
+        return self._attribute(output, loss, run)
+
+    def _attribute(
+        self, output: int | None = None, loss: Loss | None = None, run: int = 0, progress: Progress | None = None
+    ) -> pd.DataFrame:
+        from etviz.attributed import attribution_frame, choose
+
+        key = choose(self._findings, self.outputs, output, run)
+        known = self._attributions
+        if loss is None and key in known:
+            frame = known.pop(key)
+        else:
+            frame = attribution_frame(
+                self._findings, self._table, self.outputs, output=key[0], run=key[1], loss=loss, progress=progress
+            )
+        if loss is None:
+            known[key] = frame
+        return frame.copy()
+
+    @property
+    def has_float_model(self) -> bool:
+        """True if the float model that was quantized is known, so that `quantization` has something to compare."""
+        replay = self._findings.replay
+        return replay is not None and replay.fresh_float is not None
+
+    @cached_property
+    def _split(self) -> Split:
+        from etviz.errors import UsageError
+        from etviz.numerics.quantization import split
+
+        if self._findings.replay is None:
+            raise UsageError("no value of the runtime was compared, so there is nothing to split; see summary()")
+        return split(self._findings.replay, self._table[1])
+
+    def quantization(self) -> pd.DataFrame:
+        """The error of quantization and the error of the backend, for each operator of a quantized model.
+
+        Float eager, quantized eager and runtime are three values of one operator. They are taken where the next
+        operators read them: on the quantization grid where the operator's output is put on one.
+
+        Returns
+        -------
+        DataFrame
+            A row for each operator of the float model, in program order, and execution: ``row`` and ``instruction``
+            (-1 where the runtime logged no value for it), ``op`` (its name in the exported float model), ``module``;
+            ``quantization_*`` (float against quantized eager), ``backend_*`` (quantized eager against runtime),
+            ``total_*`` (float against runtime), each as ``rmse`` and ``sqnr_db``; ``scale, zero_point, qmin, qmax`` of
+            its grid; ``error_steps`` (quantization RMSE / scale; ideal rounding alone gives 1/√12 = 0.289);
+            ``saturated``, the share of values at qmin or qmax whose float value lies beyond by more than half a step;
+            ``weight`` (how its weight is quantized), ``weight_rmse``, ``weight_sqnr_db``; ``status``, ``reason``.
+
+        Raises
+        ------
+        UsageError
+            If the float model is not known, or nothing was compared.
+        PairingError
+            If one of the two models can't be evaluated.
+        """
+        from etviz.numerics.quantization import split_frame
+
+        return split_frame(self._split, self._findings.runs, self._table[1])
