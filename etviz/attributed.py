@@ -55,14 +55,9 @@ def attribution_frame(
     UsageError
         If there is nothing to attribute, or an argument makes no sense.
     """
-    _check(findings, run)
-    own = _outputs_of(findings, outputs, run)
-    index = worst_output(findings, outputs, run) if output is None else _known(output, len(own))
     replay = findings.replay
     if replay is None:
-        raise UsageError(
-            "There is no reference that could be run again, so there is nothing to attribute; see summary()"
-        )
+        raise UsageError(_NO_REFERENCE)
     if progress is None:
         with tqdm(desc="attribution", leave=False, delay=1) as bar:
             found = attribute(replay, run, output, loss, lambda done, total: _show(bar, done, total))
