@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.etdump import RunBlock
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.record_file import LISTINGS
 from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
-from etviz.graph.delegation import Delegation
-from etviz.graph.rebuild import is_complete
 from etviz.inspection import Findings, Inspection
 from etviz.numerics.comparison import Comparison, compare_exact
 from etviz.numerics.handles import compare_by_handles
@@ -112,11 +110,9 @@ def read(
     findings.latency = instruction_latency(timed, factor)
     findings.profile = Profile([*(b for b in files.dump.blocks if b.name != "Execute"), *timed], factor, parser)
     findings.notes.extend(files.dump.problems)
+    findings.delegation = files.delegation(chosen)
     if files.record is not None:
-        findings.delegation = Delegation.from_counts(files.record.delegation[chosen])
         findings.listing = files.record.extra.get(LISTINGS, {}).get(chosen, "")
-    elif chosen in files.derived and is_complete(graphs[chosen]):
-        findings.delegation = Delegation.from_counts(count_nodes(graphs[chosen]))
     if not executions:
         findings.notes.append("The ETDump holds no execution, only the loading of the program.")
     elif files.buffer is None:
@@ -167,10 +163,17 @@ def _compare(
     budget, replay = KEPT_BYTES, Replay(lambda: files.evaluator(method))
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
         log = RuntimeLog(block, files.buffer)
-        inputs = choose_inputs(evaluator.graph, log, candidates, block.bundled_input_index or run % len(candidates))
-        comparison = _compare_run(findings, files, method, evaluator, log, inputs, run, budget)
+        told = block.bundled_input_index
+        first = told if told is not None and told < len(candidates) else run % len(candidates)
+        others = [] if isinstance(given, list) else [i for i in range(len(candidates)) if i != first]
+        state = dict(evaluator.state)
+        compare = partial(_compare_run, findings, files, method, evaluator, log, candidates, run, budget)
+        inputs, comparison, doubted = compare(first)
+        while doubted and others:  # an ETDump does not say which inputs went in
+            evaluator.state = dict(state)
+            inputs, comparison, doubted = compare(others.pop(0))
         note = inputs.note
-        if inputs.known and inputs.index >= 0 and doubtful(evaluator.graph, comparison):
+        if doubted:
             note = "The first operators are far off while the others are not: the run most likely had other inputs."
         if note and note not in findings.notes:
             findings.notes.append(note)
@@ -190,13 +193,18 @@ def _compare_run(
     method: str,
     evaluator: Evaluator,
     log: RuntimeLog,
-    inputs: Inputs,
+    candidates: Sequence[Sequence[Any]],
     run: int,
     budget: int,
-) -> Comparison:
+    expected: int,
+) -> tuple[Inputs, Comparison, bool]:
+    """Compare on the expected candidate, or on what was logged; and say whether these inputs are to be doubted."""
+    inputs = choose_inputs(evaluator.graph, log, candidates, expected)
     if files.record is not None or method in files.derived:
         pairing = "exact" if files.record is not None else "derived"
-        return compare_exact(evaluator, log, inputs.values, run=run, budget=budget, pairing=pairing)
-    handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
-    graph = findings.graphs[method]
-    return compare_by_handles(evaluator, log, inputs.values, graph, handles, run=run, budget=budget)
+        found = compare_exact(evaluator, log, inputs.values, run=run, budget=budget, pairing=pairing)
+    else:
+        handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
+        graph = findings.graphs[method]
+        found = compare_by_handles(evaluator, log, inputs.values, graph, handles, run=run, budget=budget)
+    return inputs, found, inputs.known and inputs.index >= 0 and doubtful(evaluator.graph, found)

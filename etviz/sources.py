@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from etviz.artifacts.bundle import BundledProgram, BundledTensor, read_bundled_program
+from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import ETDump, RunBlock, read_etdump
 from etviz.artifacts.etrecord import ETRecord
@@ -17,8 +18,9 @@ from etviz.artifacts.lost_values import restore_lost_values
 from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
 from etviz.errors import ArtifactError, PairingError
+from etviz.graph.delegation import Delegation
 from etviz.graph.derive import derive
-from etviz.graph.rebuild import InconsistentError, rebuild
+from etviz.graph.rebuild import InconsistentError, is_complete, rebuild
 from etviz.graph.skeleton import skeleton
 from etviz.numerics.limits import Limits
 from etviz.numerics.reference import Evaluator
@@ -123,6 +125,15 @@ class Files:
         if method not in self._edges:
             self._edges[method] = etrecord.edge_graph(method)
         return self._edges[method]
+
+    def delegation(self, method: str) -> Delegation | None:
+        """What is delegated of a method, None where the files do not tell."""
+        if self.record is not None:
+            return Delegation.from_counts(self.record.delegation[method])
+        graph = self.graphs()[method]
+        if method in self.derived and is_complete(graph):
+            return Delegation.from_counts(count_nodes(graph))
+        return None
 
     def evaluator(self, method: str) -> Evaluator:
         """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Delegation:
     @cached_property
     def by_operator(self) -> pd.DataFrame:
         """A row for each operator type, and a last row ``Total``; the columns are upstream's."""
+        import pandas as pd
+
         rows = [
             {
                 "op_type": op,

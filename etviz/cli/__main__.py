@@ -1,0 +1,5 @@
+"""``python -m etviz.cli``."""
+
+from etviz.cli.app import main
+
+main()

@@ -1,0 +1,71 @@
+"""All commands, and what becomes of errors: one line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from etviz import __version__
+from etviz.cli import check, compare, demo, gaps, info, report
+from etviz.cli.console import err, out
+from etviz.errors import EtvizError
+
+app = typer.Typer(
+    help="Which operator broke a model's numerics on its way to ExecuTorch, and why.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: [bold]etviz demo[/bold], then [bold]etviz gaps etviz-demo --top 5[/bold]. "
+    "Exit status: 0 fine, 1 a check failed, 2 bad usage or a bad artifact.",
+)
+_verbose = False
+
+
+def _version(value: bool) -> None:
+    if value:
+        out.print(__version__, highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole trace of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    global _verbose
+    _verbose = verbose
+
+
+app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)
+app.command("info", epilog="Example: etviz info etviz-demo")(info.info)
+app.command("gaps", epilog="Example: etviz gaps etviz-demo --by sqnr_db --top 20 --format csv")(gaps.gaps)
+app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
+app.command("check", epilog=check.EPILOG)(check.check)
+app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html")(compare.compare)
+
+
+def main() -> None:
+    """Run the command line; the console script."""
+    global _verbose
+    # A --verbose after the command's name is as good as one before it.
+    arguments = sys.argv[1:]
+    if "--verbose" in arguments:
+        arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
+    try:
+        app(arguments)
+    except EtvizError as error:
+        if _verbose:
+            raise
+        err.print(f"etviz: {' '.join(str(error).split())}", style="red", highlight=False, soft_wrap=True, markup=False)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except KeyboardInterrupt:
+        err.print("etviz: interrupted", highlight=False)
+        sys.exit(130)

@@ -1,0 +1,153 @@
+"""`etviz check`: a gate for continuous integration."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from etviz.gate import CheckResult, Rules
+
+EPILOG: Final = (
+    "Example: etviz check build/ --max-rmse 1e-3 --junit numerics.xml. Limits for some operators only, in etviz.toml "
+    "(or as tool.etviz.check in pyproject.toml): \\[check] max_rmse = 1e-3; \\[\\[check.rules]] operator = '*conv*', "
+    "dtype = 'int8', max_rmse = 0.5."
+)
+_SHOWN: Final = 20
+
+Limit = Annotated[float | None, typer.Option(help="Largest value that passes.", show_default=False)]
+Least = Annotated[float | None, typer.Option(help="Smallest value that passes.", show_default=False)]
+
+
+def check(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    max_rmse: Limit = None,
+    max_abs: Annotated[float | None, typer.Option("--max-abs", help="Largest |error| that passes.")] = None,
+    max_mse: Limit = None,
+    max_rel_l2: Limit = None,
+    max_severity: Limit = None,
+    max_introduced_severity: Limit = None,
+    min_sqnr_db: Least = None,
+    min_cosine: Least = None,
+    min_allclose: Least = None,
+    limits: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="NAME=NUMBER", help="Any other: max_/min_ and a metric.")
+    ] = None,
+    min_compared: Annotated[float | None, typer.Option(help="Least share of compared instructions, 0 to 1.")] = None,
+    outputs: Annotated[
+        bool | None, typer.Option("--outputs/--no-outputs", help="Final outputs must match their reference.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="TOML file with the rules.")] = None,
+    baseline: Annotated[Path | None, typer.Option("--baseline", help="Fail on what became worse than this.")] = None,
+    factor: Annotated[float | None, typer.Option("--factor", help="How many times worse than the baseline.")] = None,
+    write_baseline: Annotated[
+        Path | None, typer.Option("--write-baseline", help="Store this run's numbers as a baseline.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; '-' prints it.")] = None,
+    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write a summary for pull requests.")] = None,
+    method: given.MethodOption = None,
+) -> None:
+    """Fail (exit status 1) if a numeric gap is beyond its limit, or worse than a baseline."""
+    start = time.perf_counter()
+    flags = {"max_rmse": max_rmse, "max_abs": max_abs, "max_mse": max_mse, "max_rel_l2": max_rel_l2}
+    flags |= {"max_severity": max_severity, "max_introduced_severity": max_introduced_severity}
+    flags |= {"min_sqnr_db": min_sqnr_db, "min_cosine": min_cosine, "min_allclose": min_allclose}
+    known = {name: value for name, value in flags.items() if value is not None} | _parse(limits or [])
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    rules = _rules(config, etdump).with_flags(known, outputs=outputs, min_compared=min_compared, factor=factor)
+    result = _check(found, rules, baseline, write_baseline, method)
+    _write(result, junit, json_file, markdown, time.perf_counter() - start)
+    if json_file is None or str(json_file) != "-":
+        _print(result, quiet=rules.demand_nothing and baseline is None)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+def _check(
+    found: given.Artifacts, rules: Rules, baseline: Path | None, write_baseline: Path | None, method: str | None
+) -> CheckResult:
+    from etviz.gate import baseline as stored
+    from etviz.gate import check as run_check
+
+    before = stored.read_baseline(baseline) if baseline is not None else None
+    inspection = found.load(method)
+    if write_baseline is not None:
+        stored.write_baseline(inspection.gaps, write_baseline)
+    return run_check(inspection, rules, before)
+
+
+def _rules(config: Path | None, source: Path) -> Rules:
+    from etviz.gate.rules import Rules, find_rules, read_rules
+
+    path = config or find_rules(source if source.is_dir() else source.parent) or find_rules(Path.cwd())
+    return read_rules(path) if path is not None else Rules()
+
+
+def _parse(limits: list[str]) -> dict[str, float]:
+    found = {}
+    for text in limits:
+        name, equals, number = text.partition("=")
+        try:
+            found[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise UsageError(f"--limit must be NAME=NUMBER, found {text!r}; for example --limit max_ulp=16")
+    return found
+
+
+def _write(
+    result: CheckResult, junit: Path | None, json_file: Path | None, markdown: Path | None, seconds: float
+) -> None:
+    from etviz.artifacts.saving import whole_file
+    from etviz.gate.formats import to_json, to_markdown, write_json, write_junit
+
+    if junit is not None:
+        write_junit(result, junit, seconds)
+    if json_file is not None and str(json_file) == "-":
+        print_json(to_json(result))
+    elif json_file is not None:
+        write_json(result, json_file)
+    if markdown is not None:
+        with whole_file(markdown, "the summary") as partial:
+            partial.write_text(to_markdown(result), encoding="utf-8")
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(to_markdown(result))
+
+
+def _print(result: CheckResult, *, quiet: bool) -> None:
+    out.print(plain_text(result.verdict), highlight=False)
+    for case in result.failures[:_SHOWN]:
+        wrong = "; ".join(violation.text for violation in case.violations)
+        source = f" [dim]{plain_text(case.source)}[/dim]" if case.source else ""
+        out.print(f"[red]FAILED[/red] {plain_text(case.name)}: {plain_text(wrong)}{source}", highlight=False)
+    more = len(result.failures) - _SHOWN
+    if more > 0:
+        out.print(f"… and {more} more", highlight=False)
+    for note in result.notes:
+        out.print(f"[yellow]![/yellow] {plain_text(note)}", highlight=False)
+    count = len(result.failures)
+    if count:
+        out.print(f"[bold red]{count} of {len(result.cases)} checks failed[/bold red]", highlight=False)
+    else:
+        out.print(f"[bold green]{len(result.cases)} checks passed[/bold green]", highlight=False)
+    if quiet:
+        err.print(
+            "no limits were given: only the final outputs and non-finite values were checked; see etviz check --help",
+            highlight=False,
+        )

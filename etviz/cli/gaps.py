@@ -1,0 +1,117 @@
+"""`etviz gaps`: the gap table in a terminal, as CSV or as JSON."""
+
+from __future__ import annotations
+
+import math
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.table import Table
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etviz.inspection import Inspection
+
+_SHOWN: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
+
+
+class Format(str, Enum):
+    """How rows are printed."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+def gaps(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    style: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
+    as_json: given.JsonOption = False,
+    method: given.MethodOption = None,
+    time_scale: given.ScaleOption = "ns",
+) -> None:
+    """The rows with the largest numeric gaps between reference and runtime."""
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    inspection = found.load(method, time_scale)
+    rows = inspection.worst(top or len(inspection.gaps), by)
+    if as_json or style is Format.json:
+        print_json(
+            {"title": inspection.title, "verdict": inspection.digest.verdict, "notes": inspection.digest.notes}
+            | {"rows": records(rows)}
+        )
+    elif style is Format.csv:
+        rows.to_csv(sys.stdout, index_label="row")
+    else:
+        show_summary(inspection)
+        if not rows.empty:
+            out.print(worst_table(rows, by))
+            if len(rows) < len(inspection.gaps):
+                err.print(f"{len(rows)} of {len(inspection.gaps)} rows; --top 0 prints all", highlight=False)
+
+
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain data: unknown numbers are None, infinite ones text."""
+    from etviz.gate.formats import plain
+
+    def value(item: Any) -> Any:
+        if isinstance(item, float):
+            return plain(item)
+        return list(item) if isinstance(item, tuple) else item
+
+    texts = rows.reset_index(names="row").astype(object).to_dict("records")
+    return [{str(name): value(item) for name, item in row.items()} for row in texts]
+
+
+def show_summary(inspection: Inspection) -> None:
+    """Verdict, facts and notes, as the widget's header has them."""
+    colour = {"ok": "green", "warn": "yellow", "bad": "red"}
+    digest = inspection.digest
+    out.print(plain_text(digest.verdict), style=f"bold {colour.get(digest.level, '')}".strip(), highlight=False)
+    for fact in digest.facts:
+        mark = f"[{colour[fact.level]}]●[/]" if fact.level in colour else "●"
+        out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}", highlight=False)
+    for note in digest.notes:
+        out.print(f"  [yellow]![/] {plain_text(note)}", highlight=False)
+
+
+def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
+    """Gap rows as wide as the terminal: the number of columns follows from its width."""
+    from etviz.graph.source import short_operator
+
+    columns = list(dict.fromkeys([by, *_SHOWN] if by in rows and by not in given_texts(rows) else _SHOWN))
+    columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("#", justify="right", no_wrap=True, min_width=3)
+    table.add_column("operator", overflow="ellipsis", no_wrap=True, ratio=3)
+    for column in columns:
+        label = column.replace("introduced_", "introduced ").replace("introduced severity", "introduced")
+        table.add_column(label.replace("_db", " dB"), justify="right", no_wrap=True)
+    if out.width >= 70:
+        table.add_column("source", overflow="ellipsis", no_wrap=True, ratio=1)
+    table.expand = True
+    for _, row in rows.iterrows():
+        name = f"{row['backend']}: {row['reference_ops']}" if row["backend"] else short_operator(str(row["op"]))
+        cells = [str(row["instruction"]), plain_text(name), *(_number(float(row[column])) for column in columns)]
+        table.add_row(*cells, *([plain_text(row["source"])] if out.width >= 70 else []))
+    return table
+
+
+def given_texts(rows: pd.DataFrame) -> set[str]:
+    """Columns that are no numbers."""
+    return set(rows.select_dtypes(exclude="number").columns)
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3g}"

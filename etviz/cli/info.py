@@ -1,0 +1,164 @@
+"""`etviz info`: what the artifacts hold, without comparing anything and without torch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.table import Table
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import out, plain_text, print_json
+
+if TYPE_CHECKING:
+    from etviz.artifacts.ir import Graph, Node
+    from etviz.sources import Files
+
+_SLOWEST: Final = 5
+
+
+def info(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    time_scale: given.ScaleOption = "ns",
+    as_json: given.JsonOption = False,
+) -> None:
+    """Files, methods, delegation and the slowest instructions. Nothing is executed, and torch is not needed."""
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    body = describe(found, time_scale)
+    if as_json:
+        print_json(body)
+    else:
+        _print(body)
+
+
+def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
+    """What the artifacts hold, as plain data.
+
+    Raises
+    ------
+    EtvizError
+        If a file is missing or damaged, or belongs to another program than the others.
+    """
+    from etviz.profile import scale_factor
+    from etviz.sources import Files
+
+    factor = scale_factor(time_scale)
+    files = Files(found.etdump, found.etrecord, found.debug_buffer, found.pte, found.record)
+    files.check_etrecord()
+    body = {
+        "files": [
+            {"kind": kind, "path": path, "bytes": Path(path).stat().st_size} for kind, path in files.named.items()
+        ],
+        "methods": [_method(files, name, factor) for name in files.graphs()],
+        "problems": list(files.dump.problems),
+    }
+    files.finish()
+    return body
+
+
+def _method(files: Files, name: str, factor: float) -> dict[str, Any]:
+    from etviz.graph.source import short_operator, source_line
+    from etviz.profile import instruction_latency
+
+    graph = files.graphs()[name]
+    blocks = [block for _, block in files.executions(name)]
+    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    latency = instruction_latency(blocks, factor)
+    slowest = sorted(latency, key=lambda instruction: -latency[instruction])[:_SLOWEST]
+    kernels = Counter(short_operator(n.kernel or n.target) for n in nodes.values() if n.target != "delegate")
+    return {
+        "name": name,
+        "instructions": len(nodes),
+        "executions": len(blocks),
+        "logged_values": sum(len(event.tensors) for block in blocks for event in block.debug),
+        "delegation": _delegation(files, name),
+        "backends": dict(Counter(graph.subgraphs[n.subgraphs[0]].backend_id for n in nodes.values() if n.subgraphs)),
+        "kernels": dict(kernels.most_common()),
+        "total_ms": sum(latency.values()) if latency else None,
+        "slowest": [
+            {
+                "instruction": instruction,
+                "operator": _label(graph, nodes.get(instruction)),
+                "ms": latency[instruction],
+                "source": source_line(nodes[instruction].stack) if instruction in nodes else "",
+            }
+            for instruction in slowest
+        ],
+    }
+
+
+def _label(graph: Graph, node: Node | None) -> str:
+    from etviz.graph.source import reference_operators, short_operator
+
+    if node is None:
+        return ""
+    if node.target != "delegate" or not node.subgraphs:
+        return short_operator(node.kernel or node.target)
+    inner = graph.subgraphs[node.subgraphs[0]]
+    return f"{inner.backend_id} ({', '.join(reference_operators(inner))})"
+
+
+def _delegation(files: Files, method: str) -> dict[str, int] | None:
+    found = files.delegation(method)
+    if found is None:
+        return None
+    return {
+        "num_delegated_subgraphs": found.num_delegated_subgraphs,
+        "num_delegated_nodes": found.num_delegated_nodes,
+        "num_non_delegated_nodes": found.num_non_delegated_nodes,
+    }
+
+
+def _print(body: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for column in ("left", "right", "left"):
+        table.add_column(justify=column, overflow="fold")
+    for file in body["files"]:
+        table.add_row(file["kind"].replace("_", " "), f"{file['bytes'] / 1e6:,.3g} MB", plain_text(file["path"]))
+    out.print(table)
+    for method in body["methods"]:
+        out.print()
+        out.print(f"[bold]{plain_text(method['name'])}[/bold]", highlight=False)
+        for line in _lines(method):
+            out.print(f"  {line}", highlight=False)
+        if method["slowest"]:
+            out.print(_slowest(method))
+    for problem in body["problems"]:
+        out.print(f"! {plain_text(problem)}", highlight=False)
+
+
+def _lines(method: dict[str, Any]) -> list[str]:
+    runs = method["executions"]
+    lines = [f"{method['instructions']} instructions, {runs} execution{'s' * (runs != 1)}, "]
+    lines[0] += f"{method['logged_values']:,} logged values"
+    counts = method["delegation"]
+    if counts is not None:
+        total = counts["num_delegated_nodes"] + counts["num_non_delegated_nodes"]
+        share = 100 * counts["num_delegated_nodes"] / total if total else 0
+        parts = counts["num_delegated_subgraphs"]
+        lines.append(f"{share:.0f} % delegated: {counts['num_delegated_nodes']} of {total} nodes in {parts} delegates")
+    for title in ("backends", "kernels"):
+        if method[title]:
+            items = ", ".join(f"{plain_text(name)} × {count}" for name, count in list(method[title].items())[:12])
+            more = len(method[title]) - 12
+            lines.append(f"{title}: {items}" + (f", {more} more" if more > 0 else ""))
+    if method["total_ms"] is not None:
+        lines.append(f"{method['total_ms']:.4g} ms in all (mean of the executions)")
+    return lines
+
+
+def _slowest(method: dict[str, Any]) -> Table:
+    table = Table(title="  slowest", title_justify="left", box=None, pad_edge=False, show_header=False)
+    table.add_column(justify="right", min_width=5)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    table.add_column(overflow="ellipsis", no_wrap=True)
+    for item in method["slowest"]:
+        number, time = f"#{item['instruction']}", f"{item['ms']:.4g} ms"
+        table.add_row(number, time, plain_text(item["operator"]), plain_text(item["source"]))
+    return table

@@ -1,0 +1,50 @@
+"""`etviz report`: the linked view as one HTML file."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+
+
+class Tensors(str, Enum):
+    """How much of the tensors a report holds."""
+
+    none = "none"
+    histograms = "histograms"
+    worst = "worst"
+
+
+def report(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path("report.html"),
+    tensors: Annotated[
+        Tensors, typer.Option("--tensors", help="none: smallest; histograms: of every row; worst: and worst elements.")
+    ] = Tensors.histograms,
+    title: Annotated[str | None, typer.Option("--title", help="Heading of the report.")] = None,
+    as_json: given.JsonOption = False,
+    method: given.MethodOption = None,
+    time_scale: given.ScaleOption = "ns",
+) -> None:
+    """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
+    from etviz.artifacts.saving import check_target
+
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    check_target(output, "the report")
+    inspection = found.load(method, time_scale)
+    written = inspection.to_html(output, tensors.value, title)
+    size = written.stat().st_size
+    if as_json:
+        print_json({"report": str(written), "bytes": size, "rows": len(inspection.gaps)})
+        return
+    out.print(plain_text(inspection.digest.verdict), highlight=False)
+    err.print(f"{plain_text(written)}: {size / 1e6:.2f} MB, {len(inspection.gaps)} rows", highlight=False)

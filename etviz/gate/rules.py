@@ -1,0 +1,212 @@
+"""What a check demands: limits of metrics, by dtype and by operator, from a TOML file or from flags.
+
+[tool.etviz.check]              # in pyproject.toml; in etviz.toml the table is [check]
+max_rmse = 1e-3                 # max_<metric> or min_<metric>, for every row; max_abs and max_ulp need no other max_
+min_sqnr_db = 20
+outputs = true                  # the final outputs must match their reference
+min_compared = 0.9              # share of the instructions that must have been compared
+
+[[tool.etviz.check.rules]]      # for some rows: the last rule that names a metric decides
+operator = "*conv*"             # a pattern of the operator, of its reference operators or of its module
+dtype = "int8"
+max_rmse = 0.5
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from etviz.artifacts.files import PathLike
+from etviz.errors import ArtifactError, UsageError
+from etviz.numerics.metrics import METRICS
+
+CHECKED: Final = (*METRICS, *(f"introduced_{name}" for name in METRICS))
+"""Columns of `gaps` that can have a limit."""
+_ADVICE: Final = "see the example at `etviz check --help`, and write max_<metric> or min_<metric> with a number"
+_LARGEST: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound of one column: the largest (``upper``) or the smallest value that passes."""
+
+    column: str
+    value: float
+    upper: bool
+
+    @property
+    def name(self) -> str:
+        """As it is written: ``max_rmse``."""
+        if self.upper and self.column.startswith("max_"):
+            return self.column
+        return f"{'max' if self.upper else 'min'}_{self.column}"
+
+    def holds(self, value: float) -> bool:
+        """True if a value passes. NaN is not known, and passes."""
+        return math.isnan(value) or (value <= self.value if self.upper else value >= self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Limits for the rows whose operator and dtype fit the patterns (shell patterns, ``*`` fits all)."""
+
+    limits: tuple[Limit, ...]
+    operator: str = "*"
+    dtype: str = "*"
+
+    def fits(self, row: Any) -> bool:
+        """True if the rule is about this gap row."""
+        names = (str(row["op"]), str(row["reference_ops"]), str(row["module"]))
+        return fnmatchcase(str(row["dtype"]), self.dtype) and any(fnmatchcase(name, self.operator) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything that a check demands.
+
+    Attributes
+    ----------
+    rules
+        In order; for each column the last fitting rule decides.
+    outputs
+        The final outputs must match their reference.
+    min_compared
+        Least share of instructions that were compared, 0 to 1.
+    factor
+        With a baseline: how many times worse than the stored value a value may be.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    outputs: bool = True
+    min_compared: float = 0.0
+    factor: float = 2.0
+
+    def limits_of(self, row: Any) -> list[Limit]:
+        """The limits that a gap row has to keep, one for each column and direction."""
+        found: dict[tuple[str, bool], Limit] = {}
+        for rule in self.rules:
+            if rule.fits(row):
+                found |= {(limit.column, limit.upper): limit for limit in rule.limits}
+        return list(found.values())
+
+    def with_flags(self, limits: Mapping[str, float], **options: Any) -> Rules:
+        """These rules with limits for every row that come from flags, which decide over the file's.
+
+        Raises
+        ------
+        UsageError
+            If a limit's name or number makes no sense.
+        """
+        given = tuple(_limit(name, value, "") for name, value in limits.items())
+        known = {name: value for name, value in options.items() if value is not None}
+        rules = (*self.rules, Rule(given)) if given else self.rules
+        return replace(self, rules=rules, **known)
+
+    @property
+    def demand_nothing(self) -> bool:
+        """True if no row has a limit."""
+        return not any(rule.limits for rule in self.rules)
+
+
+@dataclass(slots=True)
+class _Section:
+    """A table of the file on its way to a `Rules`."""
+
+    path: str
+    where: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def error(self, problem: str) -> ArtifactError:
+        return ArtifactError(self.path, problem, _ADVICE, where=self.where)
+
+    def take(self, name: str, kinds: tuple[type, ...], default: Any) -> Any:
+        value = self.values.pop(name, default)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise self.error(f"{self.where}.{name} has the wrong type: found {value!r}")
+        return value
+
+    def take_limits(self) -> tuple[Limit, ...]:
+        try:
+            limits = tuple(_limit(name, value, f"{self.where}.") for name, value in self.values.items())
+        except UsageError as error:
+            raise self.error(str(error)) from None
+        self.values.clear()
+        return limits
+
+
+def read_rules(path: PathLike) -> Rules:
+    """Read ``[tool.etviz.check]`` of a pyproject.toml, or ``[check]`` of any other TOML file.
+
+    Raises
+    ------
+    ArtifactError
+        If the file can't be read, has no such table, or holds something that is no rule.
+    """
+    table = _parse(Path(path))
+    project = Path(path).name == "pyproject.toml"
+    where = "tool.etviz.check" if project else "check"
+    for name in where.split("."):
+        table = table.get(name) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        raise ArtifactError(path, f"there is no table [{where}]", _ADVICE)
+    section = _Section(str(path), where, dict(table))
+    special = section.take("rules", (list,), [])
+    options = {
+        "outputs": section.take("outputs", (bool,), True),
+        "min_compared": float(section.take("min_compared", (int, float), 0.0)),
+        "factor": float(section.take("factor", (int, float), 2.0)),
+    }
+    rules = [Rule(section.take_limits())]
+    for index, item in enumerate(special):
+        part = _Section(str(path), f"{where}.rules[{index}]", dict(item) if isinstance(item, dict) else {})
+        if not isinstance(item, dict):
+            raise part.error(f"{part.where} is not a table: found {item!r}")
+        operator, dtype = (part.take(name, (str,), "*") for name in ("operator", "dtype"))
+        rules.append(Rule(part.take_limits(), operator, dtype))
+    return Rules(tuple(rules), **options)
+
+
+def find_rules(start: Path) -> Path | None:
+    """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (own := folder / "etviz.toml").is_file():
+            return own
+        project = folder / "pyproject.toml"
+        if project.is_file():
+            tool = _parse(project).get("tool")
+            etviz = tool.get("etviz") if isinstance(tool, dict) else None
+            return project if isinstance(etviz, dict) and "check" in etviz else None
+    return None
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    parser = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data = path.read_bytes()[: _LARGEST + 1]
+        if len(data) > _LARGEST:
+            raise ArtifactError(path, "the file is larger than 1 MB, which no settings are", _ADVICE)
+        return parser.loads(data.decode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(path, f"it can't be read as TOML ({error})", _ADVICE) from error
+
+
+def _limit(name: str, value: Any, where: str) -> Limit:
+    direction, _, column = ("max", "", name) if name in CHECKED else name.partition("_")
+    if direction not in ("max", "min") or column not in CHECKED:
+        known = ", ".join(METRICS)
+        raise UsageError(f"{where}{name} is no limit; it is max_ or min_ and one of {known}, or introduced_ and one")
+    if not column.startswith("max_") and name == column:
+        raise UsageError(f"{where}{name} is no limit; write max_{name} or min_{name}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+        raise UsageError(f"{where}{name} must be a number, found {value!r}")
+    return Limit(column, float(value), direction == "max")
+
+
+__all__ = ["CHECKED", "Limit", "Rule", "Rules", "find_rules", "read_rules"]
