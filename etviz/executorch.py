@@ -296,6 +296,11 @@ def load_operator_library(namespace: str) -> str:
     return ""
 
 
+def register_quantized_operators() -> None:
+    """Let quantize and dequantize that no backend takes be lowered to the portable quantized kernels."""
+    importlib.import_module("executorch.kernels.quantized")
+
+
 @contextlib.contextmanager
 def quietly() -> Generator[None]:
     """Keep what upstream's libraries say about themselves out of the user's notebook."""

@@ -128,6 +128,6 @@ def test_options_reach_the_run(tmp_path: Path) -> None:
         etviz.debug(Nothing(), (torch.ones(3),), timeout=0.05, workdir=tmp_path)
 
 
-def test_a_float_reference_is_refused_and_not_ignored() -> None:
-    with pytest.raises(UsageError, match="reference="):
-        etviz.debug(torch.nn.Identity(), (torch.ones(1),), reference=torch.nn.Identity())
+def test_a_reference_that_is_no_model() -> None:
+    with pytest.raises(UsageError, match=r"reference must be an nn\.Module or an ExportedProgram, found dict"):
+        etviz.debug(torch.nn.Identity(), (torch.ones(1),), reference={})  # type: ignore[arg-type]

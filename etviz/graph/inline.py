@@ -46,15 +46,13 @@ def inline(graph: Graph) -> Inlined:
 
 def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:
     """Append the nodes of a graph; returns what each of its names has become."""
-    calls: dict[str, list[Any]] = {}
     for node in graph.nodes:
         args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
-        source = node.args[0].name if node.args and isinstance(node.args[0], Ref) else ""
         if node.target == "delegate":
-            calls[node.name] = values = _enter(flat, graph.subgraphs[node.subgraphs[0]], prefix, args)
+            names[node.name] = values = _enter(flat, graph.subgraphs[node.subgraphs[0]], prefix, args)
             written = [(value.name, 0) if isinstance(value, Ref) else None for value in values]
-        elif node.target == "getitem" and source in calls:
-            names[node.name] = calls[source][node.args[1]]
+        elif node.target == "getitem" and isinstance(args[0], list):
+            names[node.name] = args[0][args[1]]
             continue
         else:
             name, subgraphs = prefix + node.name, tuple(prefix + name for name in node.subgraphs)

@@ -6,6 +6,7 @@ nobody. What to do is read from a JSON file, tensors from a torch file with ``we
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ def main(request_path: str) -> int:
     import torch
     from executorch.runtime import Runtime, Verification
 
+    importlib.import_module("executorch.kernels.quantized")  # its library registers the runtime's kernels too
     request: dict[str, Any] = json.loads(Path(request_path).read_text(encoding="utf-8"))
     runs = torch.load(request["inputs"], weights_only=True)
     program = Runtime.get().load_program(

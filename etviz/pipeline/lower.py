@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.record_file import LISTINGS, write_record
 from etviz.errors import EtvizError, UsageError
-from etviz.executorch import delegated_listings, quietly
+from etviz.executorch import delegated_listings, quietly, register_quantized_operators
 from etviz.pipeline.record import build_record
 from etviz.pipeline.reference import check_reference
 
@@ -83,6 +83,7 @@ def lower(
     """
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
+    register_quantized_operators()
     _check_arguments(model, reference, example_inputs)
     inputs = tuple(example_inputs)
     names = {"reference": reference, "quantize": quantizer}
