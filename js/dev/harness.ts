@@ -1,18 +1,27 @@
 // The views with made-up data, without Jupyter. ?layers=6250&inside=6 makes 50k rows; &state=empty,
-// loading, error, silent shows the other states; &scheme=dark, &width=480, &shadow=1.
+// loading, error, job-error shows the other states; &scheme=dark, &width=480, &shadow=1;
+// &attributed=0 and &zoomed=41,43 start with the error explained; &select=41 with a row selected.
 import etviz from "../index";
 import { SampleModel, type SampleModelOptions } from "./model";
 
 const query = new URLSearchParams(location.search);
 const state = query.get("state") ?? "";
+const FAILING: Record<string, string[]> = {
+  error: ["payload"],
+  "tensor-error": ["tensor"],
+  "job-error": ["zoom", "attribution", "error_map"],
+};
 const options: SampleModelOptions = {
   layers: Number(query.get("layers") ?? 50),
   inside: Number(query.get("inside") ?? 12),
   delay: Number(query.get("delay") ?? 15),
   empty: state === "empty",
-  failing: state === "error" ? ["payload"] : state === "tensor-error" ? ["tensor"] : [],
+  failing: FAILING[state] ?? [],
   silent: state === "loading" ? ["payload"] : state === "tensor-loading" ? ["tensor"] : [],
 };
+const numbers = (name: string): number[] => query.get(name)?.split(",").map(Number) ?? [];
+options.zoomed = numbers("zoomed");
+if (query.has("attributed")) options.attributed = Number(query.get("attributed"));
 const label = query.get("label");
 if (label) options.label = label;
 
@@ -33,6 +42,8 @@ if (query.has("shadow")) {
 }
 
 const model = new SampleModel(options);
+if (query.has("height")) model.state.height = Number(query.get("height"));
+if (query.has("select")) model.state.selected = Number(query.get("select"));
 Object.assign(window, { model });
 const widget = etviz();
 const signal = new AbortController().signal;

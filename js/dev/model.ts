@@ -1,9 +1,17 @@
 // An anywidget model without a kernel: answers the view's questions from the sample.
-import type { WireMessage } from "../state/contract";
-import { type SampleOptions, samplePayload } from "./sample";
+import type { WireError, WireMessage } from "../state/contract";
+import { type Answer, type SampleOptions, samplePayload } from "./sample";
+import { sampleChannels, sampleMap, sampleScatter } from "./sampleMaps";
 import { sampleTensor } from "./sampleTensor";
 
 type Callback = (...values: unknown[]) => void;
+type Params = Record<string, unknown>;
+
+interface Question {
+  id: number;
+  method: string;
+  params: Params;
+}
 
 export interface SampleModelOptions extends SampleOptions {
   delay?: number;
@@ -11,6 +19,19 @@ export interface SampleModelOptions extends SampleOptions {
   failing?: string[];
   silent?: string[];
 }
+
+const FAILURES: Record<string, WireError> = {
+  zoom: {
+    type: "BackendError",
+    message:
+      "XnnpackBackend refused the zoomed program: aten.gelu.default has no partition. Zoom another call.",
+  },
+};
+const FAILURE: WireError = {
+  type: "ArtifactError",
+  message: "etdump.etdp: truncated at byte 4096 of 9120. Copy it from the device again.",
+};
+const STEPS = 8;
 
 export class SampleModel {
   readonly state: Record<string, unknown> = {
@@ -21,9 +42,10 @@ export class SampleModel {
     expanded: [],
     height: 620,
   };
-  readonly sent: { id: number; method: string; params: Record<string, number> }[] = [];
+  readonly sent: Question[] = [];
   saves = 0;
   readonly #listeners = new Map<string, Set<Callback>>();
+  #cancelled = false;
 
   constructor(readonly options: SampleModelOptions = {}) {}
 
@@ -61,33 +83,61 @@ export class SampleModel {
     return [...this.#listeners.values()].reduce((sum, one) => sum + one.size, 0);
   }
 
-  send(content: { id: number; method: string; params: Record<string, number> }): void {
+  send(content: Question): void {
     this.sent.push(content);
     setTimeout(() => this.#answer(content), this.options.delay ?? 0);
   }
 
-  #answer({ id, method, params }: { id: number; method: string; params: Record<string, number> }): void {
+  #say(message: WireMessage, buffers: DataView[] = []): void {
+    this.emit("msg:custom", message, buffers);
+  }
+
+  #answer({ id, method, params }: Question): void {
     const { failing = [], silent = [] } = this.options;
     if (silent.includes(method)) return;
-    const answer = (message: WireMessage, buffers: DataView[] = []): void =>
-      this.emit("msg:custom", message, buffers);
-    if (failing.includes(method)) {
-      return answer({
-        id,
-        error: {
-          type: "ArtifactError",
-          message: "etdump.etdp: truncated at byte 4096 of 9120. Copy it from the device again.",
-        },
-      });
+    if (failing.includes(method)) return this.#say({ id, error: FAILURES[method] ?? FAILURE });
+    if (method === "zoom" || method === "attribution") {
+      this.#cancelled = false;
+      return this.#work(id, method, params, 0);
     }
-    if (method === "payload") {
-      const { result, buffers } = samplePayload(this.options);
-      return answer({ id, result }, buffers);
+    if (method === "cancel") this.#cancelled = true;
+    const { result, buffers } = this.#data(method, params) ?? { result: { protocol: 1 }, buffers: [] };
+    this.#say({ id, result }, buffers);
+  }
+
+  #data(method: string, params: Params): Answer<unknown> | null {
+    switch (method) {
+      case "payload":
+        return samplePayload(this.options);
+      case "tensor":
+        return sampleTensor(Number(params.row), Number(params.bins));
+      case "error_map":
+        return sampleMap(params);
+      case "scatter":
+        return sampleScatter(Number(params.bins));
+      case "channels":
+        return sampleChannels(Number(params.axis));
+      default:
+        return null;
     }
-    if (method === "tensor") {
-      const { result, buffers } = sampleTensor(params.row, params.bins);
-      return answer({ id, result }, buffers);
+  }
+
+  /** Longer work: steps with progress, then what it found is in the payload. */
+  #work(id: number, method: string, params: Params, done: number): void {
+    if (this.#cancelled || done === STEPS) this.#say({ event: "progress", label: method, done: 0, total: 0 });
+    if (this.#cancelled)
+      return this.#say({ id, error: { type: "Cancelled", message: "The work was cancelled." } });
+    if (done < STEPS) {
+      this.#say({ event: "progress", label: method, done, total: STEPS });
+      setTimeout(() => this.#work(id, method, params, done + 1), this.options.delay ?? 0);
+      return;
     }
-    answer({ id, result: { protocol: 1 } });
+    if (method === "zoom") {
+      this.options.zoomed = [...(this.options.zoomed ?? []), Number(params.row)];
+    } else {
+      this.options.attributed = Number(params.output);
+    }
+    this.#say({ id, result: { ok: true } });
+    this.#say({ event: "changed" });
   }
 }

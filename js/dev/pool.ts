@@ -3,12 +3,14 @@ import type { Dtype, Values } from "../state/contract";
 
 const DTYPES: Record<string, Dtype> = {
   Float64Array: "float64",
+  Float32Array: "float32",
   Int32Array: "int32",
+  Uint32Array: "uint32",
   Uint16Array: "uint16",
   Uint8Array: "uint8",
 };
 
-type Column = Float64Array | Int32Array | Uint16Array | Uint8Array;
+type Column = Float64Array | Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
 
 export class Pool {
   readonly buffers: DataView[] = [];

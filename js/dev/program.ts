@@ -15,7 +15,7 @@ export interface SampleNode {
 }
 
 export interface SampleRow {
-  kind: "kernel" | "delegate";
+  kind: "kernel" | "delegate" | "inner";
   op: string;
   backend: string | null;
   shape: string;
@@ -166,4 +166,26 @@ export function sampleProgram(layers: number, inside: number, seed = 7): SampleP
   build.delegate(root, "heads.head", ["aten.linear.default"], 1);
   const program = node("program", "vit_b_16", { children: [build.method] });
   return { program, modules: root, rows: build.rows };
+}
+
+/** Rows for the operators inside of the delegate calls that were zoomed into; their nodes get them. */
+export function addInnerRows(sample: SampleProgram, zoomed: readonly number[]): void {
+  for (const row of zoomed) {
+    const call = sample.rows[row];
+    const owners = [sample.program, sample.modules].flatMap((root) => delegatesOf(root, row));
+    owners[0]?.children.forEach((child, k) => {
+      const own = sample.rows.length;
+      for (const owner of owners) {
+        const children = [...owner.children];
+        children[k] = { ...children[k], row: own };
+        owner.children = children;
+      }
+      sample.rows.push({ ...call, kind: "inner", op: child.op ?? "", backend: null, latency: NaN });
+    });
+  }
+}
+
+function delegatesOf(root: SampleNode, row: number): SampleNode[] {
+  if (root.kind === "delegate" && root.row === row) return [root];
+  return root.children.flatMap((child) => delegatesOf(child, row));
 }

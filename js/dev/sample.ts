@@ -1,7 +1,8 @@
 // A made-up payload in the form of the contract, for the harness and the tests.
 import type { Summary, TreeName, WirePayload, WireTree } from "../state/contract";
 import { Pool } from "./pool";
-import { type SampleNode, sampleProgram } from "./program";
+import { type SampleNode, addInnerRows, sampleProgram } from "./program";
+import { explanations } from "./sampleExplained";
 import { MISMATCH_ROW, sampleColumns } from "./sampleColumns";
 import { wireTree } from "./sampleTree";
 
@@ -13,6 +14,10 @@ export interface SampleOptions {
   /** How many rows at the end were not compared. */
   uncompared?: number;
   empty?: boolean;
+  /** Rows of delegate calls that were zoomed into. */
+  zoomed?: readonly number[];
+  /** The output whose error was attributed. */
+  attributed?: number;
 }
 
 export interface Answer<T> {
@@ -61,6 +66,13 @@ function summary(empty: boolean, compared: number, total: number): Summary {
         row: MISMATCH_ROW,
         hint: "NaN in the runtime only",
       },
+      {
+        label: "First divergence",
+        value: "#17 executorch_call_delegate",
+        level: "warn",
+        row: 17,
+        hint: "The earliest instruction whose introduced error passes the threshold of its dtype",
+      },
       { label: "Latency", value: "118 ms", level: "unknown", row: null, hint: "" },
     ],
     notes: [],
@@ -70,9 +82,12 @@ function summary(empty: boolean, compared: number, total: number): Summary {
 export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> {
   const { layers = 50, inside = 12, label, uncompared = 5, empty = false } = options;
   const program = sampleProgram(layers, inside);
+  const calls = program.rows.length;
+  const zoomed = (options.zoomed ?? []).filter((row) => row < calls);
+  addInnerRows(program, zoomed);
   const pool = new Pool();
   const count = program.rows.length;
-  const missing = empty ? count : uncompared;
+  const missing = empty ? count : zoomed.length > 0 ? 0 : uncompared;
   const first = program.program.children[0].children[0];
   if (label) first.label = label;
   const trees: [TreeName, SampleNode][] = [
@@ -86,8 +101,9 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     summary: summary(empty, count - missing, count),
     rows: count,
     compared: count - missing,
-    columns: sampleColumns(pool, program, count - missing, label),
+    columns: sampleColumns(pool, program, count - missing, label, options.attributed !== undefined),
     trees: Object.fromEntries(wired) as Record<TreeName, WireTree>,
+    ...explanations(pool, program.rows, empty ? null : options, zoomed),
   };
   return { result, buffers: pool.buffers };
 }

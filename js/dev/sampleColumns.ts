@@ -2,6 +2,7 @@
 import type { WireColumn } from "../state/contract";
 import type { Pool } from "./pool";
 import { type SampleProgram, type SampleRow, random } from "./program";
+import { sampleShares } from "./sampleExplained";
 import { STACK } from "./sampleTree";
 
 type More = Partial<WireColumn>;
@@ -34,6 +35,15 @@ const METRICS: [string, (severity: number) => number, More][] = [
     { ...HIDDEN, format: "percent", better: "high" },
   ],
   ["max_ulp", (value) => Math.round(value * 3), { ...HIDDEN, format: "int" }],
+];
+
+const QUANTIZATION: [string, (severity: number) => number, More][] = [
+  ["quantization_rmse", (value) => value * 0 + 2.3e-3, {}],
+  ["quantization_sqnr_db", (value) => value * 0 + 38.2, DECIBELS],
+  ["backend_rmse", (value) => value * 1.2e-7, {}],
+  ["backend_sqnr_db", (value) => 138 - 20 * Math.log10(value), DECIBELS],
+  ["error_steps", (value) => 0.289 + value * 1e-4, { thresholds: [0.4, 0.7] }],
+  ["saturated", (value) => Math.min(1, value * 1e-5), { format: "percent" }],
 ];
 
 const OPERATOR: [string, (row: SampleRow) => string | null, More][] = [
@@ -113,10 +123,13 @@ export function sampleColumns(
   { rows }: SampleProgram,
   known: number,
   label: string | undefined,
+  attributed: boolean,
 ): WireColumn[] {
   const columns = new Columns(pool);
   const severity = severities(rows.length, known);
-  const introduced = severity.map((value, row) => value * (isCulprit(row) ? 0.9 : 0.05));
+  const introduced = severity.map(
+    (value, row) => value * (isCulprit(row) ? 0.9 : 0.05 + ((row * 7) % 10) / 14),
+  );
   const mismatch = (row: number): boolean => row === MISMATCH_ROW && row < known;
   const nans = severity.map((value, row) => (Number.isNaN(value) ? NaN : mismatch(row) ? 12 : 0));
   const status = (row: number): string =>
@@ -139,6 +152,21 @@ export function sampleColumns(
     introduced.map((value) => value * 1.2e-7),
     { ...HIDDEN, group: "introduced" },
   );
+  columns.number(
+    "introduced_part",
+    severity.map((value, row) => Math.min(1, introduced[row] / value)),
+    { ...HIDDEN, format: "percent", better: null, group: "introduced" },
+  );
+  for (const [name, read, more] of QUANTIZATION) {
+    columns.number(name, severity.map(read), { ...HIDDEN, group: "quantization", ...more });
+  }
+  if (attributed) {
+    columns.number("attribution", sampleShares(rows, known), {
+      format: "percent",
+      group: "attribution",
+      description: "The row's share of the final output's error.",
+    });
+  }
   columns.number("runtime_nan", nans, { ...HIDDEN, format: "int", group: "non-finite" });
   const latencies = rows.map((row) => row.latency);
   columns.number("latency_ms", latencies, { format: "ms", group: "latency", label: "latency (ms)" });

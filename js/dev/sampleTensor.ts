@@ -1,7 +1,17 @@
 // A made-up answer about one row, in the form of the contract.
-import type { Values, WireTensor } from "../state/contract";
+import type { Fingerprint, Values, WireTensor } from "../state/contract";
 import { Pool } from "./pool";
 import type { Answer } from "./sample";
+import { SHAPE } from "./sampleMaps";
+
+const FINGERPRINTS: Fingerprint[] = [
+  {
+    name: "single bad channel",
+    score: 0.83,
+    evidence: "Channel 500 of axis 2 has 83 % of the squared error; the others are at 4.0e-4 RMSE.",
+  },
+  { name: "constant offset", score: 0.21, evidence: "Subtracting 1.1e-4 leaves 79 % of the error." },
+];
 
 function counts(bins: number, total: number, shape: (share: number) => number): number[] {
   const weights = Array.from({ length: bins }, (_, bin) => shape((bin + 0.5) / bins));
@@ -22,6 +32,7 @@ export function sampleTensor(row: number, bins = 64): Answer<WireTensor> {
   const elements = 151296;
   const shift = row % 31 === 17 ? 0.03 : 0.002;
   const nonfinite = row === 60;
+  const culprit = row === 41;
   const result: WireTensor = {
     row,
     elements,
@@ -55,6 +66,21 @@ export function sampleTensor(row: number, bins = 64): Answer<WireTensor> {
       reference: 1.23456 + k,
       runtime: 1.23457 + k * 1.000001,
     })),
+    shape: SHAPE,
+    fingerprints: culprit ? FINGERPRINTS : [],
+    quantization: culprit
+      ? {
+          scale: 0.0214,
+          zero_point: -3,
+          qmin: -128,
+          qmax: 127,
+          low: -2.675,
+          high: 2.782,
+          float: pool.floats(counts(bins, elements, bell(0.445, 0.14))),
+          error_steps: 0.412,
+          saturated: 0.0123,
+        }
+      : null,
   };
   return { result, buffers: pool.buffers };
 }

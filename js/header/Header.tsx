@@ -1,5 +1,6 @@
-// The verdict in words, the facts as chips (some jump to a row), and the notes.
+// The verdict in words, the facts as chips (some jump to a row), who caused the error, and the notes.
 import type { JSX } from "preact";
+import { AttributeButton, AttributionBar } from "../attribution/AttributionBar";
 import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
 import { FactChip } from "./FactChip";
@@ -30,8 +31,12 @@ export function Header(): JSX.Element | null {
               <FactChip fact={fact} />
             </li>
           ))}
+          <li>
+            <AttributeButton payload={payload} />
+          </li>
         </ul>
       )}
+      <AttributionBar payload={payload} />
       {summary.notes.map((note) => (
         <p key={note} class="etv-note">
           <Icon name="note" />

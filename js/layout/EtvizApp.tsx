@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Header } from "../header/Header";
 import { FilterBar } from "../table/FilterBar";
+import { RankBy } from "../table/RankBy";
 import { Table } from "../table/Table";
 import type { App } from "../state/app";
 import { TensorPane } from "../tensor/TensorPane";
@@ -46,6 +47,9 @@ function Panes({ app }: { app: App }): JSX.Element {
         min={140}
       />
       <section class="etv-pane etv-table-pane" aria-label="Gaps">
+        <div class="etv-pane-bar etv-table-bar">
+          <RankBy />
+        </div>
         <Table />
       </section>
       <Splitter

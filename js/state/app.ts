@@ -15,6 +15,10 @@ export interface App extends RowsState, NodesState, SelectionState {
   payload: Read<Payload | null>;
   /** Sort by a column; `add` makes it the second key. */
   sortOn(column: Column, add: boolean): void;
+  /** Sort by a column, worst first, and let the tree's bars show it. */
+  rankBy(name: string): void;
+  /** Look into the delegate call of a row, and open its node when that is done. */
+  zoom(row: number): void;
 }
 
 export function createApp(store: Store): App {
@@ -22,7 +26,7 @@ export function createApp(store: Store): App {
   const view = createViewState();
   const payload = computed(() => (store.payload.value.status === "ready" ? store.payload.value.value : null));
   const rows = rowsState(traits, view, payload);
-  const nodes = nodesState(traits, view, payload, rows.gaugeColumn);
+  const nodes = nodesState(traits, view, payload, rows.gaugeColumn, rows.gauge);
   const selection = selectionState(traits, view, payload, nodes.tree, rows.gaugeColumn);
   return {
     store,
@@ -38,6 +42,19 @@ export function createApp(store: Store): App {
         traits.descending.value = keys[0].descending;
         view.secondKey.value = keys[1] ?? null;
       });
+    },
+    rankBy(name) {
+      const column = payload.peek()?.column(name);
+      if (!column) return;
+      batch(() => {
+        if (!column.visible) view.columnChoice.value = new Map(view.columnChoice.peek()).set(name, true);
+        traits.sortBy.value = name;
+        traits.descending.value = worstFirst(column);
+        view.secondKey.value = null;
+      });
+    },
+    zoom(row) {
+      store.jobs.start("zoom", { row }, () => nodes.openNode(nodes.tree.peek()?.rowNode[row] ?? -1));
     },
   };
 }

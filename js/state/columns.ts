@@ -18,13 +18,29 @@ export const MISMATCH = "non-finite mismatch";
 
 const INTRODUCED = "introduced_";
 
+/** The share of a row's error that the row introduced itself: the strong part of its bar. */
+export const INTRODUCED_PART = "introduced_part";
+
 /** True for numbers that say how far runtime and reference are apart. */
 export function isMetric(column: Column | undefined): column is NumberColumn {
   return (
     column !== undefined &&
     column.kind === "number" &&
+    column.name !== INTRODUCED_PART &&
     (column.group === "metric" || column.group === "introduced")
   );
+}
+
+/** True for numbers of which the values of parts make that of the whole. */
+export function addsUp(column: NumberColumn): boolean {
+  return column.name === "attribution" || column.group === "latency";
+}
+
+/** True for numbers that bars can stand for. */
+export function hasGauge(column: Column | undefined): column is NumberColumn {
+  if (column?.kind !== "number") return false;
+  const quantization = column.group === "quantization" && column.better !== null;
+  return quantization || addsUp(column) || isMetric(column);
 }
 
 /** Sort direction that puts the worst rows first. */

@@ -1,9 +1,11 @@
 // A report's data can be read back: written here as container.ts describes it.
 import { expect, test } from "vitest";
 import { samplePayload } from "../dev/sample";
+import { sampleScatter } from "../dev/sampleMaps";
 import { sampleTensor } from "../dev/sampleTensor";
 import { readContainer, unpack } from "./container";
 import { decodePayload } from "./payload";
+import { scatterQuestion } from "./maps";
 import type { Answer } from "./rpc";
 import { isError } from "./rpc";
 import { staticSource } from "./staticSource";
@@ -16,7 +18,10 @@ function padded(size: number): number {
 function pack(): Uint8Array {
   const payload = samplePayload({ layers: 2 });
   const tensor = sampleTensor(3);
-  const buffers = [...payload.buffers, ...tensor.buffers];
+  const scatter = sampleScatter();
+  const buffers = [...payload.buffers, ...tensor.buffers, ...scatter.buffers];
+  const listed = (from: number, some: DataView[]): number[] => some.map((_, k) => from + k);
+  const before = payload.buffers.length + tensor.buffers.length;
   const offsets: number[] = [];
   let end = 0;
   for (const buffer of buffers) {
@@ -26,10 +31,9 @@ function pack(): Uint8Array {
   const header = {
     version: 1,
     payload: payload.result,
-    payload_buffers: payload.buffers.map((_, k) => k),
-    tensors: {
-      "3": { result: tensor.result, buffers: tensor.buffers.map((_, k) => payload.buffers.length + k) },
-    },
+    payload_buffers: listed(0, payload.buffers),
+    tensors: { "3": { result: tensor.result, buffers: listed(payload.buffers.length, tensor.buffers) } },
+    answers: { "scatter:3": { result: scatter.result, buffers: listed(before, scatter.buffers) } },
     missing: { "6": "row 6 has no reference tensor" },
     offsets,
     lengths: buffers.map((buffer) => buffer.byteLength),
@@ -77,6 +81,22 @@ test("a report answers like a kernel, and says what it does not hold", () => {
   expect(outcomes[1]).toMatchObject({ row: 3 });
   expect(outcomes[2]).toContain("holds no histograms");
   expect(outcomes[3]).toBe("row 6 has no reference tensor");
+});
+
+test("what some rows hold is answered as it was asked at first; nothing new is computed", () => {
+  const source = staticSource(readContainer(pack()));
+  const said = (method: string, params: object): unknown => {
+    let found: unknown;
+    source.request(method, params, (outcome) => {
+      found = isError(outcome) ? outcome.message : scatterQuestion(3).decode(outcome).elements;
+    });
+    return found;
+  };
+  expect(source.kernel).toBe(false);
+  expect(said("scatter", { row: 3, bins: 64 })).toBe(sampleScatter().result.elements);
+  expect(said("scatter", { row: 4, bins: 64 })).toContain("Not in this report");
+  expect(said("error_map", { row: 3, of: "error", axes: null, index: null })).toContain("Not in this report");
+  expect(said("zoom", { row: 3 })).toContain("can't compute anything new");
 });
 
 test("another version is refused", () => {

@@ -8,11 +8,14 @@
 //          "payload": {...as the answer to "payload"...}, "payload_buffers": [k, ...],
 //          "tensors": {"<row>": {"result": {...as the answer to "tensor"...}, "buffers": [k, ...]}},
 //          "missing": {"<row>": "why there is no such answer"},
+//          "answers": {"<method>:<row>": {"result": {...}, "buffers": [k, ...]}},   (may be absent)
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes]}
-// An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
+// "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
+// that a view asks with at first. An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
 // etviz/view/container.py writes it.
 import type { WirePayload, WireTensor } from "./contract";
+import type { Answer } from "./rpc";
 
 interface Header {
   version: number;
@@ -20,6 +23,7 @@ interface Header {
   payload_buffers: number[];
   tensors: Record<string, { result: WireTensor; buffers: number[] }>;
   missing: Record<string, string>;
+  answers?: Record<string, { result: unknown; buffers: number[] }>;
   offsets: number[];
   lengths: number[];
 }
@@ -27,6 +31,8 @@ interface Header {
 export interface Report {
   payload: { result: WirePayload; buffers: DataView[] };
   tensor(row: number): { result: WireTensor; buffers: DataView[] } | null;
+  /** The answer about a row to another question, as it is asked at first. */
+  answer(method: string, row: number): Answer | null;
   /** Why there is no tensor; null if the report was written without. */
   reason(row: number): string | null;
 }
@@ -48,6 +54,10 @@ export function readContainer(bytes: Uint8Array): Report {
     payload: { result: header.payload, buffers: buffersOf(header.payload_buffers) },
     tensor(row) {
       const held = header.tensors[String(row)];
+      return held ? { result: held.result, buffers: buffersOf(held.buffers) } : null;
+    },
+    answer(method, row) {
+      const held = header.answers?.[`${method}:${row}`];
       return held ? { result: held.result, buffers: buffersOf(held.buffers) } : null;
     },
     reason: (row) => header.missing[String(row)] ?? null,

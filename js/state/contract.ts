@@ -1,4 +1,4 @@
-// The messages between the kernel and the view, as they come over the wire (version 1).
+// The messages between the kernel and the view, as they come over the wire (versions 1 and 2).
 // Numbers in columns travel as binary buffers; a `Values` names the buffer that holds them.
 
 export type Dtype = "float64" | "float32" | "int32" | "uint32" | "uint16" | "uint8";
@@ -76,6 +76,27 @@ export interface WireTree {
 
 export type TreeName = "program" | "modules";
 
+/** Which rows caused the error of one final output; the shares are the column "attribution". */
+export interface Attribution {
+  output: number;
+  outputs: string[];
+  sum: WireNumber;
+  note: string;
+  /** How many rows got their share by which method. */
+  methods: Record<string, number>;
+}
+
+/** A delegate call whose operators were run one by one. */
+export interface WireZoom {
+  row: number;
+  instruction: number;
+  /** Whether the zoomed program gives the fused program's output bit for bit; null: not known. */
+  faithful: boolean | null;
+  /** Largest difference of an output, where the kernel says it. */
+  deviation?: WireNumber;
+  message: string;
+}
+
 export interface WirePayload {
   version: number;
   title: string;
@@ -84,6 +105,10 @@ export interface WirePayload {
   compared: number;
   columns: WireColumn[];
   trees: Record<TreeName, WireTree>;
+  attribution?: Attribution | null;
+  /** 1: a delegate call that can be zoomed and is not yet. */
+  zoomable?: Values;
+  zooms?: WireZoom[];
 }
 
 export interface WireStatistic {
@@ -104,6 +129,26 @@ export interface Nonfinite {
   counts: number[][];
 }
 
+/** A likely class of bug, and why. */
+export interface Fingerprint {
+  name: string;
+  /** 0 to 1. */
+  score: number;
+  evidence: string;
+}
+
+export interface WireQuantization {
+  scale: WireNumber;
+  zero_point: WireNumber;
+  qmin: WireNumber;
+  qmax: WireNumber;
+  low: WireNumber;
+  high: WireNumber;
+  float: Values | null;
+  error_steps: WireNumber;
+  saturated: WireNumber;
+}
+
 export interface WireTensor {
   row: number;
   elements: number;
@@ -117,6 +162,40 @@ export interface WireTensor {
   statistics: WireStatistic[];
   /** null: not in this report. */
   worst: WireWorst[] | null;
+  shape?: number[];
+  fingerprints?: Fingerprint[];
+  quantization?: WireQuantization | null;
+}
+
+export type MapOf = "error" | "reference" | "runtime";
+
+export interface WireErrorMap {
+  shape: number[];
+  /** The axes that run down and across. */
+  axes: number[];
+  index: number[];
+  height: number;
+  width: number;
+  values: Values;
+  /** Elements in a cell, down and across. */
+  block: number[];
+  low: WireNumber;
+  high: WireNumber;
+}
+
+export interface WireScatter {
+  x_edges: Values;
+  y_edges: Values;
+  counts: Values;
+  elements: number;
+}
+
+export interface WireChannels {
+  axis: number;
+  size: number;
+  rmse: Values;
+  max_abs: Values;
+  share: Values;
 }
 
 export interface WireError {

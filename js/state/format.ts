@@ -36,6 +36,10 @@ export function formatMetric(value: number, digits = 3): string {
 }
 
 function formatPercent(share: number): string {
+  if (share < 0) {
+    const size = formatPercent(-share);
+    return size.startsWith("<") ? `>-${size.slice(1)}` : `-${size}`;
+  }
   const percent = share * 100;
   if (percent === 0 || percent === 100) return `${percent} %`;
   const decimals = percent > 99 && percent < 100 ? 3 : 1;

@@ -1,11 +1,12 @@
 // How bad a number is, as a bar: a length from 0 to 1 and one of five colour steps.
 // With thresholds the scale is absolute (a third at "suspicious", two thirds at "bad"), so that a
 // harmless program looks harmless; without them it spans the column.
-import type { NumberColumn } from "./columns";
+import { type NumberColumn, addsUp } from "./columns";
 
 export interface Gauge {
   length: number;
-  step: 0 | 1 | 2 | 3 | 4;
+  /** How bad; or a part of a whole, or what is taken away from it. */
+  step: 0 | 1 | 2 | 3 | 4 | "part" | "less";
 }
 
 export type GaugeOf = (value: number, mismatch: boolean) => Gauge | null;
@@ -17,7 +18,7 @@ function clamp(share: number): number {
   return Math.min(1, Math.max(0, share));
 }
 
-function stepOf(position: number): Gauge["step"] {
+function stepOf(position: number): Exclude<Gauge["step"], string> {
   if (position < 0) return 0;
   if (position < 0.5) return 1;
   if (position < 1) return 2;
@@ -55,8 +56,18 @@ function byRange(column: NumberColumn, linear: boolean): GaugeOf {
   };
 }
 
+/** Parts of a whole: the longest bar is the largest of the column. */
+function bySize(column: NumberColumn): GaugeOf {
+  const most = column.values.reduce((all, value) => (Math.abs(value) > all ? Math.abs(value) : all), 0);
+  return (value) =>
+    Number.isNaN(value)
+      ? null
+      : { length: clamp(Math.abs(value) / (most || 1)), step: value < 0 ? "less" : "part" };
+}
+
 /** The gauge of one column; null where the value is not known. */
 export function gaugeOf(column: NumberColumn): GaugeOf {
+  if (addsUp(column)) return bySize(column);
   const linear = readsLinearly(column);
   const inner = column.thresholds
     ? byThresholds(column.thresholds[0], column.thresholds[1], linear)

@@ -1,6 +1,8 @@
 // What the tree shows: which tree, which nodes are open and visible, the worst row under each.
 import { computed } from "@preact/signals";
 import type { NumberColumn } from "./columns";
+import { type Figures, figuresOf } from "./figures";
+import type { GaugeOf } from "./gauge";
 import { type Payload, type Tree, openAtFirst } from "./payload";
 import type { Traits } from "./traits";
 import { ancestorsOf, openFlags, positionOf, visibleNodes, worstRows } from "./tree";
@@ -13,11 +15,14 @@ export interface NodesState {
   visible: Read<Int32Array>;
   /** The worst row under each node of the tree by the gauge column, -1 for none. */
   worst: Read<Int32Array>;
+  /** The bars of the nodes; null without a column to show. */
+  figures: Read<Figures | null>;
   /** Position of a node among the visible nodes, -1 if it is inside a closed one. */
   positionOfNode(node: number): number;
   setExpanded(nodes: readonly number[]): void;
   toggleNode(node: number): void;
   openAncestors(node: number): void;
+  openNode(node: number): void;
 }
 
 function worstUnder(payload: Payload | null, tree: Tree | null, column: NumberColumn | null): Int32Array {
@@ -32,6 +37,7 @@ export function nodesState(
   view: ViewState,
   payload: Read<Payload | null>,
   gaugeColumn: Read<NumberColumn | null>,
+  gauge: Read<GaugeOf | null>,
 ): NodesState {
   const tree = computed(() => payload.value?.trees[view.treeName.value] ?? null);
   const expanded = computed(() => {
@@ -44,17 +50,25 @@ export function nodesState(
     if (view.treeName.peek() === "program") traits.expanded.value = ids;
     else view.moduleExpanded.value = ids;
   };
+  const worst = computed(() => worstUnder(payload.value, tree.value, gaugeColumn.value));
   return {
     tree,
     expanded,
     open,
     visible,
-    worst: computed(() => worstUnder(payload.value, tree.value, gaugeColumn.value)),
+    worst,
+    figures: computed(() =>
+      figuresOf(payload.value, tree.value, gaugeColumn.value, worst.value, gauge.value),
+    ),
     positionOfNode: (node) => positionOf(visible.value, node),
     setExpanded,
     toggleNode(node) {
       const ids = expanded.peek();
       setExpanded(ids.includes(node) ? ids.filter((id) => id !== node) : [...ids, node]);
+    },
+    openNode(node) {
+      const ids = expanded.peek();
+      if (node >= 0 && !ids.includes(node)) setExpanded([...ids, node]);
     },
     openAncestors(node) {
       const shown = tree.peek();

@@ -1,10 +1,11 @@
 // The payload, decoded: columns by name, trees with parents and rows, ranks computed once a column.
 import { decodeFloats, decodeInts } from "./codec";
 import { type Column, mismatchRows } from "./columns";
-import type { Summary, TreeName, WireColumn, WirePayload, WireTree } from "./contract";
+import type { Attribution, Summary, TreeName, WireColumn, WirePayload, WireTree } from "./contract";
 import { type FilterTable, statusOf } from "./filter";
 import { type Ranks, rankColumn } from "./sort";
 import { type RowsOfNodes, type TreeShape, initiallyOpen, parentsOf, rowsOfNodes } from "./tree";
+import { type Zooms, decodeZooms } from "./zooms";
 
 export type TextField = "kind" | "label" | "backend" | "op" | "shape" | "module" | "source" | "stack";
 
@@ -25,6 +26,9 @@ export interface Payload extends FilterTable {
   summary: Summary;
   columns: Column[];
   trees: Record<TreeName, Tree>;
+  /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
+  attribution: Attribution | null;
+  zooms: Zooms;
   /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
   ranks(name: string): Ranks | null;
   /** Ranks that grow with badness, -1 where the value is not known; null for a text column. */
@@ -41,6 +45,8 @@ const PLURAL: Record<TextField, keyof WireTree> = {
   source: "sources",
   stack: "stacks",
 };
+
+const NEWEST = 2;
 
 function decodeColumn(wire: WireColumn, buffers: readonly DataView[]): Column {
   const { values, dictionary, ...info } = wire;
@@ -101,8 +107,10 @@ function memoized<T>(compute: (key: string) => T): (key: string) => T {
 
 /** Decode a `payload` answer; an error names the buffer that is missing or short. */
 export function decodePayload(wire: WirePayload, buffers: readonly DataView[]): Payload {
-  if (wire.version !== 1) {
-    throw new Error(`this view reads payload version 1, the kernel sent ${wire.version}: restart it`);
+  if (wire.version > NEWEST) {
+    throw new Error(
+      `this view reads payload versions up to ${NEWEST}, the kernel sent ${wire.version}: restart it`,
+    );
   }
   const columns = wire.columns.map((column) => decodeColumn(column, buffers));
   const byName = new Map(columns.map((column) => [column.name, column]));
@@ -125,6 +133,8 @@ export function decodePayload(wire: WirePayload, buffers: readonly DataView[]): 
       program: decodeTree("program", wire.trees.program, buffers),
       modules: decodeTree("modules", wire.trees.modules, buffers),
     },
+    attribution: wire.attribution ?? null,
+    zooms: decodeZooms(wire, buffers, (name) => byName.get(name)),
     ranks,
     badness: memoized((name: string) => badnessOf(byName.get(name), ranks(name))),
   };

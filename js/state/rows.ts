@@ -1,6 +1,6 @@
 // What the table shows: sort keys, columns, rows that pass the filters in order, and the bars.
 import { computed } from "@preact/signals";
-import { type Column, type NumberColumn, isMetric } from "./columns";
+import { type Column, type NumberColumn, hasGauge, isMetric } from "./columns";
 import { filterRows } from "./filter";
 import { type GaugeOf, gaugeOf } from "./gauge";
 import type { Payload } from "./payload";
@@ -21,10 +21,10 @@ export interface RowsState {
 
 const SEVERITY = "severity";
 
-/** The column that bars stand for: the one sorted by if it is a metric, else severity. */
+/** The column that bars stand for: the one sorted by if bars can show it, else severity. */
 function gaugeColumnOf(payload: Payload | null, sortedBy: string): NumberColumn | null {
   const sorted = payload?.column(sortedBy);
-  if (isMetric(sorted)) return sorted;
+  if (hasGauge(sorted)) return sorted;
   const severity = payload?.column(SEVERITY);
   return isMetric(severity) ? severity : (payload?.columns.find(isMetric) ?? null);
 }

@@ -8,10 +8,20 @@ export interface Answer {
 }
 
 export interface Source {
-  /** Ask; `settle` may be called twice: a time-out first, the late answer after it. */
-  request(method: string, params: object, settle: (outcome: Answer | WireError) => void): void;
+  /**
+   * Ask; `settle` may be called twice: a time-out first, the late answer after it.
+   * `limit` is the time limit in ms, null for none.
+   */
+  request(
+    method: string,
+    params: object,
+    settle: (outcome: Answer | WireError) => void,
+    limit?: number | null,
+  ): void;
   /** True where asking costs nothing: no need to wait until a selection has settled. */
   readonly instant: boolean;
+  /** False in a report: nothing can be computed that is not there. */
+  readonly kernel: boolean;
   onEvent(listener: (event: WireMessage) => void): void;
   dispose(): void;
 }
@@ -35,7 +45,7 @@ export function isError(outcome: Answer | WireError): outcome is WireError {
 }
 
 /** Ids start at a random number: two pages may talk to one kernel model. */
-export function kernelSource(model: MessageModel, limit = TIME_LIMIT_MS): Source {
+export function kernelSource(model: MessageModel, usual = TIME_LIMIT_MS): Source {
   const pending = new Map<number, (outcome: Answer | WireError) => void>();
   const timers = new Map<number, ReturnType<typeof setTimeout>>();
   const listeners: ((event: WireMessage) => void)[] = [];
@@ -56,13 +66,16 @@ export function kernelSource(model: MessageModel, limit = TIME_LIMIT_MS): Source
 
   return {
     instant: false,
-    request(method, params, settle) {
+    kernel: true,
+    request(method, params, settle, limit = usual) {
       const id = nextId++;
       pending.set(id, settle);
-      timers.set(
-        id,
-        setTimeout(() => settle(SILENT), limit),
-      );
+      if (limit !== null) {
+        timers.set(
+          id,
+          setTimeout(() => settle(SILENT), limit),
+        );
+      }
       model.send({ id, method, params });
     },
     onEvent: (listener) => void listeners.push(listener),

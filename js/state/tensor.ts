@@ -1,6 +1,8 @@
-// The answer about one row, decoded: histograms, statistics, non-finite matrix, worst elements.
+// The answer about one row, decoded: histograms, statistics, non-finite matrix, worst elements,
+// quantization, and what the error looks like.
+import type { Question } from "./answers";
 import { decodeFloats, decodeNumber } from "./codec";
-import type { Nonfinite, Values, WireTensor } from "./contract";
+import type { Fingerprint, Nonfinite, Values, WireQuantization, WireTensor } from "./contract";
 
 export interface Statistic {
   name: string;
@@ -13,6 +15,21 @@ export interface WorstElement {
   index: number[];
   reference: number | null;
   runtime: number | null;
+}
+
+export interface Quantization {
+  scale: number | null;
+  zeroPoint: number | null;
+  qmin: number | null;
+  qmax: number | null;
+  /** What qmin and qmax stand for. */
+  low: number | null;
+  high: number | null;
+  /** Counts of the float model's values over the same bins. */
+  float: Float64Array | null;
+  /** RMSE in quantization steps. */
+  errorSteps: number | null;
+  saturated: number | null;
 }
 
 export interface TensorFacts {
@@ -28,6 +45,34 @@ export interface TensorFacts {
   statistics: Statistic[];
   /** null: not in this report. */
   worst: WorstElement[] | null;
+  shape: readonly number[] | null;
+  fingerprints: readonly Fingerprint[];
+  quantization: Quantization | null;
+}
+
+const BINS = 64;
+
+/** The question about one row. */
+export function tensorQuestion(row: number): Question<TensorFacts> {
+  return {
+    method: "tensor",
+    params: { row, bins: BINS },
+    decode: ({ result, buffers }) => decodeTensor(result as WireTensor, buffers),
+  };
+}
+
+function decodeQuantization(wire: WireQuantization, buffers: readonly DataView[]): Quantization {
+  return {
+    scale: decodeNumber(wire.scale),
+    zeroPoint: decodeNumber(wire.zero_point),
+    qmin: decodeNumber(wire.qmin),
+    qmax: decodeNumber(wire.qmax),
+    low: decodeNumber(wire.low),
+    high: decodeNumber(wire.high),
+    float: wire.float ? decodeFloats(wire.float, buffers) : null,
+    errorSteps: decodeNumber(wire.error_steps),
+    saturated: decodeNumber(wire.saturated),
+  };
 }
 
 export function decodeTensor(wire: WireTensor, buffers: readonly DataView[]): TensorFacts {
@@ -55,5 +100,8 @@ export function decodeTensor(wire: WireTensor, buffers: readonly DataView[]): Te
         reference: decodeNumber(reference),
         runtime: decodeNumber(runtime),
       })) ?? null,
+    shape: wire.shape ?? null,
+    fingerprints: wire.fingerprints ?? [],
+    quantization: wire.quantization ? decodeQuantization(wire.quantization, buffers) : null,
   };
 }

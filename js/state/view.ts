@@ -1,10 +1,14 @@
 // What only one view knows: chosen columns and filters, tree mode, log counts, pane sizes.
 import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { TreeName } from "./contract";
+import type { MapOf, TreeName } from "./contract";
 import type { StatusChoice, Threshold } from "./filter";
 import type { SortKey } from "./sort";
 
 export type Tab = "tree" | "table" | "tensor";
+
+/** What the tensor pane draws. */
+export type Chart = "histogram" | "map" | "channels" | "scatter";
+export type ChannelMetric = "rmse" | "maxAbs" | "share";
 
 /** Something shown in the tensor pane that is not a gap row. */
 export type Detail = { kind: "row"; row: number } | { kind: "node"; tree: TreeName; node: number };
@@ -21,6 +25,10 @@ export interface ViewState {
   treeName: Signal<TreeName>;
   moduleExpanded: Signal<readonly number[] | null>;
   logCounts: Signal<boolean>;
+  chart: Signal<Chart>;
+  mapOf: Signal<MapOf>;
+  logMap: Signal<boolean>;
+  channelMetric: Signal<ChannelMetric>;
   detail: Signal<Detail | null>;
   tab: Signal<Tab>;
   /** Pane sizes in px once dragged; null follows the width of the view. */
@@ -45,6 +53,10 @@ export function createViewState(): ViewState {
     treeName: signal<TreeName>("program"),
     moduleExpanded: signal<readonly number[] | null>(null),
     logCounts: signal(false),
+    chart: signal<Chart>("histogram"),
+    mapOf: signal<MapOf>("error"),
+    logMap: signal(false),
+    channelMetric: signal<ChannelMetric>("rmse"),
     detail: signal<Detail | null>(null),
     tab: signal<Tab>("table"),
     treeWidth: signal<number | null>(null),

@@ -1,38 +1,35 @@
 // One row of the gap table.
-import type { Column } from "../state/columns";
 import { memo } from "../ui/memo";
-import { Cell } from "./Cell";
+import { Cell, type RowFacts, hasBar } from "./Cell";
 import type { PlacedColumn } from "./useColumnsInView";
 import { ROW_HEIGHT } from "./layout";
 
-interface Props {
-  row: number;
+interface Props extends RowFacts {
   position: number;
   columns: readonly PlacedColumn[];
   selected: boolean;
   /** The row that Tab reaches. */
   reachable: boolean;
-  mismatch: boolean;
   compared: boolean;
   barColumn: string;
   onSelect: (row: number) => void;
 }
 
-function hasBar(column: Column, barColumn: string): boolean {
-  return column.name === barColumn || column.name.endsWith("severity");
-}
-
 export const Row = memo<Props>((props) => {
-  const { row, position, columns, selected, mismatch } = props;
+  const { row, position, columns, selected, mismatch, inner, part, zoomable } = props;
+  const facts = { row, mismatch, inner, part, zoomable };
   return (
     <div
       class="etv-row"
       role="row"
       aria-rowindex={position + 2}
       aria-selected={selected}
+      aria-keyshortcuts={zoomable ? "Z" : undefined}
       tabIndex={props.reachable ? 0 : -1}
       data-row={row}
       data-mismatch={mismatch ? true : undefined}
+      data-inner={inner ? true : undefined}
+      data-zoomable={zoomable ? true : undefined}
       data-muted={props.compared ? undefined : true}
       style={{ transform: `translateY(${position * ROW_HEIGHT}px)` }}
       onClick={() => props.onSelect(row)}
@@ -41,9 +38,8 @@ export const Row = memo<Props>((props) => {
         <Cell
           key={column.name}
           column={column}
-          row={row}
           index={index}
-          mismatch={mismatch}
+          facts={facts}
           bar={hasBar(column, props.barColumn)}
         />
       ))}

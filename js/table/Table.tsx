@@ -2,7 +2,7 @@
 import { type Signal, useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect } from "preact/hooks";
-import type { Column } from "../state/columns";
+import { type Column, INTRODUCED_PART, numberAt } from "../state/columns";
 import type { Payload } from "../state/payload";
 import { drawnPositions } from "../state/window";
 import { useApp } from "../ui/context";
@@ -54,6 +54,8 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
   const order = app.order.value;
   const focusRow = app.focusRow.value;
   const select = useCallback((row: number) => app.selectRow(row), [app]);
+  const part = payload.column(INTRODUCED_PART);
+  const { kernel } = app.store.source;
   const reachable = Math.max(0, app.positions.value[focusRow] ?? 0);
   return (
     <div
@@ -72,6 +74,9 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             selected={row === focusRow}
             reachable={position === reachable && focus.part === "rows"}
             mismatch={payload.mismatch[row] === 1}
+            part={numberAt(part, row)}
+            inner={payload.zooms.isInner(row)}
+            zoomable={kernel && payload.zooms.canZoom(row)}
             compared={row < payload.compared}
             barColumn={app.gaugeColumn.value?.name ?? ""}
             onSelect={select}
@@ -82,12 +87,36 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
   );
 }
 
-/** Scrolls to the selected row when it changes, and to the top when the order changes. */
-function useReveal(list: WindowedList): void {
+/** Scrolls sideways until the column that sorts is beside the first one, or in view already. */
+function showColumn(
+  element: HTMLElement | null,
+  columns: readonly Column[],
+  widths: readonly number[],
+  name: string,
+): void {
+  const at = columns.findIndex((column) => column.name === name);
+  if (!element || at < 1) return;
+  const left = widths.slice(0, at).reduce((sum, one) => sum + one, 0);
+  const right = left + widths[at];
+  const from = element.scrollLeft + widths[0];
+  if (left < from) element.scrollLeft = left - widths[0];
+  else if (right > element.scrollLeft + element.clientWidth) {
+    element.scrollLeft = Math.min(left - widths[0], right - element.clientWidth);
+  }
+}
+
+/**
+ * Scrolls to the selected row when it changes; when the order changes, to the top and to the column
+ * that sorts.
+ */
+function useReveal(list: WindowedList, columns: readonly Column[], widths: readonly number[]): void {
   const app = useApp();
   const focusRow = app.focusRow.value;
   const keys = app.keys.value;
-  useEffect(() => list.toTop(), [keys]);
+  useEffect(() => {
+    list.toTop();
+    showColumn(list.element(), columns, widths, keys[0].column);
+  }, [keys]);
   useEffect(() => {
     list.show(app.positions.peek()[focusRow] ?? -1);
   }, [focusRow, app.payload.value]);
@@ -103,7 +132,7 @@ export function Table(): JSX.Element {
   const inView = useColumnsInView(list.element, columns, widths);
   const focus: Signal<GridFocus> = useSignal<GridFocus>({ part: "rows", column: 0 });
   const onKeyDown = useTableKeys(list, columns, focus);
-  useReveal(list);
+  useReveal(list, columns, widths);
   return (
     <div
       class="etv-table"

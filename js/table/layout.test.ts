@@ -4,10 +4,10 @@ import { samplePayload } from "../dev/sample";
 import { decodePayload } from "../state/payload";
 import { columnsInView, tableOrder } from "./layout";
 
-test("the op comes first, severity beside it, the rest as sent", () => {
+test("the op comes first, what rows are ranked by beside it, the rest as sent", () => {
   const { result, buffers } = samplePayload({ layers: 1 });
   const names = tableOrder(decodePayload(result, buffers).columns).map((column) => column.name);
-  expect(names.slice(0, 5)).toEqual(["op", "severity", "introduced_severity", "instruction", "kind"]);
+  expect(names.slice(0, 5)).toEqual(["op", "severity", "introduced_severity", "latency_ms", "instruction"]);
   expect(names).toHaveLength(result.columns.length);
 });
 

@@ -1,12 +1,12 @@
 // Order and widths of the table's columns.
-import type { Column } from "../state/columns";
+import { type Column, addsUp } from "../state/columns";
 
 export const ROW_HEIGHT = 26;
 export const HEAD_HEIGHT = 30;
 export const MIN_WIDTH = 48;
 const MAX_WIDTH = 640;
 
-const FIRST = ["op", "severity", "introduced_severity"];
+const FIRST = ["op", "severity", "introduced_severity", "attribution", "latency_ms"];
 const TEXT_WIDTHS: Record<string, number> = {
   op: 210,
   reference_ops: 190,
@@ -19,7 +19,7 @@ const TEXT_WIDTHS: Record<string, number> = {
 };
 const CHARACTER = 7.2;
 
-/** The op column first (it stays in view), severity beside it, the rest as sent. */
+/** The op column first (it stays in view), what rows are ranked by beside it, the rest as sent. */
 export function tableOrder(columns: readonly Column[]): Column[] {
   const place = (column: Column): number => {
     const at = FIRST.indexOf(column.name);
@@ -29,8 +29,8 @@ export function tableOrder(columns: readonly Column[]): Column[] {
 }
 
 export function defaultWidth(column: Column): number {
-  if (column.name.endsWith("severity")) return Math.max(112, headWidth(column));
   if (column.kind === "text") return Math.max(TEXT_WIDTHS[column.name] ?? 96, headWidth(column));
+  if (column.name.endsWith("severity") || addsUp(column)) return Math.max(112, headWidth(column));
   return Math.max(80, headWidth(column));
 }
 

@@ -1,5 +1,5 @@
 // Keys of the gap table: arrows, page, Home and End move the selection; up from the first row goes
-// to the column heads, where left and right move and Enter sorts.
+// to the column heads, where left and right move and Enter sorts. Z looks into a delegate call.
 import type { Signal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Column } from "../state/columns";
@@ -77,6 +77,11 @@ export function useTableKeys(
     return true;
   };
   const onRows = ({ key }: KeyboardEvent): boolean => {
+    const focused = app.focusRow.peek();
+    if (key.toLowerCase() === "z" && app.payload.peek()?.zooms.canZoom(focused)) {
+      app.zoom(focused);
+      return true;
+    }
     if (key === "ArrowUp" && atFirstRow(app)) {
       go({ part: "head", column: focus.peek().column });
       return true;

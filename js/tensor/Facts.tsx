@@ -9,9 +9,15 @@ export interface FactLine {
   mono?: boolean;
 }
 
-export function Facts({ lines }: { lines: FactLine[] }): JSX.Element {
+interface Props {
+  lines: FactLine[];
+  /** Beside each other instead of one below the other. */
+  flow?: boolean;
+}
+
+export function Facts({ lines, flow }: Props): JSX.Element {
   return (
-    <dl class="etv-lines">
+    <dl class="etv-lines" data-flow={flow}>
       {lines.map(({ name, value, copy, mono }) =>
         value === null || value === "" ? null : (
           <div key={name} class="etv-line">

@@ -3,12 +3,13 @@ import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { formatCount, formatMetric } from "../state/format";
 import { useWidth } from "../ui/useWidth";
+import { Axes } from "./Axes";
 import { type Frame, type Scales, binAt, largest, outline, scalesOf } from "./bars";
 
 export interface Series {
   name: string;
   counts: Float64Array;
-  tone: "reference" | "runtime" | "error";
+  tone: "reference" | "runtime" | "error" | "float";
   /** An area; otherwise a line. */
   filled: boolean;
 }
@@ -19,29 +20,36 @@ interface Props {
   series: Series[];
   log: boolean;
   height?: number;
+  /** The range that the values can have: beyond it they saturate. */
+  limits?: readonly [number, number] | undefined;
 }
 
-function Axes({ scales, frame }: { scales: Scales; frame: Frame }): JSX.Element {
+interface LimitsProps {
+  limits: readonly [number, number];
+  scales: Scales;
+  frame: Frame;
+}
+
+/** The ends of the range as lines, what is beyond as a shade. */
+function Limits({ limits, scales, frame }: LimitsProps): JSX.Element {
+  const left = frame.left;
+  const right = frame.width - frame.right;
   const base = frame.height - frame.bottom;
+  const at = limits.map((value) => Math.min(right, Math.max(left, scales.x(value))));
+  const shades = [
+    [left, at[0]],
+    [at[1], right],
+  ];
   return (
-    <g class="etv-axes" aria-hidden="true">
-      {scales.yTicks.map((tick) => (
-        <g key={tick.text}>
-          <line class="etv-rule" x1={frame.left} x2={frame.width - frame.right} y1={tick.at} y2={tick.at} />
-          <text x={frame.left - 5} y={tick.at} dy="0.32em" text-anchor="end">
-            {tick.text}
-          </text>
-        </g>
+    <g class="etv-limits" aria-hidden="true">
+      {shades.map(([from, to], side) => (
+        <rect key={side} x={from} width={Math.max(0, to - from)} y={frame.top} height={base - frame.top} />
       ))}
-      <line class="etv-base" x1={frame.left} x2={frame.width - frame.right} y1={base} y2={base} />
-      {scales.xTicks.map((tick) => (
-        <g key={tick.text}>
-          <line class="etv-base" x1={tick.at} x2={tick.at} y1={base} y2={base + 4} />
-          <text x={tick.at} y={base + 14} text-anchor={tick.at > frame.width - 24 ? "end" : "middle"}>
-            {tick.text}
-          </text>
-        </g>
-      ))}
+      {at
+        .filter((x) => x > left && x < right)
+        .map((x) => (
+          <line key={x} x1={x} x2={x} y1={frame.top} y2={base} />
+        ))}
     </g>
   );
 }
@@ -127,7 +135,7 @@ function useBin(edges: Float64Array, scales: Scales): BinReader {
   };
 }
 
-export function Histogram({ label, edges, series, log, height = 132 }: Props): JSX.Element {
+export function Histogram({ label, edges, series, log, height = 132, limits }: Props): JSX.Element {
   const [ref, width] = useWidth<HTMLDivElement>(340);
   const most = largest(series.map((one) => one.counts));
   const frame: Frame = { width, height, left: 38, right: 12, top: 8, bottom: 20 };
@@ -137,7 +145,8 @@ export function Histogram({ label, edges, series, log, height = 132 }: Props): J
   return (
     <div class="etv-histogram" ref={ref}>
       <svg width={width} height={height} role="img" aria-label={label} tabIndex={0} {...handlers}>
-        <Axes scales={scales} frame={frame} />
+        <Axes xTicks={scales.xTicks} yTicks={scales.yTicks} frame={frame} />
+        {limits && <Limits limits={limits} scales={scales} frame={frame} />}
         {bin >= 0 && <Bin edges={edges} bin={bin} scales={scales} frame={frame} />}
         {series.map(({ name, counts, tone, filled }) => (
           <path

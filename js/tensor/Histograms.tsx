@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import type { TensorFacts } from "../state/tensor";
 import { useApp } from "../ui/context";
 import { Histogram, type Series } from "./Histogram";
+import { QuantizationNote } from "./QuantizationNote";
 import { Section } from "./Section";
 
 function CountScale(): JSX.Element {
@@ -28,7 +29,19 @@ function CountScale(): JSX.Element {
 function valueSeries(facts: TensorFacts): Series[] {
   const runtime: Series = { name: "runtime", counts: facts.runtime, tone: "runtime", filled: false };
   if (!facts.reference) return [{ ...runtime, filled: true }];
-  return [{ name: "reference", counts: facts.reference, tone: "reference", filled: true }, runtime];
+  const { quantization } = facts;
+  const reference = quantization?.float ? "quantized" : "reference";
+  const series: Series[] = [
+    { name: reference, counts: facts.reference, tone: "reference", filled: true },
+    runtime,
+  ];
+  if (!quantization?.float) return series;
+  return [{ name: "float", counts: quantization.float, tone: "float", filled: false }, ...series];
+}
+
+function limitsOf({ quantization }: TensorFacts): readonly [number, number] | undefined {
+  const { low = null, high = null } = quantization ?? {};
+  return low === null || high === null ? undefined : [low, high];
 }
 
 export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
@@ -37,7 +50,14 @@ export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
   return (
     <>
       <Section title="Values" aside={<CountScale />}>
-        <Histogram label="Histogram of the values" edges={facts.edges} series={series} log={log} />
+        <Histogram
+          label="Histogram of the values"
+          edges={facts.edges}
+          series={series}
+          log={log}
+          limits={limitsOf(facts)}
+        />
+        {facts.quantization && <QuantizationNote found={facts.quantization} />}
         {facts.referenceMissing && <p class="etv-note-inline">{facts.referenceMissing}</p>}
       </Section>
       {facts.error && facts.errorEdges && (

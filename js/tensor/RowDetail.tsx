@@ -3,18 +3,23 @@ import type { ComponentChildren, JSX } from "preact";
 import { numberAt, textAt } from "../state/columns";
 import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
 import type { Payload } from "../state/payload";
+import { tensorQuestion } from "../state/tensor";
+import { AroundLink, HeadZoom } from "../zoom/HeadZoom";
+import { ZoomSection } from "../zoom/ZoomSection";
 import { LevelIcon } from "../ui/Icon";
 import { type FactLine, Facts, StackTrace } from "./Facts";
-import { Histograms } from "./Histograms";
+import { Fingerprints } from "./Fingerprints";
 import { Metrics } from "./Metrics";
 import { NonfiniteMatrix } from "./NonfiniteMatrix";
+import { Quantized } from "./Quantized";
 import { Section } from "./Section";
 import { Failure, Placeholder } from "./States";
 import { Statistics } from "./Statistics";
+import { ValueTabs } from "./ValueTabs";
 import { WorstElements } from "./WorstElements";
-import { useTensor } from "./useTensor";
+import { useAnswer } from "./useAnswer";
 
-const SHOWN_ELSEWHERE = new Set(["operator", "metric", "introduced", "latency", "status"]);
+const SHOWN_ELSEWHERE = new Set(["operator", "metric", "introduced", "latency", "status", "quantization"]);
 
 function numberText(payload: Payload, name: string, row: number): string | null {
   const column = payload.column(name);
@@ -79,8 +84,14 @@ function Status({ payload, row }: { payload: Payload; row: number }): JSX.Elemen
   );
 }
 
-function Tensors({ row, children }: { row: number; children: ComponentChildren }): JSX.Element {
-  const { facts, error, retry } = useTensor(row);
+interface TensorsProps {
+  payload: Payload;
+  row: number;
+  children: ComponentChildren;
+}
+
+function Tensors({ payload, row, children }: TensorsProps): JSX.Element {
+  const { facts, error, retry } = useAnswer(tensorQuestion(row));
   if (error) {
     return (
       <>
@@ -98,7 +109,8 @@ function Tensors({ row, children }: { row: number; children: ComponentChildren }
     );
   return (
     <>
-      <Histograms facts={facts} />
+      <Fingerprints found={facts.fingerprints} />
+      <ValueTabs payload={payload} row={row} facts={facts} />
       {facts.nonfinite && <NonfiniteMatrix nonfinite={facts.nonfinite} />}
       {children}
       <Statistics statistics={facts.statistics} />
@@ -116,13 +128,18 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
       <div class="etv-detail-head">
         <h2 class="etv-detail-title">{textAt(payload.column("op"), row) ?? `row ${row}`}</h2>
         {kind && <span class="etv-badge">{kind}</span>}
+        <span class="etv-spring" />
+        <HeadZoom payload={payload} row={row} />
       </div>
       <div class="etv-detail-body">
         <Status payload={payload} row={row} />
-        <Facts lines={rowFacts(payload, row)} />
+        <ZoomSection payload={payload} row={row} />
+        <Facts lines={rowFacts(payload, row)} flow />
+        {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
         {compared && (
-          <Tensors row={row}>
+          <Tensors payload={payload} row={row}>
             <Metrics payload={payload} row={row} />
+            <Quantized payload={payload} row={row} />
           </Tensors>
         )}
         <Origin payload={payload} row={row} />

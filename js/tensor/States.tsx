@@ -16,6 +16,15 @@ export function Placeholder(): JSX.Element {
   );
 }
 
+/** The same for one chart. */
+export function ChartPlaceholder(): JSX.Element {
+  return (
+    <div class="etv-placeholder etv-placeholder-chart" role="status" aria-label="Loading the chart">
+      <span class="etv-bone etv-bone-chart" />
+    </div>
+  );
+}
+
 export function Failure({ error, retry }: { error: WireError; retry: () => void }): JSX.Element {
   if (error.type === NOT_IN_REPORT) {
     return (

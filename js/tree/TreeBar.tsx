@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import type { TreeName } from "../state/contract";
 import { branches } from "../state/tree";
+import { RankSelect } from "../table/RankBy";
 import { useApp } from "../ui/context";
 import { Icon, type IconName } from "../ui/Icon";
 
@@ -47,6 +48,7 @@ export function TreeBar(): JSX.Element {
           </button>
         ))}
       </div>
+      <RankSelect />
       <span class="etv-spring" />
       <SquareButton label="Expand all" icon="expand" onClick={expandAll} />
       <SquareButton label="Collapse all" icon="collapse" onClick={() => app.setExpanded([])} />

@@ -2,7 +2,6 @@
 import type { Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect } from "preact/hooks";
-import { numberAt } from "../state/columns";
 import type { Payload, Tree } from "../state/payload";
 import { drawnPositions } from "../state/window";
 import { useApp } from "../ui/context";
@@ -34,6 +33,13 @@ function useReveal(list: WindowedList, active: Signal<number>): void {
   }, [focusNode, app.tree.value]);
 }
 
+/** The first row of a delegate call; -1 for other nodes. */
+function ownRow(tree: Tree, node: number): number {
+  if (tree.text("kind", node) !== "delegate") return -1;
+  const { start, rows } = tree.rows;
+  return start[node + 1] > start[node] ? rows[start[node]] : -1;
+}
+
 interface BodyProps {
   tree: Tree;
   payload: Payload;
@@ -44,7 +50,8 @@ interface BodyProps {
 function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
   const app = useApp();
   const visible = app.visible.value;
-  const column = app.gaugeColumn.value ?? undefined;
+  const figures = app.figures.value;
+  const { kernel } = app.store.source;
   const reachable = Math.max(0, app.positionOfNode(active.value));
   const select = useCallback(
     (node: number) => {
@@ -58,7 +65,7 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
     <div class="etv-tree-rows" role="rowgroup" style={{ height: `${visible.length * TREE_ROW_HEIGHT}px` }}>
       {drawnPositions(list.window, reachable, visible.length).map((position) => {
         const node = visible[position];
-        const worst = app.worst.value[node];
+        const row = ownRow(tree, node);
         return (
           <TreeRow
             key={node}
@@ -68,11 +75,11 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
             open={app.open.value[node] === 1}
             selected={node === app.focusNode.value}
             reachable={position === reachable}
-            value={worst < 0 ? NaN : numberAt(column, worst)}
-            mismatch={worst >= 0 && payload.mismatch[worst] === 1}
-            gauge={worst < 0 ? null : app.gauge.value}
-            gaugeLabel={column?.label ?? ""}
-            format={column?.format ?? "metric"}
+            value={figures?.values[node] ?? NaN}
+            mismatch={figures?.mismatch(node) ?? false}
+            figures={figures}
+            zoomable={kernel && payload.zooms.canZoom(row) ? row : -1}
+            zoom={payload.zooms.of(row)}
             onToggle={app.toggleNode}
             onSelect={select}
           />
@@ -99,7 +106,7 @@ function TreeGrid(): JSX.Element {
       ref={list.ref}
       onKeyDown={onKeyDown}
     >
-      <TreeHead gaugeLabel={app.gaugeColumn.value?.label ?? ""} />
+      <TreeHead figures={app.figures.value} />
       {tree && payload && <Body tree={tree} payload={payload} list={list} active={active} />}
     </div>
   );

@@ -1,12 +1,14 @@
 // One node of the tree: label, backend, number of operators, worst gap as a bar, latency.
 import type { JSX } from "preact";
-import type { Format } from "../state/contract";
+import type { Figures as Shown } from "../state/figures";
 import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
-import type { GaugeOf } from "../state/gauge";
 import type { Tree } from "../state/payload";
+import type { Zoom } from "../state/zooms";
 import { GaugeBar } from "../ui/Gauge";
 import { Icon } from "../ui/Icon";
 import { memo } from "../ui/memo";
+import { FaithfulMark } from "../zoom/FaithfulBadge";
+import { ZoomButton } from "../zoom/ZoomButton";
 
 export const TREE_ROW_HEIGHT = 26;
 const INDENT = 12;
@@ -21,17 +23,18 @@ interface Props {
   /** Worst value at or under the node; NaN if there is none. */
   value: number;
   mismatch: boolean;
-  gauge: GaugeOf | null;
-  gaugeLabel: string;
-  format: Format;
+  figures: Shown | null;
+  /** The row to look into; -1 if there is nothing to. */
+  zoomable: number;
+  zoom: Zoom | undefined;
   onToggle: (node: number) => void;
   onSelect: (node: number) => void;
 }
 
-function worstText({ value, mismatch, gauge, gaugeLabel, format }: Props): string {
-  if (!gauge) return "";
-  const text = mismatch ? "non-finite mismatch" : formatNumber(value, format);
-  return `worst ${gaugeLabel}: ${text || "not known"}`;
+function figureText({ value, mismatch, figures }: Props): string {
+  if (!figures || (Number.isNaN(value) && !mismatch)) return "";
+  const text = mismatch ? "non-finite mismatch" : formatNumber(value, figures.format);
+  return `${figures.head === "sum" ? "sum of" : "worst"} ${figures.label}: ${text}`;
 }
 
 function shortBackend(backend: string): string {
@@ -75,18 +78,18 @@ function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string })
 }
 
 function Figures(props: Props): JSX.Element {
-  const { tree, node, gauge } = props;
+  const { tree, node, figures } = props;
   const latency = tree.latency[node];
   const milliseconds = Number.isNaN(latency) ? "" : formatMilliseconds(latency);
   const operators = tree.operators[node];
-  const worst = worstText(props) || undefined;
+  const text = figureText(props) || undefined;
   return (
     <>
       <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
         {operators > 0 ? formatCount(operators) : ""}
       </span>
-      <span class="etv-node-worst" role="gridcell" aria-label={worst} data-tip={worst}>
-        {gauge && <GaugeBar gauge={gauge(props.value, props.mismatch)} />}
+      <span class="etv-node-worst" role="gridcell" aria-label={text} data-tip={text}>
+        {figures && text && <GaugeBar gauge={figures.gauge(props.value, props.mismatch)} />}
       </span>
       <span class="etv-node-latency" role="gridcell" data-tip={milliseconds && `${milliseconds} ms`}>
         {milliseconds}
@@ -110,6 +113,7 @@ export const TreeRow = memo<Props>((props) => {
       aria-level={depth + 1}
       aria-expanded={branch ? open : undefined}
       aria-selected={props.selected}
+      aria-keyshortcuts={props.zoomable >= 0 ? "Z" : undefined}
       tabIndex={props.reachable ? 0 : -1}
       data-node={node}
       data-muted={!branch && !hasOwnRow(tree, node) ? true : undefined}
@@ -128,6 +132,8 @@ export const TreeRow = memo<Props>((props) => {
             </span>
           )}
         </span>
+        {props.zoom && <FaithfulMark zoom={props.zoom} />}
+        {props.zoomable >= 0 && <ZoomButton row={props.zoomable} />}
       </span>
       <Figures {...props} />
     </div>

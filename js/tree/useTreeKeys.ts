@@ -1,7 +1,10 @@
-// Keys of the tree, as in a treegrid: arrows move, right opens or enters, left closes or leaves.
+// Keys of the tree, as in a treegrid: arrows move, right opens or enters, left closes or leaves;
+// Z looks into a delegate call.
 import { type Signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import type { App } from "../state/app";
 import type { Tree } from "../state/payload";
+import { ownRows } from "../state/selection";
 import { useApp } from "../ui/context";
 import type { WindowedList } from "../ui/useWindow";
 
@@ -52,6 +55,19 @@ interface TreeKeys {
   active: Signal<number>;
 }
 
+function stop(event: Event): void {
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** Looks into a delegate call; false if the node is none that can be looked into. */
+function zoomNode(app: App, tree: Tree, node: number): boolean {
+  const row = ownRows(tree, node)[0];
+  if (row === undefined || !app.payload.peek()?.zooms.canZoom(row)) return false;
+  app.zoom(row);
+  return true;
+}
+
 export function useTreeKeys(list: WindowedList): TreeKeys {
   const app = useApp();
   const active = useSignal(0);
@@ -66,11 +82,11 @@ export function useTreeKeys(list: WindowedList): TreeKeys {
   const onKeyDown = (event: KeyboardEvent): void => {
     const tree = app.tree.peek();
     if (!tree || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key.toLowerCase() === "z" && zoomNode(app, tree, active.peek())) return stop(event);
     const at = Math.max(0, app.positionOfNode(active.peek()));
     const move = treeMove(event.key, tree, app.visible.peek(), app.open.peek(), at, list.page());
     if (!move) return;
-    event.preventDefault();
-    event.stopPropagation();
+    stop(event);
     refocus.current = true;
     if ("toggle" in move) {
       app.toggleNode(move.toggle);

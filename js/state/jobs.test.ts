@@ -1,0 +1,80 @@
+// Longer work in the kernel: one at a time, cancelled without a complaint, failures kept until dismissed.
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { WireError } from "./contract";
+import { Jobs, jobOf } from "./jobs";
+import { type Answer, SILENT, type Source, TIME_LIMIT_MS } from "./rpc";
+
+interface Asked {
+  method: string;
+  limit: number | null | undefined;
+  settle: (outcome: Answer | WireError) => void;
+}
+
+const DONE: Answer = { result: { ok: true }, buffers: [] };
+const REFUSED: WireError = { type: "BackendError", message: "the backend refused" };
+
+function open(kernel = true): { jobs: Jobs; asked: Asked[] } {
+  const asked: Asked[] = [];
+  const source: Source = {
+    instant: false,
+    kernel,
+    request: (method, _params, settle, limit) => void asked.push({ method, settle, limit }),
+    onEvent() {},
+    dispose() {},
+  };
+  return { jobs: new Jobs(source), asked };
+}
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+test("work has no time limit, runs alone, and is gone when it is done", () => {
+  const { jobs, asked } = open();
+  const done = vi.fn();
+  jobs.start("zoom", { row: 3 }, done);
+  jobs.start("attribution", { output: 0 });
+  expect(asked.map(({ method, limit }) => [method, limit])).toEqual([["zoom", null]]);
+  expect(jobOf(jobs.current.value, "zoom", 3)?.status).toBe("running");
+  expect(jobOf(jobs.current.value, "zoom", 4)).toBeNull();
+  asked[0].settle(DONE);
+  expect(jobs.current.value).toBeNull();
+  expect(done).toHaveBeenCalledOnce();
+});
+
+test("a failure stays until it is dismissed, and doesn't block", () => {
+  const { jobs, asked } = open();
+  jobs.start("zoom", { row: 3 });
+  asked[0].settle(REFUSED);
+  expect(jobs.current.value).toMatchObject({ status: "failed", error: REFUSED });
+  expect(jobs.busy).toBe(false);
+  jobs.dismiss();
+  expect(jobs.current.value).toBeNull();
+});
+
+test("what was cancelled ends without a complaint", () => {
+  const { jobs, asked } = open();
+  jobs.start("attribution", { output: 0 });
+  jobs.cancel();
+  jobs.cancel();
+  expect(asked.map(({ method }) => method)).toEqual(["attribution", "cancel"]);
+  expect(jobs.busy).toBe(true);
+  asked[0].settle({ type: "Cancelled", message: "cancelled" });
+  expect(jobs.current.value).toBeNull();
+});
+
+test("a kernel that is gone is said when the work is cancelled", () => {
+  const { jobs, asked } = open();
+  jobs.start("zoom", { row: 1 });
+  vi.advanceTimersByTime(10 * TIME_LIMIT_MS);
+  expect(jobs.busy).toBe(true);
+  jobs.cancel();
+  asked[1].settle(SILENT);
+  expect(jobs.current.value).toMatchObject({ status: "failed", error: SILENT });
+});
+
+test("a report starts nothing", () => {
+  const { jobs, asked } = open(false);
+  jobs.start("zoom", { row: 3 });
+  expect(asked).toEqual([]);
+  expect(jobs.current.value).toBeNull();
+});

@@ -1,0 +1,34 @@
+// What the error looks like: likely classes of bugs as hypotheses, each with its evidence.
+import type { JSX } from "preact";
+import type { Fingerprint } from "../state/contract";
+import { formatNumber } from "../state/format";
+import { Section } from "./Section";
+
+const SHOWN = 3;
+
+export function Fingerprints({ found }: { found: readonly Fingerprint[] }): JSX.Element | null {
+  if (found.length === 0) return null;
+  return (
+    <Section title="Looks like" hint="hypotheses, likeliest first">
+      <ul class="etv-fingerprints">
+        {found.slice(0, SHOWN).map(({ name, score, evidence }) => {
+          const percent = formatNumber(score, "percent");
+          return (
+            <li key={name} class="etv-fingerprint">
+              <span class="etv-fingerprint-name">{name}</span>
+              <span
+                class="etv-score"
+                role="img"
+                aria-label={`score ${percent}`}
+                data-tip={`score ${percent}`}
+              >
+                <span style={{ width: `${Math.min(100, Math.max(0, 100 * score))}%` }} />
+              </span>
+              <span class="etv-fingerprint-evidence">{evidence}</span>
+            </li>
+          );
+        })}
+      </ul>
+    </Section>
+  );
+}

@@ -1,0 +1,68 @@
+// The values of a row in four ways, as tabs; the choice stays when another row is selected.
+import type { JSX } from "preact";
+import { textAt } from "../state/columns";
+import { parseShape } from "../state/maps";
+import type { Payload } from "../state/payload";
+import type { TensorFacts } from "../state/tensor";
+import type { Chart } from "../state/view";
+import { useApp } from "../ui/context";
+import { TabList } from "../ui/TabList";
+import { ChannelsTab } from "./ChannelsTab";
+import { Histograms } from "./Histograms";
+import { MapTab } from "./MapTab";
+import { ScatterTab } from "./ScatterTab";
+
+const CHARTS: { name: Chart; text: string; tip: string }[] = [
+  { name: "histogram", text: "Histogram", tip: "Distribution of the values and of the error" },
+  { name: "map", text: "Error map", tip: "Where in the tensor the error is" },
+  { name: "channels", text: "Channels", tip: "The error along one axis" },
+  { name: "scatter", text: "Scatter", tip: "Runtime against reference" },
+];
+
+interface Props {
+  payload: Payload;
+  row: number;
+  facts: TensorFacts;
+}
+
+function Panel({ payload, row, facts }: Props): JSX.Element {
+  const { chart } = useApp().view;
+  const shape = (facts.row === row && facts.shape) || parseShape(textAt(payload.column("shape"), row)) || [];
+  switch (chart.value) {
+    case "map":
+      return <MapTab row={row} />;
+    case "channels":
+      return shape.length === 0 ? (
+        <p class="etv-none">A single number has no channels.</p>
+      ) : (
+        <ChannelsTab row={row} shape={shape} />
+      );
+    case "scatter":
+      return <ScatterTab row={row} />;
+    default:
+      return <Histograms facts={facts} />;
+  }
+}
+
+export function ValueTabs(props: Props): JSX.Element {
+  const { chart } = useApp().view;
+  if (props.facts.reference === null) return <Histograms facts={props.facts} />;
+  return (
+    <section class="etv-values">
+      <TabList
+        label="Values of the row"
+        class="etv-chart-tabs"
+        tabs={CHARTS}
+        value={chart.value}
+        onChange={(name) => (chart.value = name)}
+      />
+      <div
+        class="etv-chart"
+        role="tabpanel"
+        aria-label={CHARTS.find(({ name }) => name === chart.value)?.text}
+      >
+        <Panel {...props} />
+      </div>
+    </section>
+  );
+}
