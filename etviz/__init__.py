@@ -13,6 +13,7 @@ from etviz import errors
 from etviz._version import __version__
 
 if TYPE_CHECKING:
+    from etviz.adopting import from_inspector
     from etviz.debugging import debug
     from etviz.inspection import Inspection
     from etviz.numerics.metrics import METRICS as metrics  # noqa: N811 - its public name
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 _LAZY = {
     "Inspection": ("etviz.inspection", "Inspection"),
+    "from_inspector": ("etviz.adopting", "from_inspector"),
     "debug": ("etviz.debugging", "debug"),
     "load": ("etviz.opening", "load"),
     "metrics": ("etviz.numerics.metrics", "METRICS"),
     "record": ("etviz.pipeline.record", "record"),
 }
 
-__all__ = ["Inspection", "__version__", "debug", "errors", "load", "metrics", "record"]
+__all__ = ["Inspection", "__version__", "debug", "errors", "from_inspector", "load", "metrics", "record"]
 
 
 def __getattr__(name: str) -> Any:

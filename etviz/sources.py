@@ -34,7 +34,7 @@ class Files:
 
     def __init__(
         self,
-        etdump: PathLike,
+        etdump: PathLike | ETDump,
         etrecord: PathLike | None,
         debug_buffer: PathLike | None,
         pte: PathLike | None,
@@ -43,9 +43,10 @@ class Files:
         if record is None and pte is not None:
             beside = Path(pte).with_suffix(".etviz")
             record = beside if beside.is_file() else None
-        given = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        dump = etdump if isinstance(etdump, ETDump) else read_etdump(etdump)
+        given = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
         self.named = {kind: str(path) for kind, path in given.items() if path is not None}
-        self.dump: ETDump = read_etdump(etdump)
+        self.dump: ETDump = dump
         self.buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         if self.buffer is not None:
             self.buffer.require_whole(self.dump.tensor_refs())
