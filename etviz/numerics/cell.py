@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 NEAR: Final = 1e-4
 """Relative L2 distance of runtime and reference up to which derivatives are taken at the reference."""
 _COMPACT: Final = 1 << 16
-"""Elements from which a weight that autograd keeps is kept in float32, which it came from."""
+"""Elements from which autograd keeps a tensor as float32."""
 
 
 @dataclass(slots=True)
@@ -21,8 +21,8 @@ class Cell:
     """The values of one node.
 
     `middle` carries the gradient; it equals `reference` where `near`. `reach` and `rounded` are sets of contributions,
-    as bits: those that this value depends on, and those whose way here leads through a rounding. `own` are the bits of
-    the node's own outputs.
+    as bits: those that this value depends on, and those whose way here leads through a rounding. `parts` are what each
+    of several outputs depends on.
     """
 
     reference: Any
@@ -31,15 +31,12 @@ class Cell:
     near: bool = True
     reach: int = 0
     rounded: int = 0
-    own: tuple[int, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 def item_of(cell: Cell, index: int) -> Cell:
-    """One output of several: it depends on what the others depend on, not on them."""
-    reach = cell.reach
-    for at, bit in enumerate(cell.own):
-        if at != index:
-            reach &= ~bit
+    """One output of several."""
+    reach = cell.parts[index] if index < len(cell.parts) else cell.reach
     reference, runtime = cell.reference[index], cell.runtime[index]
     return Cell(reference, runtime, cell.middle[index], cell.near, reach, cell.rounded)
 
@@ -71,17 +68,15 @@ def forget(leaf: torch.Tensor) -> None:
 
 @contextmanager
 def compact() -> Generator[None]:
-    """Let autograd keep large tensors that hold float32 values as float32: these are the weights."""
+    """Let autograd keep large tensors as float32: derivatives need no more, and it halves the memory."""
     import torch
 
     def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
         if tensor.dtype != torch.float64 or tensor.numel() < _COMPACT:
             return tensor, tensor.dtype
-        probe = tensor[(0,) * (tensor.dim() - 1)]
-        if not torch.equal(probe.float().double(), probe):
-            return tensor, tensor.dtype
         small = tensor.float()
-        return (small if torch.equal(small.double(), tensor) else tensor), tensor.dtype
+        overflow = bool((small.isinf() & tensor.isfinite()).any())
+        return (tensor if overflow else small), tensor.dtype
 
     def unpack(packed: tuple[torch.Tensor, torch.dtype]) -> torch.Tensor:
         return packed[0].to(packed[1])

@@ -185,6 +185,14 @@ def rounds(graph: Graph, node: Node) -> bool:
     return is_rounding(node.target) and any(True for _ in refs(node.args))
 
 
+def leading_to(graph: Graph) -> list[set[int]]:
+    """For each output of a graph: positions of the user inputs that it depends on."""
+    known: dict[str, set[int]] = {item.name: {at} for at, item in enumerate(graph.user_inputs())}
+    for node in graph.nodes:
+        known[node.name] = {at for name in refs((node.args, node.kwargs)) for at in known.get(name, ())}
+    return [{at for name in refs(out) for at in known.get(name, ())} for out in graph.outputs]
+
+
 def _metas(graph: Graph) -> dict[str, Meta]:
     found = {item.name: item.meta for item in graph.inputs}
     found |= {node.name: node.outputs[0] for node in graph.nodes if len(node.outputs) == 1}

@@ -16,7 +16,7 @@ from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.errors import EtvizError
 from etviz.numerics.cell import Cell, compact, detached, forget, item_of, shift_of
 from etviz.numerics.contribution import Contribution
-from etviz.numerics.exact import Exact, State, rounds, widen
+from etviz.numerics.exact import Exact, State, leading_to, rounds, widen
 from etviz.numerics.reference import Logged, flat_values, last_uses
 
 
@@ -112,7 +112,7 @@ class Linearizer:
             contribution = self._contribution(-1, len(self._found.contributions))
             contribution.measure(runtime, reference)
             cell.middle, cell.near = self._link(contribution, cell, near=True)
-            cell.reach, cell.own = contribution.bit, (contribution.bit,)
+            cell.reach = contribution.bit
         return cell
 
     def _cell(self, env: dict[str, Cell], leaf: Any) -> Cell:
@@ -147,6 +147,7 @@ class Linearizer:
         outs = [self._cell(inner, out) for out in branch.outputs]
         cell = Cell([o.reference for o in outs], [o.runtime for o in outs], [o.middle for o in outs])
         cell.near = all(out.near for out in outs)
+        cell.parts = tuple(out.reach for out in outs)
         for out in outs:
             cell.reach |= out.reach
             cell.rounded |= out.rounded
@@ -176,6 +177,11 @@ class Linearizer:
             except EtvizError as error:
                 local, problem = None, f"the operator fails on the runtime's inputs: {error}"
         cell = self._finish(node, Cell(reference, local, middle, near), logged(node), problem)
+        self._depend(graph, node, cell, cells)
+        return cell
+
+    def _depend(self, graph: Graph, node: Node, cell: Cell, cells: dict[str, Cell]) -> None:
+        """Add what the arguments depend on; an output of a delegate depends on those that lead to it."""
         before = 0
         for used in cells.values():
             before |= used.reach
@@ -183,7 +189,12 @@ class Linearizer:
         cell.reach |= before
         if rounds(graph, node):
             cell.rounded |= before
-        return cell
+        if node.target == "delegate":
+            inner = leading_to(graph.subgraphs[node.subgraphs[0]])
+            found = [{name for at in sources for name in refs(node.args[at])} for sources in inner]
+        else:
+            found = [set(cells)] * len(cell.parts)
+        cell.parts = tuple(_union(own, names, cells) for own, names in zip(cell.parts, found, strict=False))
 
     def _finish(self, node: Node, computed: Cell, logged: Any, problem: str) -> Cell:
         """Put what the runtime logged beside the computed values, and note what it differs by."""
@@ -192,13 +203,13 @@ class Linearizer:
         if logged is None or len(logged) != len(references):
             self._found.missing += node.instruction >= 0
             logged = [None] * len(references)
-        outs, own = [], []
+        outs = []
         for output, (ref, loc, mid, run) in enumerate(zip(references, locals_, middles, logged, strict=True)):
             value, contribution = self._runtime_value(node, output, ref, loc, run, problem)
             out = Cell(ref, value, mid)
             out.middle, out.near = self._link(contribution, out, near=computed.near)
             if contribution is not None:
-                own.append(contribution.bit)
+                out.reach = contribution.bit
             outs.append(out)
         if not isinstance(computed.reference, (list, tuple)):
             cell = outs[0]
@@ -207,7 +218,9 @@ class Linearizer:
             cell.near = all(out.near for out in outs)
             if all(out.runtime is out.reference for out in outs):
                 cell.runtime = cell.reference
-        cell.own, cell.reach = tuple(own), sum(own)
+            cell.parts = tuple(out.reach for out in outs)
+            for out in outs:
+                cell.reach |= out.reach
         return cell
 
     def _observed(self, node: Node, env: dict[str, Cell], logged: Logged) -> dict[str, Cell]:
@@ -221,7 +234,7 @@ class Linearizer:
         for output, (name, run) in enumerate(zip(names, runtime, strict=True)):
             old = env[name]
             value, contribution = self._runtime_value(node, output, old.reference, old.runtime, run, "")
-            cell = Cell(old.reference, value, old.middle, old.near, old.reach, old.rounded, old.own)
+            cell = Cell(old.reference, value, old.middle, old.near, old.reach, old.rounded)
             if contribution is not None:
                 cell.middle, cell.near = self._link(contribution, cell, near=old.near)
                 cell.reach |= contribution.bit
@@ -281,3 +294,9 @@ class Linearizer:
                 middle = middle.view_as(middle)
             middle.register_hook(contribution.collect)
         return middle, shift is None
+
+
+def _union(own: int, names: set[str], cells: dict[str, Cell]) -> int:
+    for name in names:
+        own |= cells[name].reach
+    return own
