@@ -24,7 +24,7 @@ _KEEP_NAMES: Final = """
 _adaptive_avg_pool2d_backward _cdist_backward _conj_physical _local_scalar_dense _log_softmax _softmax
 _native_batch_norm_legit _native_batch_norm_legit_no_training _to_copy _unsafe_view abs acos acosh alias alias_copy
 all amax amin any argmax argmin argsort asin asinh atan atanh avg_pool1d avg_pool2d avg_pool3d batch_norm
-bitwise_not cat ceil celu chunk clone copy cos cosh cumprod cumsum dequantize detach detach_copy diagonal
+bitwise_not ceil celu chunk clone copy cos cosh cumprod cumsum dequantize detach detach_copy diagonal
 diagonal_copy dropout elu empty_like erf erfc erfinv exp exp2 expm1 fill flatten flip floor frac full_like gather
 gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh index_put instance_norm isfinite isinf isnan isneginf
 isposinf layer_norm leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid log_softmax logical_not logit
@@ -33,7 +33,7 @@ mish narrow narrow_copy native_dropout native_group_norm native_layer_norm neg n
 permute_copy pixel_shuffle pixel_unshuffle positive prod rand_like randn_like reciprocal relu relu6 reshape rms_norm
 roll round rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn sigmoid
 sign signbit silu sin sinh slice slice_copy slice_scatter softmax softplus softshrink softsign sort split split_copy
-split_with_sizes split_with_sizes_copy sqrt square squeeze squeeze_copy stack std sum t t_copy tan tanh tensor_split
+split_with_sizes split_with_sizes_copy sqrt square squeeze squeeze_copy std sum t t_copy tan tanh tensor_split
 threshold topk transpose transpose_copy tril triu trunc unbind unbind_copy unsqueeze unsqueeze_copy var var_mean
 view view_as_complex_copy view_as_real_copy view_copy zeros_like
 """
@@ -99,6 +99,11 @@ def _broadcast(values: list[Any]) -> Size:
     for axis in range(max(map(len, shapes))):
         elements *= max(shape[-1 - axis] for shape in shapes if len(shape) > axis)
     return elements, 0
+
+
+def _together(values: list[Any]) -> Size:
+    """`cat` and `stack`: a list may name one tensor many times."""
+    return sum(tensor.numel() for tensor in _tensors(values)), 0
 
 
 def _sizes(values: list[Any]) -> Size:
@@ -226,6 +231,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("embedding", "index_select"), _rows_by_width),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"), _resized),
     **dict.fromkeys(("as_strided", "as_strided_copy"), _sizes),
+    **dict.fromkeys(("cat", "stack"), _together),
     "arange": _arange,
     "eye": _two_sizes,
     **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "grid_sampler"), _sampled),

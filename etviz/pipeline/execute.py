@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,20 +98,45 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
         if workdir is None:
             return _attempt(pte, runs, method, Path(scratch), None, 0, timeout, progress)
-        Path(workdir).mkdir(parents=True, exist_ok=True)
-        size = debug_buffer_size or estimate * max(len(runs), 1)
-        while True:
-            try:
-                run = _attempt(pte, runs, method, Path(scratch), Path(workdir), size, timeout, progress)
-                break
-            except ExecutionError as error:
-                overflow = _overflowed(error.exit_status, error.last_lines)
-                if debug_buffer_size or not overflow or 2 * size > _LARGEST_BUFFER:
-                    raise
-                logger.info("the debug buffer of %d bytes was too small; running again with twice as much", size)
-                size *= 2
-        _trim(run)
-        return run
+        with _fresh_folder(Path(workdir)) as fresh:
+            size = debug_buffer_size or estimate * max(len(runs), 1)
+            while True:
+                try:
+                    run = _attempt(pte, runs, method, Path(scratch), fresh, size, timeout, progress)
+                    break
+                except ExecutionError as error:
+                    overflow = _overflowed(error.exit_status, error.last_lines)
+                    if debug_buffer_size or not overflow or 2 * size > _LARGEST_BUFFER:
+                        raise
+                    logger.info("the debug buffer of %d bytes was too small; running again with twice as much", size)
+                    size *= 2
+            _trim(run)
+            return _publish(run, Path(workdir))
+
+
+@contextlib.contextmanager
+def _fresh_folder(workdir: Path) -> Generator[Path]:
+    """A folder inside of `workdir` for files that are not whole yet.
+
+    A run that fails leaves those of an earlier one as they are, and what an Inspection has mapped is never written to.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(prefix=".etviz-", dir=workdir)
+    except OSError as error:
+        raise UsageError(f"workdir {workdir} can't be written to ({error.strerror or error})") from error
+    with folder as name:
+        yield Path(name)
+
+
+def _publish(run: Run, workdir: Path) -> Run:
+    """Give the files of a whole run their names."""
+    places: dict[str, Path | None] = {}
+    for kind in ("etdump", "debug_buffer"):
+        path: Path | None = getattr(run, kind)
+        there = path is not None and path.exists()
+        places[kind] = path.replace(workdir / path.name) if path is not None and there else None
+    return replace(run, **places)
 
 
 def _estimate(pte: PathLike, method: str) -> int:
@@ -148,11 +173,22 @@ def _attempt(
     }
     request.write_text(json.dumps(body), encoding="utf-8")
     lines = run_child("etviz.pipeline.child", request, timeout, progress)
-    return Run(torch.load(outputs, weights_only=True), etdump, buffer, size, tuple(lines))
+    try:
+        found = torch.load(outputs, weights_only=True)
+    except Exception as error:
+        raise ExecutionError(
+            f"The child process ended without an error, but its outputs can't be read ({error})",
+            0,
+            lines[-_KEPT_LINES:],
+        ) from error
+    return Run(found, etdump, buffer, size, tuple(lines))
 
 
 def run_child(
-    module: str, request: Path, timeout: float | None, progress: Callable[[int], None] | None = None
+    module: str,
+    request: Path,
+    timeout: float | None,
+    progress: Callable[[int], None] | None = None,
 ) -> list[str]:
     """Run ``python -m module request``; returns the lines that it wrote to stderr.
 
@@ -208,7 +244,8 @@ def _explain(status: int, lines: Sequence[str]) -> str:
     if status == -signal.SIGKILL:
         return "The child process was killed (by the system's out-of-memory killer, most likely)"
     if status < 0:
-        return f"The child process was ended by signal {signal.Signals(-status).name}"
+        known = {item.value: item.name for item in signal.Signals}
+        return f"The child process was ended by signal {known.get(-status, -status)}"
     return f"The child process failed with exit status {status}"
 
 

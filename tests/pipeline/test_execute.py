@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -143,6 +145,12 @@ CRASHES = {
     "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "out-of-memory"),
     "exception": ("raise ValueError('nothing works')", 1, "exit status 1"),
     "exit": ("import sys; sys.exit(7)", 7, "exit status 7"),
+    "memory": (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); bytes(1 << 34)",
+        1,
+        "MemoryError",
+    ),
+    "real-time signal": ("import os; os.kill(os.getpid(), 40)", -40, "signal 40"),
 }
 
 
@@ -158,6 +166,93 @@ def test_a_crash_of_the_child_is_an_error_here(how: str, tmp_path: Path, monkeyp
         assert found.value.last_lines == ("check failed",)
     if how == "exception":
         assert "nothing works" in str(found.value)
+
+
+@pytest.fixture
+def child(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process ids of the children that are started."""
+    started: list[int] = []
+    original = subprocess.Popen
+
+    def popen(*args: Any, **kwargs: Any) -> Any:
+        process = original(*args, **kwargs)
+        started.append(process.pid)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    return started
+
+
+def kept(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def earlier_run(program: Executed, folder: Path) -> dict[str, bytes]:
+    """The files that a run left in a folder."""
+    for kind in ("etdump", "debug_buffer"):
+        shutil.copy(program.path(kind), folder)
+    return kept(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
+def test_a_crash_while_a_program_runs_keeps_what_was_there(
+    how: signal.Signals, executed: Callable[[str], Executed], tmp_path: Path, child: list[int]
+) -> None:
+    """The process that runs the program is killed; the files of an earlier run stay as they are."""
+    program = executed("counter")
+    before = earlier_run(program, tmp_path)
+
+    def crash(done: int) -> None:
+        os.kill(child[-1], how)
+
+    many = [flatten(program.inputs)] * 20_000
+    with pytest.raises(ExecutionError) as found:
+        execute(program.path("pte"), many, workdir=tmp_path, debug_buffer_size=128 << 20, progress=crash)
+    assert found.value.exit_status == -how
+    assert ("out-of-memory" if how == signal.SIGKILL else how.name) in str(found.value)
+    assert kept(tmp_path) == before
+
+
+def test_interrupting_the_kernel_ends_the_run(
+    executed: Callable[[str], Executed], tmp_path: Path, child: list[int]
+) -> None:
+    program = executed("counter")
+
+    def interrupt(done: int) -> None:
+        if done == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    many = [flatten(program.inputs)] * 20_000
+    with pytest.raises(KeyboardInterrupt):
+        execute(program.path("pte"), many, workdir=tmp_path, debug_buffer_size=128 << 20, progress=interrupt)
+    assert ended(child[-1])
+    assert not kept(tmp_path)
+
+
+def test_a_new_run_does_not_touch_the_files_that_are_open(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """Values of an Inspection are views of its files; running again into the same folder must not change them."""
+    program = executed("counter")
+    earlier_run(program, tmp_path)
+    buffer = DebugBuffer(tmp_path / "debug_buffer.bin")
+    before = bytes(buffer.data)
+    execute(program.path("pte"), [[torch.ones(3, 4)]] * 2, workdir=tmp_path)
+    assert bytes(buffer.data) == before != (tmp_path / "debug_buffer.bin").read_bytes()
+
+
+def test_a_folder_that_can_not_be_written(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="workdir"):
+        execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path / "file")
+
+
+def test_a_child_that_ends_without_outputs(
+    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "silent_child.py").write_text("import sys; sys.stderr.write('good bye')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(module, "run_child", lambda name, *rest: run_child("silent_child", *rest))
+    with pytest.raises(ExecutionError, match=r"outputs can't be read[^$]*good bye"):
+        execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")

@@ -1,0 +1,73 @@
+"""The sound files to damage, the worker, and the count of what was tried."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.worker import Outcome, Worker
+from tests.programs import FILES, Executed
+
+MEGABYTES = 512
+SECONDS = 5.0
+_tried: dict[str, Counter[str]] = {}
+
+Ask = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+    """Ask the worker, hold it to the limits, and count.
+
+    The seconds are those of the processor, so that a busy machine fails nothing.
+    """
+    worker = Worker(tmp_path_factory.mktemp("damaged"))
+
+    def check(name: str, reader: str, files: dict[str, Path], damaged: str, how: str, changes: object) -> Outcome:
+        found = worker.ask(reader, files, damaged, how, changes if isinstance(changes, list) else [])
+        size = sum(path.stat().st_size for path in files.values()) / 1e6
+        _tried.setdefault(name, Counter())[found.kind] += 1
+        assert found.kind != "bug", found.text
+        assert "allocate" not in found.text, found.text
+        assert found.seconds < SECONDS, (found.seconds, found.text)
+        assert found.megabytes < MEGABYTES + size, (found.megabytes, found.text)
+        return found
+
+    yield check
+    worker.close()
+
+
+@pytest.fixture(scope="session")
+def sound(
+    executed: Callable[[str], Executed], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., dict[str, Path]]:
+    """Copies of a program's files, each in a folder of its own, so that none is found beside another."""
+    folder = tmp_path_factory.mktemp("sound")
+
+    def files(name: str, *kinds: str) -> dict[str, Path]:
+        program = executed(name)
+        found = {}
+        for kind in kinds:
+            target = folder / f"{name}-{kind}" / FILES[kind]
+            if not target.exists():
+                target.parent.mkdir(exist_ok=True)
+                shutil.copy(program.path(kind), target)
+            found[kind] = target
+        return found
+
+    return files
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many damaged files were tried, and what came out."""
+    if not _tried:
+        return
+    terminalreporter.section("damaged files")
+    for name, counts in sorted(_tried.items()):
+        outcomes = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
+        terminalreporter.write_line(f"{counts.total():>9,}  {name}: {outcomes}")
+    terminalreporter.write_line(f"{sum(counts.total() for counts in _tried.values()):>9,}  in all")

@@ -1,0 +1,88 @@
+"""What is done with a damaged file: everything that a user would do with a sound one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import etviz
+from etviz.artifacts.bundle import read_bundled_program
+from etviz.artifacts.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump import read_etdump
+from etviz.artifacts.etrecord import ETRecord
+from etviz.artifacts.lost_values import restore_lost_values
+from etviz.artifacts.program import debug_buffer_bytes, read_program
+from etviz.artifacts.record_file import read_record
+from etviz.errors import ArtifactError
+from etviz.numerics.weights import Weights
+from etviz.view.payload import build_payload, build_tensor
+
+Files = Mapping[str, Path]
+
+
+def etdump(files: Files) -> int:
+    dump = read_etdump(files["etdump"])
+    buffer = DebugBuffer(files["debug_buffer"])
+    count = 0
+    for ref in dump.tensor_refs():
+        with contextlib.suppress(ArtifactError):
+            count += buffer.tensor(ref).size
+    return count
+
+
+def pte(files: Files) -> int:
+    program = read_program(files["pte"])
+    return sum(debug_buffer_bytes(program, method.name) for method in program.methods)
+
+
+def bpte(files: Files) -> int:
+    return len(read_bundled_program(files["pte"]).program().methods)
+
+
+def lost(files: Files) -> int:
+    dump, program = read_etdump(files["etdump"]), read_program(files["pte"])
+    if not program.methods:
+        return 0
+    restored = restore_lost_values(dump, program.methods[0], DebugBuffer(files["debug_buffer"]))
+    return sum(event.restored for block in restored.blocks for event in block.debug)
+
+
+def etrecord(files: Files) -> int:
+    record = ETRecord(files["etrecord"])
+    count = 0
+    for method in record.methods:
+        record.debug_handles(method)
+        record.backends(method)
+        count += len(record.edge_graph(method).nodes)
+        weights = record.weights(f"edge_dialect_exported_program/{method}")
+        count += sum(weights[name].numel() for name in weights)
+    record.representative_inputs()
+    record.reference_outputs()
+    return count
+
+
+def record(files: Files) -> int:
+    found = read_record(files["record"])
+    weights = Weights(found, str(files["record"]), None)
+    weights.inputs()
+    return sum(len(list(graph.walk())) for graph in found.graphs.values()) + len(weights.own)
+
+
+def load(files: Files) -> int:
+    """Everything, through the front door; the files are given as they are named."""
+    given: dict[str, Any] = dict(files)
+    inspection = etviz.load(given.pop("etdump"), **given)
+    rows = len(inspection.gaps)
+    inspection.summary()
+    build_payload(inspection)
+    for row in {0, rows - 1} if rows else ():
+        inspection.tensors(row)
+        build_tensor(inspection, row)
+    return len(inspection.coverage) + rows + len(inspection.outputs)
+
+
+READERS: dict[str, Callable[[Files], int]] = {
+    reader.__name__: reader for reader in (etdump, pte, bpte, lost, etrecord, record, load)
+}
