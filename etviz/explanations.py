@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from etviz.locating import Locating
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from etviz.numerics.quantization import Split
 
 
-class Explanations:
+class Explanations(Locating):
     """Base of `Inspection`. What it needs of an Inspection is declared here."""
 
     _findings: Findings

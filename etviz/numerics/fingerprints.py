@@ -15,7 +15,7 @@ from etviz.numerics import altered, displaced
 from etviz.numerics.blocks import check_pair
 from etviz.numerics.confined import confined
 from etviz.numerics.evidence import Fingerprint, Moments, Pair
-from etviz.numerics.metrics import METRICS, unavoidable
+from etviz.numerics.metrics import METRICS, Sums, unavoidable
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +85,7 @@ def fingerprints(
     moments = pair.moments
     if moments.count < FEWEST or not 0.0 < moments.dd < math.inf:
         return []
-    if not force and not _is_bad(moments, str(runtime.dtype).removeprefix("torch."), scale):
+    if not force and not is_bad(moments, runtime.dtype, scale):
         return []
     constant = list(altered.constant_output(pair))
     if constant:
@@ -97,13 +97,19 @@ def fingerprints(
     return sorted(found, key=lambda item: (-round(item.score, 3), NAMES.index(item.name)))
 
 
-def _is_bad(moments: Moments, dtype: str, scale: float | None) -> bool:
-    """True if the error is above what the dtype makes unavoidable, by the lower threshold of the severity."""
+def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
+    """True if an error is above what the value's dtype explains, by the lower threshold of the severity.
+
+    Integers count as values on a grid of step 1. Where nothing could be compared it is False.
+    """
+    if not sums.count:
+        return False
+    name = str(dtype).removeprefix("torch.")
     thresholds = METRICS["severity"].thresholds
-    on_grid = scale is not None or dtype not in thresholds
-    warn = thresholds["quantized" if on_grid else dtype][0]
-    unit = unavoidable(dtype, math.sqrt(moments.rr / moments.count), scale)
-    return math.sqrt(moments.dd / moments.count) >= warn * unit
+    on_grid = scale is not None or name not in thresholds
+    warn = thresholds["quantized" if on_grid else name][0]
+    unit = unavoidable(name, math.sqrt(sums.rr / sums.count), scale)
+    return math.sqrt(sums.dd / sums.count) >= warn * unit
 
 
 def _is_general(item: Fingerprint, scores: dict[str, float]) -> bool:

@@ -175,6 +175,7 @@ def build_tensor(
     any_nonfinite = counts is not None and counts.sum() != counts[0, 0]
     return {
         "row": row,
+        "shape": list(runtime.shape),
         "elements": int(runtime.numel()),
         "reference_missing": None,
         "edges": buffers.add(found.edges, "float64"),
@@ -185,6 +186,7 @@ def build_tensor(
         "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
         if counts is not None and any_nonfinite
         else None,
+        "fingerprints": [] if reference is None else inspection.fingerprints(row).to_dict("records"),
         "statistics": _statistics(found),
         "worst": [
             {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}

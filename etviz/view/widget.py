@@ -20,6 +20,7 @@ from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Inspection
 from etviz.view.fallback import html_table
 from etviz.view.payload import build_payload, build_tensor
+from etviz.view.tensor_payload import BUILDERS
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class InspectionWidget(anywidget.AnyWidget):
             "hello": lambda params: ({"protocol": 1}, []),
             "payload": lambda params: build_payload(inspection),
             "tensor": self._tensor,
-        }
+        } | {name: functools.partial(build, inspection) for name, build in BUILDERS.items()}
         self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, inspection))
         self.on_msg(self._answer)
 
