@@ -167,14 +167,36 @@ def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[t
 
     Raises whatever the backend raises where it refuses.
     """
-    from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower  # noqa: F401 - registers passes
+    from executorch.exir import EdgeProgramManager
     from executorch.exir.backend.backend_api import to_backend
     from executorch.exir.backend.compile_spec_schema import CompileSpec
 
     if not backend_id:
         return EdgeProgramManager({"forward": program}).to_executorch().buffer
     specs = [CompileSpec(key, value) for key, value in compile_specs]
-    return to_backend(backend_id, program, specs).buffer(extract_delegate_segments=True)
+    with _needless_patterns_skipped(program, backend_id):
+        lowered: Any = to_backend(backend_id, program, specs)
+        return lowered.buffer(extract_delegate_segments=True)
+
+
+@contextlib.contextmanager
+def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Generator[None]:
+    """Spare XNNPACK the patterns that can't match, for want of an operator: exporting them takes seconds."""
+    if backend_id != "XnnpackBackend":
+        yield
+        return
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+
+    targets = " ".join(str(node.target) for node in program.graph.nodes)
+    kept = sdpa.get_graphs, bilinear_2d.get_graphs_dict
+    try:
+        if "logical_not" not in targets:
+            sdpa.get_graphs = list
+        if "upsample_bilinear2d" not in targets:
+            bilinear_2d.get_graphs_dict = dict
+        yield
+    finally:
+        sdpa.get_graphs, bilinear_2d.get_graphs_dict = kept
 
 
 def is_allocation(node: FxNode) -> bool:

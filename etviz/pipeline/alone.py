@@ -1,0 +1,189 @@
+"""A piece of a program by itself: a delegate's subgraph or one operator, lowered again and run in a child process."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from etviz.artifacts.ir import Graph
+from etviz.artifacts.ir_json import TextTable, dump_graph
+from etviz.errors import EtvizError, UsageError
+from etviz.executorch import backend_module
+from etviz.pipeline.execute import DEFAULT_TIMEOUT
+from etviz.pipeline.worker import Worker
+
+if TYPE_CHECKING:
+    import torch
+
+_STEPS = ("start", "lower", "run", "read")
+_WORKER = Worker("etviz.pipeline.alone_child")
+
+
+class BackendRefusedError(EtvizError):
+    """A backend does not lower, or does not run, a piece of a program by itself.
+
+    Parameters
+    ----------
+    backend
+        The backend's id, or ``portable kernels``.
+    step
+        ``lower`` or ``run``.
+    problem
+        What upstream said.
+    """
+
+    def __init__(self, backend: str, step: str, problem: str) -> None:
+        super().__init__(backend, step, problem)
+        self.backend = backend
+        self.step = step
+        self.problem = problem
+
+    def __str__(self) -> str:
+        verb = "lower" if self.step != "run" else "run"
+        text = f"{self.backend} does not {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
+        if self.step == "run":
+            return text + "The runtime that is installed here must have that backend for this processor."
+        return text + "Install what the backend needs to lower a model here, or look at another row."
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is to run alone.
+
+    Attributes
+    ----------
+    graph
+        Of a delegate, or of portable operators where `Graph.backend_id` is empty.
+    constants
+        Tensors by `Input.target`.
+    inputs
+        What the runtime had as user inputs.
+    outputs
+        What the runtime made of them.
+    """
+
+    graph: Graph
+    constants: Mapping[str, torch.Tensor]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRun:
+    """What running a piece alone gave.
+
+    Attributes
+    ----------
+    outputs
+        The piece's own outputs.
+    values
+        Inner values by name, mapped from a file.
+    left_out
+        Why the other candidates have no value.
+    plain
+        The outputs without any inner value added; None where the piece's own outputs were the runtime's bit for bit.
+    """
+
+    outputs: list[torch.Tensor]
+    values: dict[str, torch.Tensor]
+    left_out: dict[str, str]
+    plain: list[torch.Tensor] | None
+
+
+def run_alone(
+    piece: Piece,
+    candidates: Sequence[str] = (),
+    *,
+    label: str = "zoom",
+    keep_pte: Path | None = None,
+    timeout: float | None = None,
+    cancel: threading.Event | None = None,
+) -> AloneRun:
+    """Lower a piece to its backend again, with inner values as further outputs, and run it on its inputs.
+
+    Parameters
+    ----------
+    piece
+        What to run.
+    candidates
+        Names of inner values to give back; those that the backend can't give are left out.
+    label
+        Name of the progress bar.
+    keep_pte
+        Where to keep the program.
+    timeout
+        Seconds for lowering and running, `etviz.pipeline.execute.DEFAULT_TIMEOUT` if None.
+    cancel
+        Ends the child process when it is set.
+
+    Raises
+    ------
+    BackendRefusedError
+        If the piece can't be lowered, or not be run, even without further outputs.
+    ExecutionError
+        If the child process crashes, takes too long, or is cancelled.
+    """
+    import torch
+
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"timeout must be positive, found {timeout}")
+    table = TextTable()
+    with (
+        tempfile.TemporaryDirectory(prefix="etviz-") as folder,
+        tqdm(total=len(_STEPS), desc=label, leave=False) as bar,
+    ):
+        scratch = Path(folder)
+        paths = {name: str(scratch / name) for name in ("tensors", "outputs", "result")}
+        graph = dump_graph(piece.graph, table)
+        body = paths | {
+            "graph": graph,
+            "texts": table.texts,
+            "candidates": list(candidates),
+            "module": backend_module(piece.graph.backend_id),
+            "pte": str(keep_pte or scratch / "model.pte"),
+        }
+        (scratch / "request").write_text(json.dumps(body), encoding="utf-8")
+        used = {item.target for item in piece.graph.inputs if item.kind != "user"}
+        tensors = {
+            "constants": {name: piece.constants[name].detach().clone() for name in used},
+            "inputs": [own_copy(value) for value in piece.inputs],
+            "expected": [own_copy(value) for value in piece.outputs],
+        }
+        torch.save(tensors, paths["tensors"])
+        _child(piece, scratch, bar, timeout, cancel)
+        result = json.loads(Path(paths["result"]).read_text(encoding="utf-8"))
+        saved = torch.load(paths["outputs"], weights_only=True, mmap=True)
+        bar.update(len(_STEPS) - bar.n)
+    own = len(piece.graph.outputs)
+    values = dict(zip(result["names"], saved["outputs"][own:], strict=True))
+    return AloneRun(saved["outputs"][:own], values, result["left_out"], saved["plain"])
+
+
+def own_copy(value: Any) -> Any:
+    """A tensor with a storage of its own (a view of a mapped file would be saved with the whole file)."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone(
+        memory_format=torch.contiguous_format if value.is_contiguous() else torch.preserve_format
+    )
+
+
+def _child(piece: Piece, scratch: Path, bar: tqdm, timeout: float | None, cancel: threading.Event | None) -> None:
+    def progress(step: int) -> None:
+        bar.set_postfix_str(_STEPS[min(step, len(_STEPS) - 1)])
+        bar.update(step - bar.n)
+
+    limit = DEFAULT_TIMEOUT if timeout is None else timeout
+    if not _WORKER.run(scratch / "request", limit, progress, cancel):
+        return
+    said = json.loads((scratch / "result").read_text(encoding="utf-8"))
+    raise BackendRefusedError(piece.graph.backend_id or "The portable runtime", said["step"], said["problem"])

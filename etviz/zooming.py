@@ -1,0 +1,151 @@
+"""The part of an Inspection that looks inside delegates, and takes a row out of the program to run it alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from etviz.artifacts.ir import Graph
+    from etviz.inspection import Findings, Inspection
+    from etviz.numerics.comparison import Gap
+
+
+class Zooming:
+    """A base of `Inspection`. What it needs of an Inspection is declared here."""
+
+    _findings: Findings
+    _graph: Graph
+    _table: Any
+    title: Any
+
+    def _gap(self, row: Any) -> Gap:
+        raise NotImplementedError
+
+    @property
+    def faithful(self) -> bool | None:
+        """Of a zoomed delegate: True if its outputs are those of the run that it explains, bit for bit.
+
+        None where that is not known, and for an Inspection of a whole program.
+        """
+        return self._findings.zoom.faithful if self._findings.zoom is not None else None
+
+    @property
+    def deviation(self) -> float:
+        """Of a zoomed delegate: largest absolute difference of its outputs to the run's, NaN where not known."""
+        return self._findings.zoom.deviation if self._findings.zoom is not None else math.nan
+
+    @cached_property
+    def zooms(self) -> dict[tuple[int, int], Inspection]:
+        """The delegates that were zoomed into, by ``(execution, instruction)``, in the order of the zooms."""
+        return {}
+
+    def zoom(self, row: Any, *, timeout: float | None = None) -> Inspection:
+        """Look inside the delegate call of a gap row.
+
+        The delegate's subgraph is lowered again to the same backend with its inner values as outputs, and run in a
+        child process on the inputs that the runtime gave it. The reference of every inner operator is the subgraph
+        evaluated eagerly on the same inputs.
+
+        Parameters
+        ----------
+        row
+            A row of `gaps` of kind ``delegate``, by index or itself.
+        timeout
+            Seconds for lowering and running it, 600 if None.
+
+        Returns
+        -------
+        Inspection
+            Of the inner operators (kind ``inner``). Its `faithful` says whether the outputs are still those of the run,
+            bit for bit, and `deviation` by how much not. What exists only as part of another operator (inside of a
+            quantized operator, a convolution before its batch norm) has no row; its `coverage` says so. The same
+            Inspection is given back when the delegate is zoomed into again.
+
+        Raises
+        ------
+        UsageError
+            If the row is not of a delegate, or too little is known of it.
+        BackendRefusedError
+            If the backend can't lower or run it here.
+        ExecutionError
+            If the child process crashes or takes too long.
+        """
+        return self._zoom(row, timeout)
+
+    def _zoom(self, row: Any, timeout: float | None = None, cancel: threading.Event | None = None) -> Inspection:
+        from etviz.inspection import Findings
+        from etviz.numerics.zoom import zoom
+
+        gap, piece = self._piece(row)
+        key = (gap.run, gap.instruction)
+        if key not in self.zooms:
+            found = zoom(piece, timeout=timeout, cancel=cancel)
+            block, index, _ = self._findings.runs[gap.run]
+            name = found.graph.name
+            findings = Findings(
+                title=f"{self.title}: {found.graph.backend_id} {gap.instruction}",
+                method=name,
+                graphs={name: found.graph},
+                runs=[(block, index, found.comparison)],
+                notes=[found.message, *found.notes],
+                replay=found.replay,
+                zoom=found,
+            )
+            self.zooms[key] = type(self)(findings)  # type: ignore[call-arg]
+        return self.zooms[key]
+
+    def _piece(self, row: Any) -> Any:
+        """The gap of a delegate's row, and the delegate as a piece that can run alone."""
+        from etviz.errors import UsageError
+        from etviz.numerics.frame import owners_of
+        from etviz.numerics.zoom import delegate_piece
+
+        gap, replay = self._gap(row), self._findings.replay
+        if gap.node.kernel != "delegate" or self._findings.zoom is not None:
+            raise UsageError(
+                f"row must be of a delegate call to zoom into it, found {gap.node.kernel or gap.node.target}; "
+                'gaps[gaps["kind"] == "delegate"] lists them'
+            )
+        if replay is None:
+            raise UsageError("nothing was compared, so nothing can be run again; summary() says why")
+        owner = owners_of(self._graph).get(gap.instruction, self._graph)
+        return gap, delegate_piece(owner, gap.node, replay.executions[gap.run].log, replay.fresh().constants)
+
+    def repro(self, row: Any, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
+        """Write a folder that shows the introduced gap of one row without etviz: what one attaches to a bug report.
+
+        It holds the operator or delegate alone as ``model.pte``, what the runtime had as its inputs, the expected
+        outputs (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints
+        the gap.
+
+        Parameters
+        ----------
+        row
+            A row of `gaps`.
+        path
+            The folder; it appears under this name when it is whole. An earlier repro there is replaced.
+        timeout
+            Seconds for lowering and running, 600 if None.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        UsageError
+            If `path` is something else than a free name or an earlier repro, or too little is known of the row.
+        BackendRefusedError
+            If the piece can't be lowered or run by itself.
+        ExecutionError
+            If the child process crashes or takes too long.
+        """
+        from etviz.numerics.repro import write_repro
+
+        return write_repro(self, row, Path(path), timeout)
