@@ -22,6 +22,7 @@ from etviz.measurements import Measurements
 from etviz.numerics.comparison import Comparison, Gap, compare_outputs
 from etviz.numerics.frame import coverage_frame, gap_frame, rank
 from etviz.summary import Summary, summarize
+from etviz.zooming import Zooming
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from etviz.numerics.histogram import Histogram
     from etviz.numerics.recall import Recall
     from etviz.numerics.replay import Replay
+    from etviz.numerics.zoom import Zoom
     from etviz.profile import Profile
 
 
@@ -60,6 +62,8 @@ class Findings:
         What ran, on what; None where there is no reference.
     files
         The artifacts, by kind.
+    zoom
+        What was looked into; None for a whole program.
     """
 
     title: str
@@ -73,10 +77,11 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     replay: Replay | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    zoom: Zoom | None = None
     keep_alive: Any = None
 
 
-class Inspection(Explanations, Measurements, traitlets.HasTraits):
+class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
     """One executed program, compared with its reference.
 
     Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits
