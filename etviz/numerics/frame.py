@@ -44,9 +44,9 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
     """Kind, operator, backend, reference operators, module, source and stack of one output of an instruction."""
     if node.target != "delegate":
         return {
-            "kind": "kernel",
-            "op": node.kernel or node.target,
-            "backend": "",
+            "kind": "inner" if graph.backend_id else "kernel",
+            "op": node.target if graph.backend_id else node.kernel or node.target,
+            "backend": graph.backend_id,
             "reference_ops": node.origin,
             "module": node.module,
             "source": source_line(node.stack),
