@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from etviz.numerics.attribution import Loss, Progress
     from etviz.numerics.comparison import Gap
     from etviz.numerics.quantization import Split
+    from etviz.numerics.quantization_passes import RowSplit
 
 
 class Explanations(Locating):
@@ -98,6 +100,11 @@ class Explanations(Locating):
         if self._findings.replay is None:
             raise UsageError("no value of the runtime was compared, so there is nothing to split; see summary()")
         return split(self._findings.replay, self._table[1])
+
+    @property
+    def quantized_rows(self) -> Mapping[int, RowSplit]:
+        """By gap row: its quantization split, its grid, and the float model's values; raises as `quantization`."""
+        return self._split.rows
 
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.

@@ -50,7 +50,9 @@ class Histogram:
     nonfinite
         int64 4 × 4: elements by class of the reference (row) and of the runtime (column), in the order of `CLASSES`.
     statistics
-        Of ``reference``, ``runtime`` and ``error``.
+        Of ``reference``, ``runtime`` and ``error``, and of ``float`` if asked for.
+    floats
+        int64, the float model's values over the shared bins, if asked for.
     """
 
     edges: Floats
@@ -60,13 +62,16 @@ class Histogram:
     error: npt.NDArray[np.int64] | None = None
     nonfinite: npt.NDArray[np.int64] | None = None
     statistics: dict[str, Statistics] = field(default_factory=dict)
+    floats: npt.NDArray[np.int64] | None = None
 
 
 CLASSES: Final = ("finite", "+inf", "-inf", "nan")
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64) -> Histogram:
+def histogram(
+    reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, floats: torch.Tensor | None = None
+) -> Histogram:
     """Histogram of a pair of tensors of one shape.
 
     Parameters
@@ -77,6 +82,8 @@ def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int =
         What the runtime logged.
     bins
         Number of bins, from 1 to 4096.
+    floats
+        Values of the float model, which the shared bins reach around too.
 
     Raises
     ------
@@ -96,6 +103,10 @@ def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int =
     ref = _describe(lambda: _blocks(reference))
     err = _describe(lambda: _errors(reference, runtime))
     low, high = np.fmin(ref.minimum, run.minimum), np.fmax(ref.maximum, run.maximum)
+    if floats is not None:
+        stats["float"] = own = _describe(lambda: _blocks(floats))
+        outer = (np.floor(own.minimum), np.ceil(own.maximum)) if integers else (own.minimum, own.maximum)
+        low, high = np.fmin(low, outer[0]), np.fmax(high, outer[1])
     edges = bin_edges(float(low), float(high), bins, integers=integers)
     error_edges = bin_edges(err.minimum, err.maximum, bins, integers=integers)
     return Histogram(
@@ -105,7 +116,8 @@ def histogram(reference: torch.Tensor | None, runtime: torch.Tensor, bins: int =
         error_edges,
         _count(_errors(reference, runtime), error_edges),
         _classes(reference, runtime),
-        {"reference": ref, "runtime": run, "error": err},
+        stats | {"reference": ref, "error": err},
+        None if floats is None else _count(_blocks(floats), edges),
     )
 
 

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """The float model beside a quantized program, kept as a graph that is evaluated without executorch."""
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from etviz.artifacts.ir import Graph
 from etviz.errors import UsageError
-from etviz.executorch import quietly
+from etviz.executorch import operator_overload, python_operator, quietly
 from etviz.pipeline.capture import capture_program
 
 if TYPE_CHECKING:
@@ -46,8 +47,21 @@ def check_reference(
 def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
     """The float graph of one method, its weights added to `constants` as ``reference/<method>//<name>``.
 
-    It is made functional first (``relu_`` becomes ``relu``): nodes keep the exported operator's name as `Node.origin`.
+    Where it changes values in place it is made functional first (``relu_`` becomes ``relu``), which takes seconds on
+    large models; nodes keep the exported operator's name as `Node.origin`.
     """
-    with quietly():
-        functional = program.run_decompositions({})
-    return capture_program(functional, method, f"reference/{method}/", constants)
+    if not _is_functional(program):
+        with quietly():
+            program = program.run_decompositions({})
+    return capture_program(program, method, f"reference/{method}/", constants)
+
+
+def _is_functional(program: ExportedProgram) -> bool:
+    """True if every call is an operator that changes none of its arguments, or takes an element."""
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        overload = operator_overload(node.target)
+        if python_operator(node.target) is None and (overload is None or overload._schema.is_mutable):
+            return False
+    return True

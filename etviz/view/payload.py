@@ -18,8 +18,9 @@ import pandas as pd
 from etviz.graph.tree import KINDS, Tree
 from etviz.inspection import Inspection
 from etviz.numerics.comparison import NOT_COMPARED
-from etviz.numerics.histogram import CLASSES, Histogram, worst_elements
+from etviz.numerics.histogram import CLASSES, Histogram, histogram, worst_elements
 from etviz.view.columns import Column, table_columns
+from etviz.view.quantized import QUANTIZATION_COLUMNS, add_quantization, float_values, quantization_answer
 
 VERSION: Final = 1
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
@@ -68,6 +69,7 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
     rows, compared = table_rows(inspection)
     digest = inspection.digest
     rows["op"] = [operator_label(*item) for item in rows[["kind", "op", "reference_ops"]].itertuples(index=False)]
+    notes = add_quantization(inspection, rows)
     payload = {
         "version": VERSION,
         "title": inspection.title,
@@ -78,11 +80,15 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
                 {"label": f.label, "value": f.value, "level": f.level, "row": f.row, "hint": f.hint}
                 for f in digest.facts
             ],
-            "notes": list(digest.notes),
+            "notes": [*digest.notes, *notes],
         },
         "rows": len(rows),
         "compared": compared,
-        "columns": [_column(column, rows, buffers) for column in table_columns() if column.name in rows],
+        "columns": [
+            _column(column, rows, buffers)
+            for column in (*table_columns(), *QUANTIZATION_COLUMNS)
+            if column.name in rows
+        ],
         "trees": {
             "program": _tree(inspection.tree, rows, buffers),
             "modules": _tree(inspection.modules, rows, buffers),
@@ -169,15 +175,16 @@ def build_tensor(
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Histograms, statistics, non-finite counts and, if `worst`, the worst elements of one gap row."""
     buffers = Buffers()
-    reference, runtime = inspection.tensors(row)
-    found = inspection.histogram(row, bins)
+    reference, runtime = inspection.values(row)
+    floats = float_values(inspection, row)
+    found = histogram(reference, runtime, bins, floats)
     counts = found.nonfinite
     any_nonfinite = counts is not None and counts.sum() != counts[0, 0]
     return {
         "row": row,
         "shape": list(runtime.shape),
         "elements": int(runtime.numel()),
-        "reference_missing": None,
+        "reference_missing": inspection.reference_missing(row),
         "edges": buffers.add(found.edges, "float64"),
         "reference": None if found.reference is None else buffers.add_counts(found.reference),
         "runtime": buffers.add_counts(found.runtime),
@@ -192,8 +199,11 @@ def build_tensor(
             {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}
             for item in worst_elements(reference, runtime)
         ]
-        if worst
+        if worst and reference is not None
         else None,
+        "quantization": quantization_answer(
+            inspection, row, None if found.floats is None else buffers.add_counts(found.floats)
+        ),
     }, buffers.data
 
 

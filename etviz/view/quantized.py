@@ -1,0 +1,122 @@
+"""What the views show of the quantization split: columns of the table, and the third histogram of a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from etviz.errors import EtvizError
+from etviz.inspection import Inspection
+from etviz.view.columns import Column
+
+if TYPE_CHECKING:
+    from etviz.numerics.quantization_passes import RowSplit
+
+QUANTIZATION_COLUMNS: Final = (
+    Column(
+        "quantization_rmse",
+        "quantization RMSE",
+        "number",
+        "metric",
+        "quantization",
+        "Float eager against quantized eager: the error of quantization itself, with what earlier operators brought.",
+        "low",
+    ),
+    Column(
+        "quantization_sqnr_db",
+        "quantization SQNR",
+        "number",
+        "db",
+        "quantization",
+        "Signal of the float model over the error of quantization.",
+        "high",
+        visible=True,
+    ),
+    Column(
+        "backend_rmse",
+        "backend RMSE",
+        "number",
+        "metric",
+        "quantization",
+        "Quantized eager against runtime: the error of the backend.",
+        "low",
+    ),
+    Column(
+        "backend_sqnr_db",
+        "backend SQNR",
+        "number",
+        "db",
+        "quantization",
+        "Signal of the quantized model over the error of the backend.",
+        "high",
+    ),
+    Column(
+        "error_steps",
+        "error in steps",
+        "number",
+        "metric",
+        "quantization",
+        "Quantization RMSE / scale of the value's grid; ideal rounding alone gives 1/√12 = 0.289.",
+        "low",
+        visible=True,
+    ),
+    Column(
+        "saturated",
+        "saturated",
+        "number",
+        "percent",
+        "quantization",
+        "Share of values at the end of the grid whose float value lies beyond by more than half a step.",
+        "low",
+    ),
+)
+
+
+def quantized_rows(inspection: Inspection) -> tuple[Mapping[int, RowSplit], str]:
+    """The split by gap row, empty where the float model is not known; and why it can't be computed, if it can't."""
+    if not inspection.has_float_model:
+        return {}, ""
+    try:
+        return inspection.quantized_rows, ""
+    except EtvizError as error:
+        return {}, f"The error of quantization is not shown: {error}"
+
+
+def add_quantization(inspection: Inspection, rows: pd.DataFrame) -> list[str]:
+    """Add the columns to a table of gap rows where something is known of them; returns notes for the header."""
+    found, problem = quantized_rows(inspection)
+    if found:
+        for column in QUANTIZATION_COLUMNS:
+            values = {row: item.numbers.get(column.name, math.nan) for row, item in found.items()}
+            rows[column.name] = pd.Series(values, dtype=float).reindex(rows.index)
+    return [problem] if problem else []
+
+
+def float_values(inspection: Inspection, row: int) -> Any | None:
+    """The float model's values of a gap row in the row's own units; None where they are not known."""
+    item = quantized_rows(inspection)[0].get(row)
+    return None if item is None else item.comparable()
+
+
+def quantization_answer(inspection: Inspection, row: int, counts: dict[str, Any] | None) -> dict[str, Any] | None:
+    """``quantization`` of the contract's `tensor`: the grid in the row's own units, and counts of the float values.
+
+    A row of integers has the range ``qmin … qmax``, any other the numbers that these stand for.
+    """
+    item = quantized_rows(inspection)[0].get(row)
+    if item is None:
+        return None
+    grid, numbers = item.grid, item.numbers
+    answer: dict[str, Any] = dict.fromkeys(("scale", "zero_point", "qmin", "qmax", "low", "high"))
+    if grid is not None:
+        answer |= {"scale": grid.scale, "zero_point": grid.zero_point, "qmin": grid.qmin, "qmax": grid.qmax}
+        low, high = (grid.qmin, grid.qmax) if item.integers else (grid.low, grid.high)
+        answer |= {"low": low, "high": high}
+    return answer | {
+        "float": counts,
+        "error_steps": numbers.get("error_steps"),
+        "saturated": numbers.get("saturated"),
+    }
