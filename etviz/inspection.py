@@ -19,8 +19,9 @@ from etviz.explanations import Explanations
 from etviz.graph.delegation import Delegation
 from etviz.graph.tree import Tree, module_tree, program_tree
 from etviz.measurements import Measurements
-from etviz.numerics.comparison import Comparison, Gap, compare_outputs
+from etviz.numerics.comparison import Comparison, Gap
 from etviz.numerics.frame import coverage_frame, gap_frame, rank
+from etviz.numerics.outputs import compare_outputs
 from etviz.summary import Summary, summarize
 from etviz.zooming import Zooming
 
@@ -218,13 +219,30 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
         UsageError
             If there is no such row.
         """
+        reference, runtime = self.values(row)
+        if reference is None:
+            raise UsageError(f"row {row} has no reference tensor: {self.reference_missing(row)}")
+        return reference, runtime
+
+    def values(self, row: Any) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """As `tensors`, with None for a reference that is missing."""
         gap = self._gap(row)
         reference = gap.reference
-        if reference is None and self._recall is not None:
+        if reference is None and self._recall is not None and not gap.unpaired:
             reference = self._recall.reference(gap)
-        if reference is None:
-            raise UsageError(f"row {row} has no reference tensor")
         return reference, gap.runtime
+
+    def reference_missing(self, row: Any) -> str | None:
+        """Why a gap row has no reference tensor, None if it has one.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row.
+        """
+        if self.values(row)[0] is not None:
+            return None
+        return self._gap(row).unpaired or "it could not be computed again"
 
     def _gap(self, row: Any) -> Gap:
         index = getattr(row, "name", row)
@@ -234,11 +252,13 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
         return gaps[int(index)]
 
     def histogram(self, row: Any, bins: int = 64) -> Histogram:
-        """Shared bin edges, counts of reference, runtime and error, and non-finite counts of a gap row."""
+        """Shared bin edges, counts of reference, runtime and error, and non-finite counts of a gap row.
+
+        Where the row has no reference (`reference_missing`), only the runtime is counted.
+        """
         from etviz.numerics.histogram import histogram
 
-        reference, runtime = self.tensors(row)
-        return histogram(reference, runtime, bins)
+        return histogram(*self.values(row), bins)
 
     def widget(self, **options: Any) -> Any:
         """The widget; `options` set its traits (``height=800``)."""

@@ -5,11 +5,11 @@ With the recorded program the pairing is exact: an instruction of the runtime is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.artifacts.ir import OBSERVED, Graph, Meta, Node, output_scales
+from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, output_scales, refs
 from etviz.numerics.gap import compare
 from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
 from etviz.numerics.nonfinite import NonFinite
@@ -27,7 +27,8 @@ class Gap:
     """One compared value: where it is, how far it is off, and the two tensors (`reference` is None if not kept).
 
     `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
-    None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`.
+    None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`. `unpaired`
+    says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers.
     """
 
     instruction: int
@@ -44,6 +45,13 @@ class Gap:
     pairing: str = "exact"
     status: str = COMPARED
     non_finite: str = ""
+    unpaired: str = ""
+    note: str = ""
+
+    @property
+    def reason(self) -> str:
+        """What the row has to say beside its numbers."""
+        return self.unpaired or self.introduced_problem or self.note
 
 
 @dataclass(slots=True)
@@ -112,20 +120,34 @@ def compare_exact(
         return logged_outputs(log, node)
 
     nonfinite = NonFinite(evaluator.graph, inputs)
+    steps: dict[str, list[float | None]] = {}
 
     def seen(node: Node, value: Value) -> None:
         before = len(result.gaps)
+        if value.steps:
+            steps[node.name] = value.steps
         if node.instruction >= 0:
             _add(result, log, node, value, introduced=introduced, pairing=pairing)
         added = result.gaps[before:]
-        role = nonfinite.see(node, value, {gap.output: gap.total.runtime_is_nonfinite for gap in added})
+        counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
+        role = nonfinite.see(node, value, counted)
         for gap in added:
             gap.non_finite = role
 
     result.reference_outputs = evaluator.run(inputs, seen, logged)
     result.runtime_outputs = log.outputs()
+    _widen_outputs(result, evaluator.graph, steps)
     _explain_missing(result, evaluator.graph)
     return result
+
+
+def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
+    """Measure the final outputs of dynamically quantized delegates by the error of that quantization too."""
+    items = {n.name: (next(refs(n.args), ""), n.args[1]) for n in graph.nodes if n.target == "getitem" and steps}
+    for position, out in enumerate(graph.outputs):
+        source, index = items.get(out.name, (out.name, 0)) if isinstance(out, Ref) else ("", 0)
+        if source in steps and isinstance(index, int) and index < len(steps[source]):
+            result.output_scales[position] = result.output_scales[position] or steps[source][index]
 
 
 def logged_outputs(log: RuntimeLog, node: Node) -> list[Any] | None:
@@ -139,32 +161,42 @@ def logged_outputs(log: RuntimeLog, node: Node) -> list[Any] | None:
 
 
 def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, introduced: bool, pairing: str) -> None:
-    references = flat_values(value.reference)
-    locals_ = flat_values(value.local) if value.local is not None else [None] * len(references)
+    locals_ = flat_values(value.local) if value.local is not None else []
+    references = [None] * len(locals_) if value.unpaired else flat_values(value.reference)
     runtime = value.runtime
-    if node.target == OBSERVED and not node.args:
-        result.reasons[node.instruction] = "which edge operators it executes is not certain"
+    if reason := _why_not(log, node, runtime, len(references)):
+        result.reasons[node.instruction] = reason
+    if reason or runtime is None:
         return
-    if runtime is None:
-        logged = log.values(node.instruction)
-        result.reasons[node.instruction] = (
-            "the runtime logged no value for it"
-            if not logged
-            else f"the runtime logged {len(logged)} values, {len(node.args) + len(node.outputs)} were expected"
-        )
-        return
-    if len(runtime) != len(references):
-        result.reasons[node.instruction] = (
-            f"the runtime logged {len(runtime)} values, the reference has {len(references)}"
-        )
-        return
-    for output, (found, expected, own) in enumerate(zip(runtime, references, locals_, strict=True)):
+    for output, (found, expected) in enumerate(zip(runtime, references, strict=True)):
+        step = value.steps[output] if value.steps else None
+        own = locals_[output] if output < len(locals_) else None
         meta = node.outputs[output] if output < len(node.outputs) else None
-        gap = add_gap(result, node, output, found, expected, meta, pairing)
+        scale = step or (meta.scale if meta is not None else None)
+        if value.unpaired:
+            gap = _add_unpaired(result, node, output, found, value.unpaired, pairing)
+        else:
+            gap = add_gap(result, node, output, found, expected, scale, pairing)
         if found is None:
             result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
         if gap is not None and introduced:
-            _add_introduced(gap, expected, own, value.problem)
+            _add_introduced(gap, expected, own, value.problem, scale)
+        if gap is not None and step:
+            gap.note = value.note
+
+
+def _why_not(log: RuntimeLog, node: Node, runtime: Sequence[Any] | None, expected: int) -> str:
+    """Why an instruction's values can't be compared, empty if they can."""
+    logged = log.values(node.instruction) if runtime is None else runtime
+    if not logged:
+        return "the runtime logged no value for it"
+    if node.target == OBSERVED and not node.args:
+        return "which edge operators it executes is not certain"
+    if runtime is None:
+        return f"the runtime logged {len(logged)} values, {len(node.args) + len(node.outputs)} were expected"
+    if len(runtime) != expected:
+        return f"the runtime logged {len(runtime)} values, the reference has {expected}"
+    return ""
 
 
 def add_gap(
@@ -173,21 +205,15 @@ def add_gap(
     output: int,
     found: Any,
     expected: Any,
-    meta: Meta | None,
+    scale: float | None,
     pairing: str = "exact",
 ) -> Gap | None:
     """Compare one value and append its gap; None, with the reason in `result`, where it can't be compared."""
-    runtime, reference = _tensor(found), _tensor(expected)
-    reason = ""
-    if runtime is None or reference is None:
-        missing = found if runtime is None else expected
-        reason = "its value can't be read" if missing is None else f"its value is a {type(missing).__name__}"
-    elif runtime.shape != reference.shape:
-        reason = f"the runtime's shape {tuple(runtime.shape)} is not the reference's {tuple(reference.shape)}"
+    runtime, reference = as_tensor(found), as_tensor(expected)
+    reason = why_not_comparable(expected, found)
     if reason or runtime is None or reference is None:
         result.reasons[node.instruction] = reason
         return None
-    scale = meta.scale if meta is not None else None
     sums, metrics = measure(reference, runtime, scale)
     gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
     gap.pairing = pairing
@@ -197,15 +223,29 @@ def add_gap(
     return gap
 
 
-def _add_introduced(gap: Gap, expected: Any, own: Any, problem: str) -> None:
+def _add_unpaired(result: Comparison, node: Node, output: int, found: Any, reason: str, pairing: str) -> Gap | None:
+    """Append a gap that only has a runtime value: what was introduced may be known all the same."""
+    runtime = as_tensor(found)
+    if runtime is None or runtime.is_complex():
+        result.reasons[node.instruction] = why_not_comparable(found, found)
+        return None
+    unknown = dict.fromkeys(METRICS, NAN)
+    gap = Gap(node.instruction, output, node, runtime, None, Sums(), unknown, result.run, pairing=pairing)
+    gap.unpaired = reason
+    result.gaps.append(gap)
+    return gap
+
+
+def _add_introduced(gap: Gap, expected: Any, own: Any, problem: str, scale: float | None) -> None:
     """Compare with the operator's value on the runtime's inputs; the reference itself where these are the same."""
-    if own is expected:
+    if own is expected and not gap.unpaired:
         gap.introduced, gap.introduced_sums = gap.metrics, gap.total
         return
-    local = _tensor(own)
-    if local is not None and local.shape == gap.runtime.shape:
-        meta = gap.node.outputs[gap.output] if gap.output < len(gap.node.outputs) else None
-        gap.introduced_sums, gap.introduced = measure(local, gap.runtime, meta.scale if meta is not None else None)
+    local = as_tensor(own)
+    if local is not None and not why_not_comparable(local, gap.runtime):
+        gap.introduced_sums, gap.introduced = measure(local, gap.runtime, scale)
+        if gap.unpaired and gap.introduced_sums.mismatched:
+            gap.status = MISMATCH
     else:
         gap.introduced_problem = problem
 
@@ -217,14 +257,29 @@ def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None)
     return sums, evaluate(sums, dtype, scale)
 
 
-def _tensor(value: Any) -> torch.Tensor | None:
+def as_tensor(value: Any) -> torch.Tensor | None:
+    """A tensor, or a plain number as one with all its digits; None for anything else."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, (bool, int, float)):
-        return torch.tensor(value)
-    return None
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(value) if isinstance(value, (bool, int)) else None
+
+
+def why_not_comparable(reference: Any, runtime: Any) -> str:
+    """The reason why two values have no gap, empty if they have one."""
+    r, q = as_tensor(reference), as_tensor(runtime)
+    if q is None or r is None:
+        missing = runtime if q is None else reference
+        return "its value can't be read" if missing is None else f"its value is a {type(missing).__name__}"
+    if q.shape != r.shape:
+        return f"the runtime's shape {tuple(q.shape)} is not the reference's {tuple(r.shape)}"
+    for tensor in (r, q):
+        if tensor.is_complex() or tensor.is_quantized:
+            return f"values of {str(tensor.dtype).removeprefix('torch.')} are not compared"
+    return ""
 
 
 def _explain_missing(result: Comparison, graph: Graph) -> None:
@@ -232,39 +287,3 @@ def _explain_missing(result: Comparison, graph: Graph) -> None:
     for node in graph.walk():
         if node.instruction >= 0 and node.instruction not in compared:
             result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")
-
-
-def _is_rounding(metrics: dict[str, float], dtype: str, scale: float | None) -> bool:
-    """True if the error is of the order that the value's precision imposes."""
-    limits = METRICS["severity"].thresholds.get("quantized" if scale is not None else dtype)
-    return limits is not None and metrics["severity"] < limits[0]
-
-
-def compare_outputs(
-    reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None]
-) -> list[dict[str, Any]]:
-    """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
-
-    `matches` is `allclose`, or an error no larger than the value's precision imposes (`severity` below its threshold).
-    """
-    rows = []
-    complete = len(runtime) == len(reference)
-    for index, expected in enumerate(reference):
-        found = runtime[index] if complete else None
-        row: dict[str, Any] = {"output": index, "status": NOT_COMPARED, "reason": "", "shape": (), "dtype": ""}
-        a, b = _tensor(expected), _tensor(found)
-        if b is None:
-            logged = f"the runtime logged {len(runtime)} of {len(reference)} final outputs"
-            row["reason"] = "it is not a tensor" if complete else logged
-        elif a is None or a.shape != b.shape:
-            row["reason"] = "its shape or type differs from the reference's"
-        else:
-            scale = scales[index] if index < len(scales) else None
-            sums, metrics = measure(a, b, scale)
-            row |= {"status": MISMATCH if sums.mismatched else COMPARED, "shape": tuple(b.shape)}
-            row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
-            row["close"] = metrics["allclose"]
-            row["allclose"] = metrics["allclose"] == 1.0
-            row["matches"] = row["allclose"] or (not sums.mismatched and _is_rounding(metrics, row["dtype"], scale))
-        rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
-    return rows

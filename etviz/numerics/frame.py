@@ -91,7 +91,7 @@ def gap_frame(
             row |= gap.metrics | gap.total.nonfinite()
             row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
             row["non_finite"] = gap.non_finite
-            row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.introduced_problem}
+            row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.reason}
             rows.append(row)
             gaps.append(gap)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])

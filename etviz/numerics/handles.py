@@ -134,7 +134,8 @@ def compare_by_handles(
             continue
         for output, name in match.values:
             expected = flat_values(values.get(name))[0]
-            add_gap(result, node, output, found[output], expected, metas.get(name), "handles")
+            meta = metas.get(name)
+            add_gap(result, node, output, found[output], expected, meta.scale if meta else None, "handles")
     for instruction in nodes:
         if instruction not in {gap.instruction for gap in result.gaps}:
             missing = "it has no debug handle" if instruction not in known else "its value could not be paired"

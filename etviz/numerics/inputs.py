@@ -122,7 +122,7 @@ def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
             gap.introduced = gap.introduced_sums = None
         gap.metrics = dict.fromkeys(METRICS, NAN)
         gap.total = Sums()
-        gap.introduced_problem = gap.introduced_problem or reason
+        gap.unpaired = gap.unpaired or reason
         gap.reference = None
     comparison.reference_outputs = []
 

@@ -8,11 +8,12 @@ Values are freed when their last use is past.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, Tag, map_arg, refs
 from etviz.errors import EtvizError, PairingError, UsageError
+from etviz.numerics import dynamic
 from etviz.numerics.limits import Limits
 from etviz.numerics.operators import constant
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Logged = Callable[[Node], "list[Any] | None"]
 """What the runtime logged as the outputs of a node, None where it logged nothing."""
 Seen = Callable[[Node, "Value"], None]
+_OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
 
 @dataclass(slots=True)
@@ -29,13 +31,17 @@ class Value:
     """A node's values.
 
     `local` is computed from the runtime's inputs, None where that failed (`problem` says how); `runtime` is what was
-    logged, None if nothing was.
+    logged, None if nothing was. `unpaired` says why there is no `reference`. `steps` are those of `dynamic.steps`,
+    `note` says what they mean.
     """
 
     reference: Any
     local: Any
     runtime: list[Any] | None
     problem: str = ""
+    unpaired: str = ""
+    steps: list[float | None] | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +190,18 @@ class Evaluator:
         runtime = logged(node)
         if node.target == OBSERVED:
             return Value(reference, None, runtime, "the operators inside of this delegate are not known")
+        value = Value(reference, reference, runtime)
+        if node.target == "delegate" and dynamic.is_dynamic(inner := graph.subgraphs[node.subgraphs[0]]):
+            value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
         if not any(local[name] is not env[name] for name in refs((node.args, node.kwargs))):
-            return Value(reference, reference, runtime)
+            return value
         args = map_arg(node.args, lambda leaf: _lookup(local, leaf))
         kwargs = map_arg(node.kwargs, lambda leaf: _lookup(local, leaf))
         try:
-            return Value(reference, self._apply(graph, node, args, kwargs), runtime)
+            value.local = self._apply(graph, node, args, kwargs)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
-            return Value(reference, None, runtime, f"the operator fails on the runtime's inputs: {error}")
+            value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
+        return value
 
     def _apply(self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if node.target == OBSERVED:
@@ -213,19 +223,25 @@ class Evaluator:
         seen: Seen | None,
         logged: Logged | None,
     ) -> Value:
-        """Evaluate the branch that the reference takes."""
-        predicate, operands = node.args
-        branch = graph.subgraphs[node.subgraphs[0 if bool(_lookup(env, predicate)) else 1]]
+        """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""
+        operands = node.args[1]
+        branch = _taken(graph, node, env)
         inner = self._inputs(branch, [_lookup(env, leaf) for leaf in operands])
-        inner_local = None
-        if local is not None:
-            inner_local = self._inputs(branch, [_lookup(local, leaf) for leaf in operands])
         live = self.limits.live
-        self._walk(branch, inner, inner_local, seen, logged)
+        if local is None or logged is None:
+            self._walk(branch, inner, None, seen, None)
+            own = None
+        else:
+            ours = _taken(graph, node, local)
+            inner_local = self._inputs(ours, [_lookup(local, leaf) for leaf in operands])
+            if ours is branch:
+                self._walk(branch, inner, inner_local, seen, logged)
+            else:
+                self._walk(branch, inner, None, None, None)
+                self._walk(ours, dict(inner_local), inner_local, _without_reference(seen), logged)
+            own = [_lookup(inner_local, out) for out in ours.outputs]
         self.limits.live = live
-        reference = [_lookup(inner, out) for out in branch.outputs]
-        own = [_lookup(inner_local, out) for out in branch.outputs] if inner_local is not None else None
-        return Value(reference, own, None)
+        return Value([_lookup(inner, out) for out in branch.outputs], own, None)
 
     def _plan(self, graph: Graph) -> dict[str, list[str]]:
         """Names of the values that are used for the last time by each node."""
@@ -247,6 +263,18 @@ def last_uses(graph: Graph) -> dict[str, list[str]]:
         if name not in kept:
             plan.setdefault(user, []).append(name)
     return plan
+
+
+def _taken(graph: Graph, node: Node, env: Mapping[str, Any]) -> Graph:
+    """The branch of a `cond` that these values lead to."""
+    return graph.subgraphs[node.subgraphs[0 if bool(_lookup(env, node.args[0])) else 1]]
+
+
+def _without_reference(seen: Seen | None) -> Seen | None:
+    """Show the values of a branch that only the runtime takes."""
+    if seen is None:
+        return None
+    return lambda node, value: seen(node, replace(value, reference=None, unpaired=_OTHER_BRANCH))
 
 
 def _lookup(env: Mapping[str, Any], leaf: Any) -> Any:

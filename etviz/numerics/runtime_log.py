@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.debug_buffer import DebugBuffer
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
 FRAMEWORK_CHAIN = -1
+_NUMBERS = ("int", "double", "bool")
 
 
 class RuntimeLog:
@@ -58,7 +59,15 @@ class RuntimeLog:
 
     def outputs(self) -> list[Any]:
         """The program's final outputs as logged."""
-        return [value for event in self.block.debug if event.is_output for value in self._read(event, -1)]
+        return [value for event in self.block.debug if _is_result(event) for value in self._read(event, -1)]
+
+    def first_byte(self, instruction: int) -> int:
+        """Where the first tensor of an instruction lies in the debug buffer, -1 if it logged none."""
+        return _first_byte(self._events.get(instruction, ()))
+
+    def first_output_byte(self) -> int:
+        """Where the first of the program's final outputs lies in the debug buffer, -1 if there is none."""
+        return _first_byte(event for event in self.block.debug if event.is_output)
 
     def _read(self, event: DebugEvent, instruction: int) -> list[Any]:
         if event.kind in ("tensor", "tensor_list"):
@@ -110,6 +119,15 @@ class RuntimeLog:
         if self._bytes is None:
             raise ArtifactError("", "there is no debug buffer", "give debug_buffer=")
         return self._bytes
+
+
+def _is_result(event: DebugEvent) -> bool:
+    """True for a final output; the runtime marks tensors only, but logs plain numbers beside them."""
+    return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
+
+
+def _first_byte(events: Iterable[DebugEvent]) -> int:
+    return min((ref.offset for event in events for ref in event.tensors if ref.offset >= 0), default=-1)
 
 
 def outputs_of_delegate(values: Sequence[Any], outputs: int) -> list[Any] | None:
