@@ -9,8 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from etviz.artifacts.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, spread_scales
-from etviz.artifacts.ir_json import MalformedGraphError
+from etviz.artifacts.ir import (
+    MAX_DEPTH,
+    WHOLE,
+    Graph,
+    Input,
+    Json,
+    Meta,
+    Node,
+    Ref,
+    Tag,
+    spread_scales,
+    unfolds_too_far,
+)
+from etviz.artifacts.ir_json import MalformedGraphError, check_references
 
 _DTYPES: Final = {
     1: "uint8",
@@ -50,14 +62,23 @@ def read_exported_program(data: Json) -> Graph:
         module = data["graph_module"]
         graph = _read_graph("", module["graph"], 0)
         _read_signature(graph, module["signature"])
+        _check(graph)
+        if unfolds_too_far(graph):
+            raise MalformedGraphError("its branches are called far too often")
         spread_scales(graph)
         return graph
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError, OverflowError) as error:
         if isinstance(error, MalformedGraphError):
             raise
         raise MalformedGraphError(
             f"this is not a serialized exported program ({type(error).__name__}: {error})"
         ) from error
+
+
+def _check(graph: Graph) -> None:
+    for part in graph.subgraphs.values():
+        _check(part)
+    check_references(graph)
 
 
 def _read_graph(name: str, data: Json, depth: int) -> Graph:

@@ -23,6 +23,8 @@ OBSERVED = "observed"
 MAX_DEPTH = 64
 """Deepest nesting of arguments and of subgraphs; deeper input is refused."""
 
+_MOST_REPEATED = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Ref:
@@ -114,6 +116,20 @@ class Graph:
     def user_inputs(self) -> list[Input]:
         """The inputs that a caller passes, in order."""
         return [i for i in self.inputs if i.kind == "user"]
+
+
+def unfolds_too_far(graph: Graph) -> bool:
+    """True if walking the graph visits far more nodes than it stores: subgraphs that are named again and again."""
+    stored, walked = _count(graph)
+    return walked > 2 * stored + _MOST_REPEATED
+
+
+def _count(graph: Graph) -> tuple[int, int]:
+    """Nodes that are stored, and nodes that are met if each call enters its subgraphs."""
+    inside = {name: _count(sub) for name, sub in graph.subgraphs.items()}
+    stored = len(graph.nodes) + sum(count for count, _ in inside.values())
+    entered = (inside[name][1] for node in graph.nodes for name in node.subgraphs if name in inside)
+    return stored, len(graph.nodes) + sum(entered)
 
 
 def refs(value: Any) -> Iterator[str]:

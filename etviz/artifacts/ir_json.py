@@ -9,7 +9,19 @@ import base64
 import binascii
 from typing import Any
 
-from etviz.artifacts.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, finite_or_text, refs
+from etviz.artifacts.ir import (
+    MAX_DEPTH,
+    Graph,
+    Input,
+    Json,
+    Meta,
+    Node,
+    Ref,
+    Tag,
+    finite_or_text,
+    refs,
+    unfolds_too_far,
+)
 
 _TAGS = {"dtype", "memory_format", "layout", "device", "symbol"}
 _INPUTS = {"user", "constant", "buffer"}
@@ -112,7 +124,9 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
         )
     except (KeyError, TypeError, IndexError, binascii.Error) as error:
         raise MalformedGraphError(f"a field is missing or has the wrong type ({error})") from error
-    _check_references(graph)
+    check_references(graph)
+    if depth == 0 and unfolds_too_far(graph):
+        raise MalformedGraphError("its subgraphs are called far too often")
     return graph
 
 

@@ -25,7 +25,8 @@ index_put.default _softmax.default native_layer_norm.default max_pool2d_with_ind
 _adaptive_avg_pool2d.default pixel_shuffle.default reflection_pad2d.default grid_sampler_2d.default to_sparse.default
 from_file.default copy_.default add_.Tensor _to_copy.default fft_fft.default einsum.default matrix_power.default
 cdist.default kron.default tensordot.default linspace.default logspace.default tile.default roll.default
-diag_embed.default combinations.default cartesian_prod.default bincount.default histc.default multinomial.default meshgrid.default
+diag_embed.default combinations.default cartesian_prod.default bincount.default histc.default multinomial.default
+meshgrid.default
 vander.default tril_indices.default hann_window.default stft.default conv_transpose2d.input set_.source_Tensor
 resize_.default quantize_per_tensor.default fbgemm_pack_gemm_matrix_fp16.default _sparse_mm.default unique2.default
 """
@@ -59,7 +60,7 @@ def damage_calls(content: bytes, changes: Sequence[Change]) -> bytes:
 
 
 def _change(
-    graph: dict[str, Any], rules: Callable[..., tuple[list[Any], list[Any], Any]], changes: Sequence[Change]
+    graph: dict[str, Any], rules: Callable[[Any], tuple[Any, list[Any], Any]], changes: Sequence[Change]
 ) -> None:
     for what, where, value in changes:
         nodes = graph["nodes"]
