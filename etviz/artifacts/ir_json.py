@@ -130,7 +130,14 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
     return graph
 
 
-def _check_references(graph: Graph) -> None:
+def check_references(graph: Graph) -> None:
+    """Check that every value is defined once, before it is used.
+
+    Raises
+    ------
+    MalformedGraphError
+        If one is not.
+    """
     known = {i.name for i in graph.inputs}
     for node in graph.nodes:
         for name in refs((node.args, node.kwargs)):
