@@ -89,7 +89,7 @@ def debug(
     )
     etdump = run.etdump or folder / "etdump.etdp"
     files = Files(etdump, lowered.etrecord, run.debug_buffer, lowered.pte, lowered.record)
-    findings = read(files, tuple(example_inputs), None, scale_factor("ns"))
+    findings = read(files, tuple(example_inputs), None, scale_factor("ns"), ran_here=True)
     findings.title = f"{type(model).__name__} ({findings.method})"
     findings.keep_alive = temporary
     return Inspection(findings)

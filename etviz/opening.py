@@ -85,7 +85,13 @@ def load(
 
 
 def read(
-    files: Files, inputs: Any, method: str | None, factor: float, parser: MetadataParser | None = None
+    files: Files,
+    inputs: Any,
+    method: str | None,
+    factor: float,
+    parser: MetadataParser | None = None,
+    *,
+    ran_here: bool = False,
 ) -> Findings:
     """Compare what the files hold.
 
@@ -99,6 +105,8 @@ def read(
         Milliseconds of one unit of the device's clock.
     parser
         As `delegate_metadata_parser` of `load`.
+    ran_here
+        The program ran on `inputs` a moment ago, so they are not doubted when the first operators are far off.
     """
     files.check_etrecord()
     graphs = files.graphs()
@@ -124,7 +132,7 @@ def read(
         )
     elif files.record is not None or files.edge(chosen) is not None:
         try:
-            _compare(findings, files, chosen, executions, inputs)
+            _compare(findings, files, chosen, executions, inputs, ran_here=ran_here)
         except EtvizError:
             files.finish()  # that the record is another program's is the better reason
             raise
@@ -149,7 +157,13 @@ def _choose(method: str | None, methods: Sequence[str]) -> str:
 
 
 def _compare(
-    findings: Findings, files: Files, method: str, executions: Sequence[tuple[int, RunBlock]], given: Any
+    findings: Findings,
+    files: Files,
+    method: str,
+    executions: Sequence[tuple[int, RunBlock]],
+    given: Any,
+    *,
+    ran_here: bool,
 ) -> None:
     candidates = files.inputs(given, method)
     if not candidates:
@@ -171,6 +185,7 @@ def _compare(
         state = dict(evaluator.state)
         compare = partial(_compare_run, findings, files, method, evaluator, log, candidates, run, budget)
         inputs, comparison, doubted = compare(first)
+        doubted = doubted and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
             evaluator.state = dict(state)
             inputs, comparison, doubted = compare(others.pop(0))
