@@ -14,6 +14,7 @@ from etviz._version import __version__
 
 if TYPE_CHECKING:
     from etviz.adopting import from_inspector
+    from etviz.comparing import Comparison, compare
     from etviz.debugging import debug
     from etviz.inspection import Inspection
     from etviz.numerics.metrics import METRICS as metrics  # noqa: N811 - its public name
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from etviz.pipeline.record import record
 
 _LAZY = {
+    "Comparison": ("etviz.comparing", "Comparison"),
+    "compare": ("etviz.comparing", "compare"),
     "Inspection": ("etviz.inspection", "Inspection"),
     "from_inspector": ("etviz.adopting", "from_inspector"),
     "debug": ("etviz.debugging", "debug"),
@@ -29,7 +32,18 @@ _LAZY = {
     "record": ("etviz.pipeline.record", "record"),
 }
 
-__all__ = ["Inspection", "__version__", "debug", "errors", "from_inspector", "load", "metrics", "record"]
+__all__ = [
+    "Comparison",
+    "Inspection",
+    "__version__",
+    "compare",
+    "debug",
+    "errors",
+    "from_inspector",
+    "load",
+    "metrics",
+    "record",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -51,7 +52,8 @@ app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html
 
 def main() -> None:
     """Run the command line; the console script."""
-    global _verbose
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
     # A --verbose after the command's name is as good as one before it.
     arguments = sys.argv[1:]
     if "--verbose" in arguments:

@@ -40,7 +40,8 @@ def compare(
         verdicts = {label: item.digest.verdict for label, item in comparison.inspections.items()}
         print_json({"verdicts": verdicts, "worst": records(worst)})
         return
-    out.print(plain_text(comparison.summary()), highlight=False)
+    for line in comparison.summary().splitlines():
+        out.print(plain_text(line), highlight=False)
     for _, row in worst.iterrows():
         values = " → ".join(
             f"{row[f'{by}.{label}']:.3g}" for label in comparison.labels if f"{by}.{label}" in worst.columns

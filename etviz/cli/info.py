@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,7 +128,9 @@ def _print(body: dict[str, Any]) -> None:
         for line in _lines(method):
             out.print(f"  {line}", highlight=False)
         if method["slowest"]:
-            out.print(_slowest(method))
+            out.print("  slowest:")
+            for line in _slowest(method):
+                out.print(line, highlight=False, soft_wrap=True)
     for problem in body["problems"]:
         out.print(f"! {plain_text(problem)}", highlight=False)
 
@@ -152,13 +155,7 @@ def _lines(method: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _slowest(method: dict[str, Any]) -> Table:
-    table = Table(title="  slowest", title_justify="left", box=None, pad_edge=False, show_header=False)
-    table.add_column(justify="right", min_width=5)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
-    table.add_column(overflow="ellipsis", no_wrap=True)
+def _slowest(method: dict[str, Any]) -> Iterator[str]:
     for item in method["slowest"]:
-        number, time = f"#{item['instruction']}", f"{item['ms']:.4g} ms"
-        table.add_row(number, time, plain_text(item["operator"]), plain_text(item["source"]))
-    return table
+        source = f" [dim]{plain_text(item['source'])}[/dim]" if item["source"] else ""
+        yield f"{item['ms']:>10.4g} ms  #{item['instruction']} {plain_text(item['operator'])}{source}"
