@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.ir import Graph
     from etviz.inspection import Findings, Inspection
     from etviz.numerics.comparison import Gap
+    from etviz.numerics.operator_alone import Alone
 
 
 class Zooming:
@@ -146,6 +147,28 @@ class Zooming:
         ExecutionError
             If the child process crashes or takes too long.
         """
-        from etviz.numerics.repro import write_repro
+        from etviz.numerics.repro import about_row, write_repro
 
-        return write_repro(self, row, Path(path), timeout)
+        gap = self._gap(row)
+        known = self._table[0].iloc[next(i for i, item in enumerate(self._table[1]) if item is gap)]
+        return write_repro(self._alone(row), about_row(known), Path(path), timeout)
+
+    def _alone(self, row: Any) -> Alone:
+        """What a row compares, as a piece that can run alone."""
+        from etviz.errors import UsageError
+        from etviz.numerics.frame import owners_of
+        from etviz.numerics.operator_alone import Alone, operator_alone
+        from etviz.numerics.reference import Evaluator
+
+        gap, replay = self._gap(row), self._findings.replay
+        if gap.node.kernel == "delegate" and self._findings.zoom is None:
+            piece = self._piece(row)[1]
+            return Alone(piece, Evaluator(piece.graph, piece.constants).run(piece.inputs))
+        if replay is None:
+            raise UsageError("nothing was compared, so nothing can be run again; summary() says why")
+        if gap.pairing == "handles":
+            raise UsageError("this row is paired by debug handle; load the record (record=) to take its operator out")
+        graph = replay.fresh().graph
+        owner = owners_of(graph).get(gap.instruction, graph)
+        node = next(n for n in owner.nodes if n.instruction == gap.instruction)
+        return operator_alone(graph, owner, node, replay, gap.run)
