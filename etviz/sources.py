@@ -138,7 +138,7 @@ class Files:
 
     def evaluator(self, method: str) -> Evaluator:
         """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
-        limits = Limits(sum(Path(path).stat().st_size for path in self.named.values()))
+        limits = self._limits()
         if self.record is None:
             graph, etrecord = self.edge(method), self.etrecord
             if graph is None or etrecord is None:
@@ -147,6 +147,9 @@ class Files:
                 graph = self.graphs()[method]
             return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{method}"), limits)
         return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord), limits)
+
+    def _limits(self) -> Limits:
+        return Limits(sum(Path(path).stat().st_size for path in self.named.values()))
 
     def has_float(self, method: str) -> bool:
         """True if the record keeps the float model that a method was quantized from."""
@@ -162,7 +165,8 @@ class Files:
         """
         if self.record is None or method not in self.record.references:
             raise PairingError(f"The files hold no float model of the method {method}", "give record= with one")
-        return Evaluator(self.record.references[method], Weights(self.record, self.record_path, self.etrecord))
+        weights = Weights(self.record, self.record_path, self.etrecord)
+        return Evaluator(self.record.references[method], weights, self._limits())
 
     def inputs(self, given: Any, method: str) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""

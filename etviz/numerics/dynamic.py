@@ -52,7 +52,7 @@ def without_quantization(graph: Graph) -> Graph:
         made = makers.get(source.name) if isinstance(source, Ref) and node.target == _DEQUANTIZE else None
         if made is None or made.target != _QUANTIZE or not chosen(_second(made)):
             return node
-        return replace(node, target="py.pos", args=(_first(made),), kwargs={})
+        return replace(node, target="aten.alias.default", args=(_first(made),), kwargs={})
 
     return replace(graph, nodes=[plain(node) for node in graph.nodes], mutations={})
 

@@ -74,7 +74,7 @@ def split(replay: Replay, gaps: Sequence[Gap], inner: Mapping[int, Logged] | Non
         )
     floating, original = replay.fresh_float(), replay.fresh()
     flat = inline(original.graph)
-    evaluator = Evaluator(flat.graph, original.constants)
+    evaluator = Evaluator(flat.graph, original.constants, original.limits)
     plan = Plan(Values(floating.graph), Values(flat.graph))
     found, weights = Split(), {}
     with SpillFile() as file:
