@@ -7,7 +7,6 @@ copied when they are used. Graphs go through etviz's own reader (`export_json.py
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import zipfile
@@ -16,12 +15,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
 from etviz.artifacts.export_json import read_exported_program
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.ir import Graph
 from etviz.artifacts.ir_json import MalformedGraphError
+from etviz.artifacts.json_text import parse_json
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -115,12 +113,8 @@ class ETRecord:
         if data is None:
             return None
         try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError:
-            pass  # upstream writes Infinity and NaN, which only the standard library reads
-        try:
-            return json.loads(bytes(data))
-        except (ValueError, RecursionError) as error:
+            return parse_json(data)
+        except ValueError as error:
             raise ArtifactError(self.path, f"{name} is not JSON ({error})", _ADVICE, where=name) from error
 
     def debug_handles(self, method: str) -> dict[int, tuple[int, ...]]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.ir import Graph
 from etviz.artifacts.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
+from etviz.artifacts.json_text import parse_json
 from etviz.errors import ArtifactError
 
 VERSION: Final = 2
@@ -30,7 +31,8 @@ LISTINGS: Final = "delegated_graph"
 """Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
 _JSON: Final = "record.json"
 _CONSTANTS: Final = "constants.safetensors"
-_MOST_JSON: Final = 256 << 20
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MOST_JSON: Final = 64 << 20
 _LOCAL_HEADER: Final = 30
 _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
 
@@ -181,6 +183,8 @@ def _members(path: PathLike) -> tuple[bytes, bytes, zipfile.ZipInfo | None]:
                 raise ArtifactError(
                     path, f"a record has the members {_JSON} and {_CONSTANTS}; found {names[:5]}", _ADVICE
                 )
+            if any(info.compress_type not in _METHODS or info.flag_bits & 1 for info in archive.infolist()):
+                raise ArtifactError(path, "a member is encrypted, or packed in an unusual way", _ADVICE)
             info = archive.getinfo(_JSON)
             size = Path(path).stat().st_size
             if info.file_size > _MOST_JSON or archive.getinfo(_CONSTANTS).file_size > size:
@@ -199,8 +203,8 @@ def _members(path: PathLike) -> tuple[bytes, bytes, zipfile.ZipInfo | None]:
 
 def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
     try:
-        body = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        body = parse_json(text)
+    except ValueError as error:
         raise ArtifactError(path, f"{_JSON} is not JSON ({error})", _ADVICE, where=_JSON) from error
     if not isinstance(body, dict) or body.get("format") != "etviz-record":
         raise ArtifactError(path, f"{_JSON} is not an etviz record", _ADVICE, where=_JSON)

@@ -1,6 +1,7 @@
 """Tensors in torch's own file format, inside of an ETRecord: safely, and without reading what is not used.
 
-`torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run. While a fake mode is being
+`torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run; before, the archive is checked
+to hold no more than it has bytes, and afterwards every tensor to be a plain one. While a fake mode is being
 traced with, it reads no data but notes where each storage lies, and tensors become slices of the mapped file. (The mode
 itself is not entered: every tensor would pass through its dispatcher, which takes fifteen times as long.)
 """
@@ -9,8 +10,9 @@ from __future__ import annotations
 
 import io
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import Residency
 from etviz.errors import ArtifactError
@@ -18,7 +20,11 @@ from etviz.errors import ArtifactError
 if TYPE_CHECKING:
     import torch
 
-_ADVICE = "write the ETRecord again with ETRecord.save()"
+_REPEATED: Final = 64 << 20
+"""Bytes that a broadcast tensor may seem to have beyond those that it has."""
+_DEEPEST: Final = 64
+_MOST_VALUES: Final = 1_000_000
+_ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 
 
 class TensorFile(Mapping[str, "torch.Tensor"]):
@@ -47,6 +53,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
 
         self._path, self._member, self._data = path, member, data
         self._residency = Residency(data)
+        _check_archive(data, path, member)
         try:
             with tracing(TracingContext(FakeTensorMode())):
                 loaded = torch.load(io.BufferedReader(_Slice(data)), weights_only=True)
@@ -57,6 +64,8 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         if not isinstance(loaded, Mapping):
             raise ArtifactError(path, f"{member} is not a table of tensors", _ADVICE, where=member)
         self._tensors = {str(name): t for name, t in loaded.items() if isinstance(t, torch.Tensor)}
+        if not all(map(_is_plain, self._tensors.values())):
+            raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
 
     def __len__(self) -> int:
         return len(self._tensors)
@@ -121,10 +130,43 @@ def load_all(data: memoryview, path: str, member: str) -> Any:
     """
     import torch
 
+    _check_archive(data, path, member)
     try:
-        return torch.load(io.BytesIO(data), weights_only=True)
+        loaded = torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:
         raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member) from error
+    pending, seen = [(loaded, 0)], 0
+    while pending:
+        value, depth = pending.pop()
+        seen += 1
+        if depth > _DEEPEST or seen > _MOST_VALUES:
+            raise ArtifactError(path, f"{member} holds too many values", _ADVICE, where=member)
+        if isinstance(value, torch.Tensor) and not (value.device.type == "cpu" and _is_plain(value)):
+            raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
+        if isinstance(value, (list, tuple, Mapping)):
+            items = value.values() if isinstance(value, Mapping) else value
+            pending.extend((item, depth + 1) for item in items)
+    return loaded
+
+
+def _check_archive(data: memoryview, path: str, member: str) -> None:
+    """Refuse what torch doesn't write: packed members, which may be bombs, and its format of old."""
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_Slice(data))) as archive:
+            infos = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise ArtifactError(path, f"{member} can't be read ({error})", _ADVICE, where=member) from error
+    if any(info.compress_type != zipfile.ZIP_STORED or info.file_size > len(data) for info in infos):
+        raise ArtifactError(path, f"{member} claims more content than it has", _ADVICE, where=member)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """True for a dense tensor that shows its elements about once."""
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes() + _REPEATED
 
 
 def _first_line(error: Exception) -> str:

@@ -218,8 +218,10 @@ def _resized(values: list[Any]) -> Size:
     return int(outer * math.prod(max(size, 1) for size in target)), 0
 
 
-def _two_sizes(values: list[Any]) -> Size:
-    return math.prod(max(int(number), 1) for number in _finite(values)[:2]), 0
+def _square(values: list[Any]) -> Size:
+    """`eye`: rows, and columns if they differ."""
+    rows, *more = _finite(values) or [1]
+    return int(max(rows, 1)) * int(max(more[0] if more else rows, 1)), 0
 
 
 _RULES: Final[Mapping[str, Rule]] = {
@@ -233,7 +235,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("as_strided", "as_strided_copy"), _sizes),
     **dict.fromkeys(("cat", "stack"), _together),
     "arange": _arange,
-    "eye": _two_sizes,
+    "eye": _square,
     **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "grid_sampler"), _sampled),
     "linear": _linear,
     "convolution": _convolution,

@@ -20,14 +20,17 @@ Ask = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="session")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
+def ask(sound: Callable[..., dict[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     """Ask the worker, hold it to the limits, and count.
 
     The seconds are those of the processor, so that a busy machine fails nothing.
     """
     worker = Worker(tmp_path_factory.mktemp("damaged"))
+    warm_up = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
 
     def check(name: str, reader: str, files: dict[str, Path], damaged: str, how: str, changes: object) -> Outcome:
+        if not worker.running:
+            assert worker.ask("load", warm_up, "", "as it is", []).kind == "value"
         found = worker.ask(reader, files, damaged, how, changes if isinstance(changes, list) else [])
         size = sum(path.stat().st_size for path in files.values()) / 1e6
         _tried.setdefault(name, Counter())[found.kind] += 1

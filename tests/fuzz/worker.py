@@ -44,6 +44,11 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
 
+    @property
+    def running(self) -> bool:
+        """False before the first request, and after a crash."""
+        return self._process is not None
+
     def ask(self, reader: str, files: Mapping[str, Path], damaged: str, how: str, changes: Sequence[Any]) -> Outcome:
         """Let it read `files`, of which the one called `damaged` is changed first."""
         request = {
@@ -101,16 +106,12 @@ def serve() -> None:
     mutations = {"bytes": damage, "archive": damage_archive, "calls": damage_calls}
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    started = False
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
     for line in sys.stdin:
         request = json.loads(line)
         files = {kind: Path(path) for kind, path in request["files"].items()}
         read = READERS[request["reader"]]
-        if not started:
-            read(files)
-            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
-            started = True
         if request["how"] in mutations:
             whole = files[request["damaged"]]
             place = Path(request["folder"]) / request["damaged"]
