@@ -16,7 +16,12 @@ Answer = tuple[dict[str, Any], list[bytes]]
 """What the view gets for a question: JSON, and the buffers that it names."""
 
 
-def pack(payload: Answer, tensors: Mapping[int, Answer], missing: Mapping[int, str]) -> bytes:
+def pack(
+    payload: Answer,
+    tensors: Mapping[int, Answer],
+    missing: Mapping[int, str],
+    answers: Mapping[tuple[str, int], Answer] | None = None,
+) -> bytes:
     """Compress the answers to all questions that a report can be asked.
 
     Parameters
@@ -27,6 +32,8 @@ def pack(payload: Answer, tensors: Mapping[int, Answer], missing: Mapping[int, s
         The answers to ``tensor``, by row.
     missing
         Why there is none, by row.
+    answers
+        The answers to other questions, by method and row, with the parameters that a view asks with at first.
 
     Returns
     -------
@@ -42,6 +49,10 @@ def pack(payload: Answer, tensors: Mapping[int, Answer], missing: Mapping[int, s
     header: dict[str, Any] = {"version": VERSION, "payload": payload[0], "payload_buffers": hold(payload[1])}
     header["tensors"] = {str(row): {"result": result, "buffers": hold(data)} for row, (result, data) in tensors.items()}
     header["missing"] = {str(row): reason for row, reason in missing.items()}
+    header["answers"] = {
+        f"{method}:{row}": {"result": result, "buffers": hold(data)}
+        for (method, row), (result, data) in (answers or {}).items()
+    }
     header["offsets"], end = [], 0
     for buffer in held:
         header["offsets"].append(end)

@@ -7,6 +7,7 @@ page shows the verdict, the facts and the worst rows.
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
@@ -23,17 +24,27 @@ from etviz.view.container import Answer, pack
 from etviz.view.fallback import MARKS, html_facts, worst_table
 from etviz.view.page import html_page
 from etviz.view.payload import build_payload, build_tensor
+from etviz.view.tensor_payload import BUILDERS
+
+logger = logging.getLogger(__name__)
 
 TENSORS: Final = ("none", "histograms", "worst")
 """What a report holds of the tensors.
 
 ``none``: nothing but the metrics of the table. ``histograms``: of every row the histograms of reference, runtime and
-error, their statistics and the counts of non-finite values. ``worst``: these, and of the `DETAILED` worst rows the
-elements with the largest error.
+error, their statistics and the counts of non-finite values. ``worst``: these, of the `DETAILED` worst rows the elements
+with the largest error, and of the `MAPPED` worst rows where in the tensor the error is.
 """
 
 DETAILED: Final = 50
 """Rows whose worst elements a ``worst`` report lists."""
+
+MAPPED: Final = 20
+"""Rows whose error map, error by channel and scatter a ``worst`` report holds."""
+
+_MAP_SIZE: Final = 128
+_IMAGE: Final = 4
+"""Dimensions of a batch of images: their channels are the second axis, those of other tensors the last."""
 
 _PRINTED: Final = 25
 
@@ -70,7 +81,7 @@ def write_report(inspection: Inspection, path: PathLike, tensors: str = "histogr
     name = title or inspection.title
     payload, buffers = build_payload(inspection)
     payload["title"] = name
-    data = pack((payload, buffers), *_tensors(inspection, tensors))
+    data = pack((payload, buffers), *_tensors(inspection, tensors), _maps(inspection, tensors))
     page = html_page(f"{name} · etviz", _summary(inspection, name), data)
     with whole_file(target, "the report") as partial:
         partial.write_bytes(page)
@@ -92,6 +103,21 @@ def _tensors(inspection: Inspection, tensors: str) -> tuple[dict[int, Answer], d
     return answers, missing
 
 
+def _maps(inspection: Inspection, tensors: str) -> dict[tuple[str, int], Answer]:
+    """Where the error of the worst rows is, asked as the view asks at first; rows without a reference have none."""
+    answers: dict[tuple[str, int], Answer] = {}
+    rows = inspection.worst(MAPPED).index if tensors == "worst" else ()
+    for row in tqdm(rows, desc="maps", unit="row", leave=False, delay=1):
+        try:
+            ndim = inspection.values(int(row))[1].ndim
+            axis = 1 if ndim >= _IMAGE else max(0, ndim - 1)
+            for method, builder in BUILDERS.items():
+                answers[method, int(row)] = builder(inspection, {"row": int(row), "axis": axis, "size": _MAP_SIZE})
+        except EtvizError as error:
+            logger.debug("row %d has no maps: %s", row, error)
+    return answers
+
+
 def _summary(inspection: Inspection, title: str) -> str:
     """What is seen without a script and on paper."""
     digest = inspection.digest
@@ -111,4 +137,4 @@ def _summary(inspection: Inspection, title: str) -> str:
 </main>"""
 
 
-__all__ = ["DETAILED", "TENSORS", "write_report"]
+__all__ = ["DETAILED", "MAPPED", "TENSORS", "write_report"]

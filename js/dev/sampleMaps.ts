@@ -12,7 +12,7 @@ function valueAt(of: MapOf, down: number, across: number, at: number): number {
   if (of !== "error") return 2.4 * wave + 0.3;
   if (down === 40 && across === 77) return 3.1e-2;
   const channel = across === Math.floor(BAD_CHANNEL / 3) ? 12 : 1;
-  return 1.2e-3 * wave * channel * (0.3 + ((down * 31 + across * 17) % 11) / 11);
+  return 1.2e-3 * Math.abs(wave) * channel * (0.3 + ((down * 31 + across * 17) % 11) / 11);
 }
 
 export function sampleMap(params: Record<string, unknown>): Answer<WireErrorMap> {

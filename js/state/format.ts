@@ -14,11 +14,16 @@ function special(value: number): string | null {
   return value === -Infinity ? "-∞" : null;
 }
 
-/** 0.9999998 keeps the digits that tell it from 1, and is cut, not rounded. */
+const MOST_DECIMALS = 9;
+
+/** 0.9999998 keeps the digits that tell it from 1, and is cut, not rounded; nearer: 1 - 3.10e-12. */
 function nearOne(value: number, digits: number): string {
   const gap = 1 - Math.abs(value);
   if (gap === 0) return value.toPrecision(digits);
-  const decimals = Math.min(15, Math.max(digits, Math.ceil(-Math.log10(gap)) + 1));
+  const decimals = Math.max(digits, Math.ceil(-Math.log10(gap)) + 1);
+  if (decimals > MOST_DECIMALS) {
+    return `${value < 0 ? "-1 +" : "1 -"} ${gap.toExponential(digits - 1)}`;
+  }
   const scale = 10 ** decimals;
   return (Math.trunc(value * scale) / scale).toFixed(decimals);
 }

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { formatMetric } from "../state/format";
 import { type ErrorMap, cellIndex } from "../state/maps";
-import { extent, gradient, paintSigned } from "./colors";
+import { ABOVE, ERROR, type Rgb, extent, gradient, paintSigned } from "./colors";
 import { type Cell, PixelGrid } from "./PixelGrid";
 
 interface Props {
@@ -31,14 +31,27 @@ function valueText(value: number): string {
   return Number.isFinite(value) ? formatMetric(value, 4) : "non-finite";
 }
 
-function Legend({ signed, most, log }: { signed: boolean; most: number; log: boolean }): JSX.Element {
+interface LegendProps {
+  signed: boolean;
+  most: number;
+  log: boolean;
+  color: Rgb;
+  nonfinite: boolean;
+}
+
+function Legend({ signed, most, log, color, nonfinite }: LegendProps): JSX.Element {
   const size = formatMetric(most);
   return (
     <div class="etv-scale" role="img" aria-label={`Scale: ${signed ? `-${size} to ` : "0 to "}${size}`}>
       <span>{signed ? `-${size}` : "0"}</span>
-      <span class="etv-scale-bar" style={{ background: gradient(signed) }} />
+      <span class="etv-scale-bar" style={{ background: gradient(signed, color) }} />
       <span>{size}</span>
-      {log && <span class="etv-scale-note">logarithmic</span>}
+      {log && <span>log</span>}
+      {nonfinite && (
+        <span class="etv-scale-nonfinite">
+          <span aria-hidden="true" /> non-finite
+        </span>
+      )}
     </div>
   );
 }
@@ -46,13 +59,16 @@ function Legend({ signed, most, log }: { signed: boolean; most: number; log: boo
 export function MapChart({ map, of, log, stale }: Props): JSX.Element {
   const { values, height, width, low, high, block } = map;
   const most = extent(low, high);
-  const pixels = useMemo(() => paintSigned(values, most, log), [values, most, log]);
+  const color = of === "error" ? ERROR : ABOVE;
+  const name = of === "error" ? "|error|" : of;
+  const pixels = useMemo(() => paintSigned(values, most, log, color), [values, most, log, color]);
+  const nonfinite = useMemo(() => values.some((value) => !Number.isFinite(value)), [values]);
   const worst = useMemo(() => furthest(map), [map]);
   const read = ({ down, across }: Cell): JSX.Element => (
     <>
       <span>{cellIndex(map, down, across)}</span>
       <span>
-        {of} {valueText(values[down * width + across])}
+        {name} {valueText(values[down * width + across])}
       </span>
     </>
   );
@@ -76,11 +92,11 @@ export function MapChart({ map, of, log, stale }: Props): JSX.Element {
         idle={idle ?? <span>every element is 0</span>}
         marked={of === "error" ? worst : null}
         stale={stale}
-        legend={<Legend signed={signed} most={most} log={log} />}
+        legend={<Legend signed={signed} most={most} log={log} color={color} nonfinite={nonfinite} />}
       />
       {blocks && (
         <p class="etv-note-inline">
-          A cell stands for {block.join(" × ")} elements and shows the one furthest from 0.
+          A cell stands for {block.join(" × ")} elements and shows the one furthest from 0: none is hidden.
         </p>
       )}
     </>

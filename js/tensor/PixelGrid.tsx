@@ -24,6 +24,7 @@ interface Props {
   stale?: boolean;
   /** Shown between the picture and what is read. */
   legend?: ComponentChildren;
+  /** Drawn under the picture. */
   children?: ComponentChildren;
 }
 
@@ -98,8 +99,8 @@ export function PixelGrid(props: Props): JSX.Element {
         onKeyDown={onKeyDown}
         onBlur={() => setCell(null)}
       >
-        <canvas ref={canvas} width={width} height={height} />
         {props.children}
+        <canvas ref={canvas} width={width} height={height} />
         {marked && !cell && <span class="etv-grid-mark" style={place(marked, height, width)} />}
         {cell && <span class="etv-grid-cell" style={place(cell, height, width)} />}
       </div>

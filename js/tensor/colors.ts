@@ -6,9 +6,10 @@ export type Rgb = readonly [number, number, number];
 
 export const BELOW: Rgb = [38, 120, 212];
 export const ABOVE: Rgb = [226, 110, 8];
+export const ERROR: Rgb = [176, 64, 196];
 export const DENSITY: Rgb = [38, 120, 212];
-/** Elements that are NaN or infinite. */
-export const NONFINITE: Rgb = [214, 34, 170];
+/** Cells with an element that is NaN or infinite: a grey that no scale has. */
+export const NONFINITE: Rgb = [128, 128, 128];
 
 const FULL = 255;
 /** A logarithmic scale spans this many decades below the largest value. */
@@ -34,16 +35,17 @@ function put(pixels: Uint8ClampedArray, cell: number, color: Rgb, opacity: numbe
   pixels[4 * cell + 3] = FULL * opacity;
 }
 
-/** Pixels of signed values: blue below zero, orange above. */
+/** Pixels of signed values: blue below zero, `positive` above. */
 export function paintSigned(
   values: Float64Array,
   most: number,
   log: boolean,
+  positive: Rgb = ABOVE,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(4 * values.length);
   values.forEach((value, cell) => {
     if (Number.isFinite(value)) {
-      put(pixels, cell, value < 0 ? BELOW : ABOVE, strength(Math.abs(value), most, log));
+      put(pixels, cell, value < 0 ? BELOW : positive, strength(Math.abs(value), most, log));
     } else put(pixels, cell, NONFINITE, 1);
   });
   return pixels;
@@ -71,7 +73,7 @@ function css([red, green, blue]: Rgb, opacity: number): string {
 }
 
 /** The scale as a CSS gradient, from the most negative to the most positive. */
-export function gradient(signed: boolean): string {
-  const above = `${css(ABOVE, 0)}, ${css(ABOVE, 1)}`;
+export function gradient(signed: boolean, positive: Rgb = ABOVE): string {
+  const above = `${css(positive, 0)}, ${css(positive, 1)}`;
   return `linear-gradient(to right, ${signed ? `${css(BELOW, 1)}, ${css(BELOW, 0)}, ` : ""}${above})`;
 }

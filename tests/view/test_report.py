@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import etviz
@@ -101,6 +102,28 @@ def test_it_answers_what_a_kernel_answers(program: Executed, tmp_path: Path) -> 
     for row in inspection.gaps.index:
         result, buffers = build_tensor(inspection, row)
         assert data.tensor(row) == (json.loads(json.dumps(result)), buffers)
+
+
+def test_where_the_error_is_comes_with_the_worst_rows(
+    residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_module, "MAPPED", 2)
+    data = Container(Page(residual.to_html(tmp_path / "report.html", tensors="worst")))
+    held = data.header["answers"]
+    worst = [int(row) for row in residual.worst(2).index]
+    assert set(held) == {f"{method}:{row}" for method in ("error_map", "channels", "scatter") for row in worst}
+    for row in worst:
+        reference, runtime = (tensor.double() for tensor in residual.tensors(row))
+        error = (runtime - reference).abs()
+        answer = held[f"error_map:{row}"]
+        cells = np.frombuffer(data.buffers(answer["buffers"])[0], "<f4")
+        assert len(cells) == answer["result"]["height"] * answer["result"]["width"]
+        assert cells.max() == pytest.approx(float(error.max()), rel=1e-6)
+        channels = held[f"channels:{row}"]
+        assert channels["result"]["axis"] == (1 if runtime.ndim >= 4 else runtime.ndim - 1)
+        assert channels["result"]["size"] == runtime.shape[channels["result"]["axis"]]
+    without = Container(Page(residual.to_html(tmp_path / "without.html", tensors="histograms")))
+    assert without.header["answers"] == {}
 
 
 def test_the_policy_lets_only_the_view_run(residual: etviz.Inspection, tmp_path: Path) -> None:
