@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 if TYPE_CHECKING:
     from etviz.artifacts.ir import Graph
@@ -23,6 +26,7 @@ class Zooming:
     _graph: Graph
     _table: Any
     title: Any
+    selected: Any
 
     def _gap(self, row: Any) -> Gap:
         raise NotImplementedError
@@ -40,10 +44,63 @@ class Zooming:
         """Of a zoomed delegate: largest absolute difference of its outputs to the run's, NaN where not known."""
         return self._findings.zoom.deviation if self._findings.zoom is not None else math.nan
 
+    @property
+    def fidelity(self) -> str:
+        """`faithful` and `deviation` of a zoomed delegate in words, empty for an Inspection of a whole program."""
+        return self._findings.zoom.message if self._findings.zoom is not None else ""
+
     @cached_property
     def zooms(self) -> dict[tuple[int, int], Inspection]:
         """The delegates that were zoomed into, by ``(execution, instruction)``, in the order of the zooms."""
         return {}
+
+    @property
+    def _inner_rows(self) -> int:
+        return sum(len(inside.stacks) for inside in self.zooms.values())
+
+    def located(self, row: Any) -> tuple[Inspection, Any]:
+        """The Inspection that a row belongs to, and its index there.
+
+        Rows of zoomed delegates count on after those of `gaps`, in the order of `zooms`.
+        """
+        index, this = getattr(row, "name", row), cast("Inspection", self)
+        if not isinstance(index, (int, np.integer)) or index < len(self._table[1]):
+            return this, row
+        left = int(index) - len(self._table[1])
+        for inside in self.zooms.values():
+            if left < len(inside.stacks):
+                return inside, left
+            left -= len(inside.stacks)
+        return this, row
+
+    def zoomable(self, row: Any) -> bool:
+        """True if `zoom` can look inside the delegate call of a gap row, as far as known without trying."""
+        gap = self._gap(row)
+        inner = self._inside(gap)
+        return inner is not None and self._findings.replay is not None
+
+    def zoomed(self, row: Any) -> Inspection | None:
+        """The Inspection of the inside of a gap row's delegate call, None if it was not zoomed into."""
+        gap = self._gap(row)
+        return self.zooms.get((gap.run, gap.instruction)) if gap.node.target == "delegate" else None
+
+    def operator_name(self, row: Any) -> str:
+        """Name of a gap row's operator in the graph."""
+        return self._gap(row).node.name
+
+    def block_of(self, run: int) -> int:
+        """The event block of an execution."""
+        return self._findings.runs[run][0]
+
+    def _inside(self, gap: Gap) -> Graph | None:
+        """The subgraph of a gap's delegate call, None if it is none or its inside is not known."""
+        from etviz.numerics.frame import owners_of
+
+        if gap.node.target != "delegate" or self._findings.zoom is not None or not gap.node.subgraphs:
+            return None
+        owner = owners_of(self._graph).get(gap.instruction, self._graph)
+        inner = owner.subgraphs.get(gap.node.subgraphs[0])
+        return inner if inner is not None and inner.nodes else None
 
     def zoom(self, row: Any, *, timeout: float | None = None) -> Inspection:
         """Look inside the delegate call of a gap row.
@@ -76,16 +133,23 @@ class Zooming:
         ExecutionError
             If the child process crashes or takes too long.
         """
-        return self._zoom(row, timeout)
+        return self.zoom_into(row, timeout)
 
-    def _zoom(self, row: Any, timeout: float | None = None, cancel: threading.Event | None = None) -> Inspection:
+    def zoom_into(
+        self,
+        row: Any,
+        timeout: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Inspection:
+        """As `zoom`, with a function that is told the steps done and their number, and an event that stops it."""
         from etviz.inspection import Findings
         from etviz.numerics.zoom import zoom
 
         gap, piece = self._piece(row)
         key = (gap.run, gap.instruction)
         if key not in self.zooms:
-            found = zoom(piece, timeout=timeout, cancel=cancel)
+            found = zoom(piece, timeout=timeout, progress=progress, cancel=cancel)
             block, index, _ = self._findings.runs[gap.run]
             name = found.graph.name
             findings = Findings(
@@ -97,7 +161,10 @@ class Zooming:
                 replay=found.replay,
                 zoom=found,
             )
+            first = len(self._table[1]) + self._inner_rows
             self.zooms[key] = type(self)(findings)  # type: ignore[call-arg]
+            if self.selected is not None and self.selected >= first:
+                self.selected += self._inner_rows + len(self._table[1]) - first
         return self.zooms[key]
 
     def _piece(self, row: Any) -> Any:
@@ -149,6 +216,9 @@ class Zooming:
         """
         from etviz.numerics.repro import about_row, write_repro
 
+        owner, index = self.located(row)
+        if owner is not self:
+            return owner.repro(index, path, timeout=timeout)
         gap = self._gap(row)
         known = self._table[0].iloc[next(i for i, item in enumerate(self._table[1]) if item is gap)]
         return write_repro(self._alone(row), about_row(known), Path(path), timeout)

@@ -17,6 +17,8 @@ from etviz.graph.source import reference_operators, short_operator, source_line
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _HIDDEN: Final = ("getitem",)
 _NAMED: Final = 4
+_ITSELF, _NO_OUTPUT = -2, -1
+"""In the place of an output: the node is the instruction; it is inside of one and makes none of its outputs."""
 NAN: Final = float("nan")
 
 
@@ -26,7 +28,7 @@ class Tree:
 
     `kind` is one of `KINDS`; `instruction` is -1 where the runtime executes nothing; `latency` is in milliseconds, NaN
     where not known; `operators` counts the operators below a node. `by_instruction` and `by_output` find the node of an
-    instruction, and of one of its outputs.
+    instruction, and of one of its outputs; `by_inner` that of an operator inside a delegate, by instruction and name.
     """
 
     depth: list[int] = field(default_factory=list)
@@ -44,6 +46,7 @@ class Tree:
     operators: list[int] = field(default_factory=list)
     by_instruction: dict[int, int] = field(default_factory=dict)
     by_output: dict[tuple[int, int], int] = field(default_factory=dict)
+    by_inner: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.depth)
@@ -129,6 +132,7 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
             operators = [n for n in inner.nodes if n.target not in _HIDDEN]
             for item in operators:
                 child = tree.open(depth + 1, "inner", short_operator(item.target), item, inner.backend_id)
+                tree.by_inner[node.instruction, item.name] = child
                 tree.close(child, 0)
             count += len(operators)
             tree.close(index, len(operators))
@@ -138,7 +142,8 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
             tree.close(index, inside)
             count += inside
         else:
-            index = tree.open(depth, "kernel", short_operator(node.target), node, latency=time)
+            kind = "inner" if graph.backend_id else "kernel"
+            index = tree.open(depth, kind, short_operator(node.target), node, graph.backend_id, time)
             tree.close(index, 0)
             count += 1
         if node.instruction >= 0:
@@ -183,10 +188,11 @@ def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
             produced = {o.name: i for i, o in reversed(list(enumerate(inner.outputs))) if isinstance(o, Ref)}
             for item in inner.nodes:
                 if item.target not in _HIDDEN:
-                    key = (node.instruction, produced.get(item.name, -1))
+                    key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
                     found.append(("inner", item, inner.backend_id, key))
         elif node.target not in (*_HIDDEN, "cond"):
-            found.append(("kernel", node, "", (node.instruction, -1)))
+            kind = "inner" if graph.backend_id else "kernel"
+            found.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))
     return found
 
 
@@ -197,7 +203,9 @@ def _add_module(tree: Tree, module: _Module, depth: int, path: str, latency: Map
         index = tree.open(depth, kind, short_operator(node.target), node, backend, time)
         tree.close(index, 0)
         count += 1
-        if kind == "kernel" and instruction >= 0:
+        if output != _ITSELF:
+            tree.by_inner[instruction, node.name] = index
+        if output == _ITSELF and instruction >= 0:
             tree.by_instruction[instruction] = index
         elif output >= 0:
             tree.by_output[instruction, output] = index

@@ -49,7 +49,7 @@ def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: 
     PairingError
         If the reference can't be computed.
     """
-    _check(node)
+    _check(node, graph.backend_id)
     evaluator = replay.fresh()
     for execution in replay.executions[:run]:
         evaluator.run(execution.inputs)
@@ -73,10 +73,10 @@ def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: 
     return Alone(Piece(piece, evaluator.constants, values, own.runtime), expected)
 
 
-def _check(node: Node) -> None:
+def _check(node: Node, backend: str) -> None:
     if node.kernel.startswith("executorch_prim::") or node.target == "aten.copy_.default" or "." not in node.target:
         raise UsageError(f"{node.kernel or node.target} is the runtime's own and has no program of its own")
-    if node.target.split(".")[0] in ("quantized_decomposed", "torchao") and not node.kernel:
+    if node.target.split(".")[0] in ("quantized_decomposed", "torchao") and backend:
         raise UsageError("a quantized operator inside of a delegate does not run alone; take the delegate's row")
     resolve(node.target)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,7 +128,13 @@ def delegate_piece(owner: Graph, node: Node, log: RuntimeLog, constants: Mapping
     return Piece(inner, constants, inputs, values[len(values) - count :])
 
 
-def zoom(piece: Piece, *, timeout: float | None = None, cancel: threading.Event | None = None) -> Zoom:
+def zoom(
+    piece: Piece,
+    *,
+    timeout: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Zoom:
     """Look inside a delegate.
 
     Parameters
@@ -137,6 +143,8 @@ def zoom(piece: Piece, *, timeout: float | None = None, cancel: threading.Event 
         The delegate, from `delegate_piece`.
     timeout
         Seconds for lowering and running it again.
+    progress
+        Is told the steps done and their number.
     cancel
         Stops it when it is set.
 
@@ -150,7 +158,9 @@ def zoom(piece: Piece, *, timeout: float | None = None, cancel: threading.Event 
     known = all(value is not None for value in piece.outputs)
     exposure = expose(piece.graph)
     expected = piece.outputs if known else []
-    run = run_alone(replace(piece, outputs=expected), exposure.candidates, timeout=timeout, cancel=cancel)
+    run = run_alone(
+        replace(piece, outputs=expected), exposure.candidates, timeout=timeout, progress=progress, cancel=cancel
+    )
     graph = _numbered(piece.graph, exposure)
     log = _log(graph, run)
     constants = piece.constants

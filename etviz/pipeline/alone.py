@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,6 +104,7 @@ def run_alone(
     label: str = "zoom",
     keep_pte: Path | None = None,
     timeout: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> AloneRun:
     """Lower a piece to its backend again, with inner values as further outputs, and run it on its inputs.
@@ -120,6 +121,8 @@ def run_alone(
         Where to keep the program.
     timeout
         Seconds for lowering and running, `etviz.pipeline.execute.DEFAULT_TIMEOUT` if None.
+    progress
+        Is told the steps done and their number.
     cancel
         Ends the child process when it is set.
 
@@ -157,10 +160,18 @@ def run_alone(
             "expected": [own_copy(value) for value in piece.outputs],
         }
         torch.save(tensors, paths["tensors"])
-        _child(piece, scratch, bar, timeout, cancel)
+
+        def step(done: int) -> None:
+            bar.set_postfix_str(_STEPS[min(done, len(_STEPS) - 1)])
+            bar.update(done - bar.n)
+            if progress is not None:
+                progress(done, len(_STEPS))
+
+        step(0)
+        _child(piece, scratch, timeout, step, cancel)
         result = json.loads(Path(paths["result"]).read_text(encoding="utf-8"))
         saved = torch.load(paths["outputs"], weights_only=True, mmap=True)
-        bar.update(len(_STEPS) - bar.n)
+        step(len(_STEPS))
     own = len(piece.graph.outputs)
     values = dict(zip(result["names"], saved["outputs"][own:], strict=True))
     return AloneRun(saved["outputs"][:own], values, result["left_out"], saved["plain"])
@@ -177,11 +188,13 @@ def own_copy(value: Any) -> Any:
     )
 
 
-def _child(piece: Piece, scratch: Path, bar: tqdm, timeout: float | None, cancel: threading.Event | None) -> None:
-    def progress(step: int) -> None:
-        bar.set_postfix_str(_STEPS[min(step, len(_STEPS) - 1)])
-        bar.update(step - bar.n)
-
+def _child(
+    piece: Piece,
+    scratch: Path,
+    timeout: float | None,
+    progress: Callable[[int], None],
+    cancel: threading.Event | None,
+) -> None:
     limit = DEFAULT_TIMEOUT if timeout is None else timeout
     if not _WORKER.run(scratch / "request", limit, progress, cancel):
         return
