@@ -226,6 +226,9 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
 
     def values(self, row: Any) -> tuple[torch.Tensor | None, torch.Tensor]:
         """As `tensors`, with None for a reference that is missing."""
+        owner, index = self.located(row)
+        if owner is not self:
+            return owner.values(index)
         gap = self._gap(row)
         reference = gap.reference
         if reference is None and self._recall is not None and not gap.unpaired:
@@ -245,6 +248,9 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
         return self._gap(row).unpaired or "it could not be computed again"
 
     def _gap(self, row: Any) -> Gap:
+        owner, row = self.located(row)
+        if owner is not self:
+            return owner._gap(row)
         index = getattr(row, "name", row)
         gaps = self._table[1]
         if not hasattr(index, "__index__") or not 0 <= int(index) < len(gaps):
