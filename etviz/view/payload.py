@@ -21,6 +21,7 @@ from etviz.numerics.comparison import NOT_COMPARED
 from etviz.numerics.histogram import CLASSES, Histogram, histogram, worst_elements
 from etviz.view.columns import Column, table_columns
 from etviz.view.quantized import QUANTIZATION_COLUMNS, add_quantization, float_values, quantization_answer
+from etviz.view.zoomed import INNER, with_inner_rows, zoom_list, zoomable_rows
 
 VERSION: Final = 1
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
@@ -46,8 +47,8 @@ class Buffers:
 
 
 def table_rows(inspection: Inspection) -> tuple[pd.DataFrame, int]:
-    """Gap rows, then the instructions that were not compared; and the number of gap rows."""
-    gaps = inspection.gaps
+    """Gap rows, those inside of zoomed delegates, then the instructions that were not compared; and how many were."""
+    gaps = with_inner_rows(inspection, inspection.gaps)
     missing = inspection.coverage
     missing = missing[missing["status"] == NOT_COMPARED]
     if missing.empty:
@@ -89,6 +90,8 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
             for column in (*table_columns(), *QUANTIZATION_COLUMNS)
             if column.name in rows
         ],
+        "zoomable": buffers.add(zoomable_rows(inspection, len(rows)), "uint8"),
+        "zooms": zoom_list(inspection),
         "trees": {
             "program": _tree(inspection.tree, rows, buffers),
             "modules": _tree(inspection.modules, rows, buffers),
@@ -166,7 +169,11 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
         about[f"{name}s"] = dictionary
     instructions = pd.to_numeric(rows["instruction"]).fillna(-1).astype(int)
     outputs = pd.to_numeric(rows["output"]).fillna(0).astype(int)
-    nodes = [tree.node_of(i, o) for i, o in zip(instructions, outputs, strict=True)]
+    inner = rows[INNER].fillna("")
+    nodes = [
+        tree.by_inner.get((i, name), -1) if name else tree.node_of(i, o)
+        for i, o, name in zip(instructions, outputs, inner, strict=True)
+    ]
     return about | {"row_node": buffers.add(nodes, "int32")}
 
 
