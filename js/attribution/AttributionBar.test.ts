@@ -13,7 +13,7 @@ test("a press computes the shares; the bar and the ranking are there afterwards"
   expect(view.one(".etv-sum").textContent).toContain("102");
   expect(view.texts(".etv-rank .etv-switch")).toContain("attribution");
   const sent = view.model.sent.filter((message) => message.method === "attribution");
-  expect(sent.map((message) => message.params)).toEqual([{ output: 0 }]);
+  expect(sent.map((message) => message.params)).toEqual([{}]);
 });
 
 test("a segment selects its row; shares below zero are marked", async () => {

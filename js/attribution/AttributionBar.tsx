@@ -114,7 +114,7 @@ export function AttributionBar({ payload }: { payload: Payload }): JSX.Element |
   );
 }
 
-/** Nothing in a report, when it was pressed, or when there is nothing to attribute. */
+/** The kernel chooses the worst output first. Nothing in a report, when it was pressed, or when there is nothing to attribute. */
 export function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {
   const { jobs, source } = useApp().store;
   if (!source.kernel || payload.attribution || payload.compared === 0) return null;
@@ -125,7 +125,7 @@ export function AttributeButton({ payload }: { payload: Payload }): JSX.Element 
       class="etv-button etv-attribute"
       disabled={jobs.busy}
       data-tip={ABOUT}
-      onClick={() => jobs.start("attribution", { output: 0 })}
+      onClick={() => jobs.start("attribution", {})}
     >
       <Icon name="share" /> Attribute the output's error
     </button>

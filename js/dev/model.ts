@@ -135,7 +135,7 @@ export class SampleModel {
     if (method === "zoom") {
       this.options.zoomed = [...(this.options.zoomed ?? []), Number(params.row)];
     } else {
-      this.options.attributed = Number(params.output);
+      this.options.attributed = Number(params.output ?? 0);
     }
     this.#say({ id, result: { ok: true } });
     this.#say({ event: "changed" });

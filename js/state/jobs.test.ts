@@ -13,7 +13,7 @@ interface Asked {
 const DONE: Answer = { result: { ok: true }, buffers: [] };
 const REFUSED: WireError = { type: "BackendError", message: "the backend refused" };
 
-function open(kernel = true): { jobs: Jobs; asked: Asked[] } {
+function open(kernel = true, ended = (): void => {}): { jobs: Jobs; asked: Asked[] } {
   const asked: Asked[] = [];
   const source: Source = {
     instant: false,
@@ -22,14 +22,15 @@ function open(kernel = true): { jobs: Jobs; asked: Asked[] } {
     onEvent() {},
     dispose() {},
   };
-  return { jobs: new Jobs(source), asked };
+  return { jobs: new Jobs(source, ended), asked };
 }
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
 test("work has no time limit, runs alone, and is gone when it is done", () => {
-  const { jobs, asked } = open();
+  const ended = vi.fn();
+  const { jobs, asked } = open(true, ended);
   const done = vi.fn();
   jobs.start("zoom", { row: 3 }, done);
   jobs.start("attribution", { output: 0 });
@@ -39,6 +40,7 @@ test("work has no time limit, runs alone, and is gone when it is done", () => {
   asked[0].settle(DONE);
   expect(jobs.current.value).toBeNull();
   expect(done).toHaveBeenCalledOnce();
+  expect(ended).toHaveBeenCalledOnce();
 });
 
 test("a failure stays until it is dismissed, and doesn't block", () => {

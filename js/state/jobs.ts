@@ -16,7 +16,11 @@ export interface Job {
 export class Jobs {
   readonly current: Signal<Job | null> = signal(null);
 
-  constructor(readonly source: Source) {}
+  /** `ended` is called whenever work has ended, well or not. */
+  constructor(
+    readonly source: Source,
+    readonly ended: () => void = () => {},
+  ) {}
 
   get busy(): boolean {
     const status = this.current.value?.status;
@@ -34,6 +38,7 @@ export class Jobs {
       (outcome) => {
         const now = this.current.peek();
         if (now?.params !== params) return;
+        this.ended();
         if (!isError(outcome)) {
           this.current.value = null;
           done();

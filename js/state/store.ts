@@ -21,7 +21,7 @@ export class Store {
     readonly traits: Traits,
   ) {
     this.answers = new Answers(source);
-    this.jobs = new Jobs(source);
+    this.jobs = new Jobs(source, () => (this.progress.value = null));
     source.onEvent((event) => {
       if (event.event === "changed") this.loadPayload();
       if (event.event === "progress") this.#setProgress(event);

@@ -1,6 +1,6 @@
 // Which delegate calls were zoomed into, which can be, and which rows are operators inside of one.
 import { decodeInts, decodeNumber } from "./codec";
-import { type Column, textAt } from "./columns";
+import { type Column, numberAt, textAt } from "./columns";
 import type { WirePayload } from "./contract";
 
 export interface Zoom {
@@ -22,50 +22,57 @@ export interface Zooms {
 }
 
 export const INNER = "inner";
+const DELEGATE = "delegate";
 
-/** Rows of kind "inner" by instruction. */
-function innerRows(
-  kind: Column | undefined,
-  instruction: Column | undefined,
+type GetColumn = (name: string) => Column | undefined;
+
+/** What names a delegate call: the run and the instruction. */
+function callsOf(column: GetColumn): (row: number) => string {
+  const block = column("event_block");
+  const instruction = column("instruction");
+  return (row) => `${numberAt(block, row)} ${numberAt(instruction, row)}`;
+}
+
+/** Rows of a kind by the delegate call that they belong to. */
+function rowsByCall(
+  column: GetColumn,
+  kind: string,
   rows: number,
-): Map<number, number[]> {
-  const found = new Map<number, number[]>();
-  if (kind?.kind !== "text" || instruction?.kind !== "number") return found;
-  if (!kind.dictionary.includes(INNER)) return found;
-  for (let row = 0; row < rows; row++) {
-    if (textAt(kind, row) !== INNER) continue;
-    const id = instruction.values[row];
-    found.set(id, [...(found.get(id) ?? []), row]);
+  callOf: (row: number) => string,
+): Map<string, number[]> {
+  const found = new Map<string, number[]>();
+  const kinds = column("kind");
+  if (kinds?.kind !== "text") return found;
+  const code = kinds.dictionary.indexOf(kind);
+  for (let row = 0; code >= 0 && row < rows; row++) {
+    if (kinds.codes[row] !== code) continue;
+    const call = callOf(row);
+    const known = found.get(call);
+    if (known) known.push(row);
+    else found.set(call, [row]);
   }
   return found;
 }
 
-export function decodeZooms(
-  wire: WirePayload,
-  buffers: readonly DataView[],
-  column: (name: string) => Column | undefined,
-): Zooms {
+export function decodeZooms(wire: WirePayload, buffers: readonly DataView[], column: GetColumn): Zooms {
   const flags = wire.zoomable ? decodeInts(wire.zoomable, buffers) : null;
+  const callOf = callsOf(column);
+  const inner = rowsByCall(column, INNER, wire.rows, callOf);
+  const calls = rowsByCall(column, DELEGATE, wire.rows, callOf);
   const zooms = new Map<number, Zoom>();
-  const delegates = new Map<number, number>();
-  for (const { row, instruction, faithful, deviation, message } of wire.zooms ?? []) {
-    zooms.set(row, { row, faithful, deviation: decodeNumber(deviation ?? null), message });
-    delegates.set(instruction, row);
+  const around = new Map<number, number>();
+  for (const { row, faithful, deviation, message } of wire.zooms ?? []) {
+    const zoom = { row, faithful, deviation: decodeNumber(deviation ?? null), message };
+    const call = callOf(row);
+    for (const output of [row, ...(calls.get(call) ?? [])]) zooms.set(output, zoom);
+    for (const inside of inner.get(call) ?? []) around.set(inside, row);
   }
-  const inner = innerRows(column("kind"), column("instruction"), wire.rows);
-  const aroundRow = new Map<number, number>();
-  for (const [instruction, rows] of inner) {
-    for (const row of rows) aroundRow.set(row, delegates.get(instruction) ?? -1);
-  }
-  const instructionOf = (row: number): number => {
-    const found = column("instruction");
-    return found?.kind === "number" ? found.values[row] : NaN;
-  };
+  const kinds = column("kind");
   return {
     canZoom: (row) => flags?.[row] === 1,
     of: (row) => zooms.get(row),
-    inside: (row) => (zooms.has(row) ? (inner.get(instructionOf(row)) ?? []) : []),
-    around: (row) => aroundRow.get(row) ?? -1,
-    isInner: (row) => aroundRow.has(row),
+    inside: (row) => (zooms.has(row) ? (inner.get(callOf(row)) ?? []) : []),
+    around: (row) => around.get(row) ?? -1,
+    isInner: (row) => textAt(kinds, row) === INNER,
   };
 }
