@@ -74,7 +74,8 @@ def _bin(values: Floats, edges: Floats) -> npt.NDArray[np.int64]:
     """Bin of each value: ``[edge, next)``, the last one closed, as `numpy.histogram2d` has it."""
     last = len(edges) - 2
     low, width = edges[0] / 2, edges[-1] / 2 - edges[0] / 2  # halves: the range may exceed the largest float64
-    factor = (last + 1) / width
+    with np.errstate(over="ignore", divide="ignore"):
+        factor = (last + 1) / width
     if not np.isfinite(factor):
         return np.clip(np.searchsorted(edges, values, "right") - 1, 0, last)
     found = np.clip(((values / 2 - low) * factor).astype(np.int64), 0, last)
