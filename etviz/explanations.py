@@ -67,24 +67,51 @@ class Explanations(Locating):
         PairingError
             If the reference can't be evaluated.
         """
-        return self._attribute(output, loss, run)
+        from etviz.attributed import attribution_frame, choose
 
-    def _attribute(
-        self, output: int | None = None, loss: Loss | None = None, run: int = 0, progress: Progress | None = None
-    ) -> pd.DataFrame:
+        if loss is None:
+            return self.attribute(output, run)
+        output, run = choose(self._findings, self.outputs, output, run)
+        return attribution_frame(self._findings, self._table, self.outputs, output=output, run=run, loss=loss)
+
+    def attribute(self, output: int | None = None, run: int = 0, progress: Progress | None = None) -> pd.DataFrame:
+        """As `attribution`, with a function that is told the steps done and their number, and may raise to stop."""
         from etviz.attributed import attribution_frame, choose
 
         key = choose(self._findings, self.outputs, output, run)
         known = self._attributions
-        if loss is None and key in known:
-            frame = known.pop(key)
-        else:
+        frame = known.pop(key, None)
+        if frame is None:
             frame = attribution_frame(
-                self._findings, self._table, self.outputs, output=key[0], run=key[1], loss=loss, progress=progress
+                self._findings, self._table, self.outputs, output=key[0], run=key[1], progress=progress
             )
-        if loss is None:
-            known[key] = frame
+        known[key] = frame
         return frame.copy()
+
+    @property
+    def attributed(self) -> pd.DataFrame | None:
+        """What `attribution` gave last for an output, None if it was not asked for; views show it."""
+        known = list(self._attributions.values())
+        return known[-1].copy() if known else None
+
+    @cached_property
+    def first_divergence(self) -> pd.Series | None:
+        """The gap row of the first instruction whose introduced error is more than its precision explains.
+
+        That is the first one, in program order, with an introduced severity beyond the threshold of its dtype, or with
+        NaN or Inf of its own making. None if there is none.
+        """
+        from etviz.summary import first_divergence
+
+        found = first_divergence(self._table[0], self._on_grid)
+        return None if found is None else found.drop("stack")
+
+    @cached_property
+    def _on_grid(self) -> frozenset[int]:
+        """Gap rows whose values lie on a quantization grid."""
+        rows = enumerate(self._table[1])
+        metas = ((row, gap.node.outputs[gap.output : gap.output + 1]) for row, gap in rows)
+        return frozenset(row for row, meta in metas if meta and meta[0] is not None and meta[0].scale is not None)
 
     @property
     def has_float_model(self) -> bool:

@@ -182,7 +182,8 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
     @cached_property
     def digest(self) -> Summary:
         """Verdict, facts and notes, as the header of the widget shows them."""
-        return summarize(self._table[0], self.coverage, self.outputs, self.delegation, list(self._findings.notes))
+        notes = list(self._findings.notes)
+        return summarize(self._table[0], self.coverage, self.outputs, self.delegation, notes, self._on_grid)
 
     def summary(self) -> str:
         """Short text: verdict, coverage, delegation, worst operators, non-finite values."""

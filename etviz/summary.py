@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +43,17 @@ class Summary:
 
 
 def summarize(
-    gaps: pd.DataFrame, coverage: pd.DataFrame, outputs: pd.DataFrame, delegation: Delegation | None, notes: list[str]
+    gaps: pd.DataFrame,
+    coverage: pd.DataFrame,
+    outputs: pd.DataFrame,
+    delegation: Delegation | None,
+    notes: list[str],
+    on_grid: Collection[int] = (),
 ) -> Summary:
-    """The summary of one Inspection."""
+    """The summary of one Inspection; `on_grid` are the gap rows whose values lie on a quantization grid."""
     level, verdict = _verdict(outputs)
-    facts = [_compared(coverage), _delegated(delegation), _worst(gaps), _nonfinite(gaps)]
+    facts = [_compared(coverage), _delegated(delegation), _worst(gaps, on_grid), _first_divergence(gaps, on_grid)]
+    facts.append(_nonfinite(gaps))
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
         level = "warn"
@@ -110,7 +117,7 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     )
 
 
-def _worst(gaps: pd.DataFrame) -> Fact | None:
+def _worst(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
     """The worst introduced gap; the worst total one where introduced gaps are not known."""
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
@@ -121,11 +128,48 @@ def _worst(gaps: pd.DataFrame) -> Fact | None:
         return Fact(
             label,
             f"{name}, " + (f"severity {value:.3g}" if not math.isnan(value) else "NaN or Inf"),
-            level_of("severity", value, str(row["dtype"])) if by.startswith("introduced_") else "ok",
+            level_of("severity", value, _precision(row, on_grid)) if by.startswith("introduced_") else "ok",
             _row_number(row),
             "Severity is the RMSE over the error that the value's precision makes unavoidable.",
         )
     return None
+
+
+def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Series | None:
+    """The first gap row, in program order, whose introduced error is more than its precision explains.
+
+    Parameters
+    ----------
+    gaps
+        Gap rows.
+    on_grid
+        Those whose values lie on a quantization grid.
+    """
+    if "introduced_severity" not in gaps:
+        return None
+    ordered = gaps.sort_values(["event_block", "instruction", "output"], kind="stable")
+    for _, row in ordered[(ordered["introduced_severity"] > 0) | (ordered["status"] == MISMATCH)].iterrows():
+        made = row["status"] == MISMATCH and row["non_finite"] == "created"
+        if made or level_of("severity", float(row["introduced_severity"]), _precision(row, on_grid)) != "ok":
+            return row
+    return None
+
+
+def _first_divergence(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+    if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
+        return None
+    hint = "The first instruction that itself adds more error than the precision of its value explains."
+    row = first_divergence(gaps, on_grid)
+    if row is None:
+        return Fact("First divergence", "none", hint=hint)
+    value = float(row["introduced_severity"])
+    level = "bad" if row["status"] == MISMATCH else level_of("severity", value, _precision(row, on_grid))
+    return Fact("First divergence", describe_row(row), level, _row_number(row), hint)
+
+
+def _precision(row: Any, on_grid: Collection[int]) -> str:
+    """What the thresholds of a gap row go by: its dtype, or ``quantized``."""
+    return "quantized" if row.name in on_grid else str(row["dtype"])
 
 
 def describe_row(row: Any) -> str:

@@ -17,8 +17,9 @@ import pandas as pd
 
 from etviz.graph.tree import KINDS, Tree
 from etviz.inspection import Inspection
-from etviz.numerics.comparison import NOT_COMPARED
+from etviz.numerics.comparison import COMPARED
 from etviz.numerics.histogram import CLASSES, Histogram, histogram, worst_elements
+from etviz.view.attributed import ATTRIBUTION_COLUMNS, add_attribution, add_introduced_part
 from etviz.view.columns import Column, table_columns
 from etviz.view.quantized import QUANTIZATION_COLUMNS, add_quantization, float_values, quantization_answer
 from etviz.view.zoomed import INNER, with_inner_rows, zoom_list, zoomable_rows
@@ -50,7 +51,7 @@ def table_rows(inspection: Inspection) -> tuple[pd.DataFrame, int]:
     """Gap rows, those inside of zoomed delegates, then the instructions that were not compared; and how many were."""
     gaps = with_inner_rows(inspection, inspection.gaps)
     missing = inspection.coverage
-    missing = missing[missing["status"] == NOT_COMPARED]
+    missing = missing[missing["status"] != COMPARED]
     if missing.empty:
         return gaps, len(gaps)
     filled = missing.reindex(columns=gaps.columns)
@@ -71,6 +72,8 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
     digest = inspection.digest
     rows["op"] = [operator_label(*item) for item in rows[["kind", "op", "reference_ops"]].itertuples(index=False)]
     notes = add_quantization(inspection, rows)
+    add_introduced_part(rows)
+    attribution = add_attribution(inspection, rows)
     payload = {
         "version": VERSION,
         "title": inspection.title,
@@ -87,7 +90,7 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
         "compared": compared,
         "columns": [
             _column(column, rows, buffers)
-            for column in (*table_columns(), *QUANTIZATION_COLUMNS)
+            for column in (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
             if column.name in rows
         ],
         "zoomable": buffers.add(zoomable_rows(inspection, len(rows)), "uint8"),
@@ -96,6 +99,7 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
             "program": _tree(inspection.tree, rows, buffers),
             "modules": _tree(inspection.modules, rows, buffers),
         },
+        "attribution": attribution and attribution | {"sum": number(attribution["sum"])},
     }
     return payload, buffers.data
 

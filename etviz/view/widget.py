@@ -19,6 +19,7 @@ import traitlets
 from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Inspection
 from etviz.view.fallback import html_table
+from etviz.view.jobs import WORK, Jobs
 from etviz.view.payload import build_payload, build_tensor
 from etviz.view.tensor_payload import BUILDERS
 
@@ -71,8 +72,10 @@ class InspectionWidget(anywidget.AnyWidget):
             "hello": lambda params: ({"protocol": 1}, []),
             "payload": lambda params: build_payload(inspection),
             "tensor": self._tensor,
+            "cancel": self._stop,
         } | {name: functools.partial(build, inspection) for name, build in BUILDERS.items()}
         self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, inspection))
+        self._jobs = Jobs(inspection, self.send)
         self.on_msg(self._answer)
 
     def close(self) -> None:
@@ -89,8 +92,12 @@ class InspectionWidget(anywidget.AnyWidget):
     def _answer(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if not isinstance(content, dict) or "id" not in content:
             return
+        name = str(content.get("method"))
         try:
-            method = self._methods.get(str(content.get("method")))
+            if name in WORK:
+                self._jobs.start(content["id"], name, dict(content.get("params") or {}))
+                return
+            method = self._methods.get(name)
             if method is None:
                 raise UsageError(f"there is no method {content.get('method')!r}")
             with self._lock:
@@ -102,6 +109,10 @@ class InspectionWidget(anywidget.AnyWidget):
             self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
         else:
             self.send({"id": content["id"], "result": result}, buffers)
+
+    def _stop(self, _params: dict[str, Any]) -> Answer:
+        self._jobs.cancel()
+        return {"ok": True}, []
 
     def _tensor(self, params: dict[str, Any]) -> Answer:
         try:

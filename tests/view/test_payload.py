@@ -55,6 +55,9 @@ def test_columns_hold_the_table(sent: tuple[etviz.Inspection, dict[str, Any], li
     for column in payload["columns"]:
         values = decode(column["values"], buffers)
         assert len(values) == payload["rows"]
+        if column["name"] not in gaps:
+            assert column["group"] in ("introduced", "attribution", "quantization")
+            continue
         expected = gaps[column["name"]]
         if column["kind"] == "number":
             numbers = pd.to_numeric(expected).to_numpy(float)
@@ -63,6 +66,19 @@ def test_columns_hold_the_table(sent: tuple[etviz.Inspection, dict[str, Any], li
             found = texts(values, column["dictionary"])[: len(gaps)]
             wanted = _operators(gaps) if column["name"] == "op" else [_shown(value) for value in expected]
             assert found == wanted, column["name"]
+
+
+def test_introduced_part_of_each_gap(sent: tuple[etviz.Inspection, dict[str, Any], list[bytes]]) -> None:
+    inspection, payload, buffers = sent
+    gaps = inspection.gaps
+    (column,) = [column for column in payload["columns"] if column["name"] == "introduced_part"]
+    for value, introduced, total in zip(
+        decode(column["values"], buffers), gaps["introduced_rmse"], gaps["rmse"], strict=False
+    ):
+        if introduced > 0:
+            assert value == (min(1.0, introduced / total) if total > 0 else 1.0)
+        else:
+            assert value == 0.0 if total > 0 and introduced == 0 else np.isnan(value)
 
 
 def _operators(gaps: pd.DataFrame) -> list[str]:
