@@ -123,7 +123,12 @@ def read(
     if files.record is not None:
         findings.listing = files.record.extra.get(LISTINGS, {}).get(chosen, "")
     if not executions:
-        findings.notes.append("The ETDump holds no execution, only the loading of the program.")
+        others = any(block.name == "Execute" for block in files.dump.blocks)
+        findings.notes.append(
+            f"The ETDump holds no execution of the method {chosen}; say with method= which one was run."
+            if others
+            else "The ETDump holds no execution, only the loading of the program."
+        )
     elif files.buffer is None:
         findings.notes.append("There is no debug buffer, so no value can be compared; give debug_buffer=.")
     elif files.buffer.is_blank(files.dump.tensor_refs()):
@@ -140,8 +145,18 @@ def read(
         findings.notes.append(
             "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
         )
+    if not findings.runs:
+        _leave_out(findings, executions)
     files.finish()
     return findings
+
+
+def _leave_out(findings: Findings, executions: Sequence[tuple[int, RunBlock]]) -> None:
+    """Where nothing could be compared, say so for each instruction of each execution."""
+    reason = findings.notes[-1].partition(";")[0].rstrip(".")
+    reason = reason[0].lower() + reason[1:]
+    instructions = [node.instruction for node in findings.graphs[findings.method].walk() if node.instruction >= 0]
+    findings.runs = [(at, -1, Comparison(reasons=dict.fromkeys(instructions, reason))) for at, _ in executions]
 
 
 def _choose(method: str | None, methods: Sequence[str]) -> str:
