@@ -1,0 +1,1 @@
+"""etviz beside the upstream Inspector, on the same artifacts."""

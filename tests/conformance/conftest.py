@@ -1,0 +1,22 @@
+"""The programs of `cases.py`, each made once a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.conformance.cases import Case, make
+
+
+@pytest.fixture(scope="session")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Any program of `cases.py` by name."""
+    made: dict[str, Case] = {}
+
+    def get(name: str) -> Case:
+        if name not in made:
+            made[name] = make(name, tmp_path_factory.mktemp(name))
+        return made[name]
+
+    return get
