@@ -40,8 +40,9 @@ class Net(nn.Module):
         self.norm = nn.LayerNorm(8)
         self.head = nn.Linear(8, 5)
         for norm in (self.folded, self.kept):
-            nn.init.normal_(norm.running_mean)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
+            norm.load_state_dict(
+                norm.state_dict() | {"running_mean": torch.randn(8), "running_var": torch.rand(8) + 0.5}
+            )
             nn.init.uniform_(norm.weight, 0.5, 2)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,7 +128,8 @@ def expected(split: Split, op: str) -> dict[str, float]:
     if not quantizes:
         found = rmse(floats, value)
         return {"quantization_rmse": found, "quantization_sqnr_db": decibel(floats, found)}
-    _, scale, zero, low, high, _ = quantizes[0].args
+    arguments: Any = quantizes[0].args
+    _, scale, zero, low, high, _ = arguments
     ints = split.quantized[quantizes[0].name].double().numpy()
     found = rmse(floats, torch.tensor((ints - zero) * scale))
     r = floats.double().numpy()
@@ -149,13 +151,13 @@ def test_every_operator_as_plain_torch_computes_it(portable: Split) -> None:
     compared = frame[frame["status"] != "no partner"]
     names = ["conv2d", "relu_", "conv2d_1", "relu", "add", "batch_norm_1", "cumsum", "mean", "layer_norm", "linear"]
     assert compared.index.tolist() == [*names, "mul"]
-    for op, row in compared.iterrows():
-        wanted = expected(portable, str(op))
+    for row in compared.reset_index().to_dict("records"):
+        wanted = expected(portable, row["op"])
         for name in NUMBERS:
             if name not in wanted:
                 assert np.isnan(row[name])
             else:
-                assert row[name] == pytest.approx(wanted[name], rel=1e-4, abs=1e-6), (op, name)
+                assert row[name] == pytest.approx(wanted[name], rel=1e-4, abs=1e-6), (row["op"], name)
 
 
 def test_what_the_calibration_did_not_see_is_saturated(portable: Split) -> None:
@@ -170,16 +172,17 @@ def test_backend_and_total_are_those_of_the_logged_values(portable: Split) -> No
     frame = portable.inspection.quantization()
     frame = frame[frame["row"] >= 0]
     assert len(frame) == 11
-    gaps = portable.inspection.gaps
-    for _, row in frame.iterrows():
+    ops, instructions = (portable.inspection.gaps[name].tolist() for name in ("op", "instruction"))
+    for row in frame.to_dict("records"):
         runtime = portable.inspection.tensors(row["row"])[1]
         if not np.isnan(row["scale"]):
-            assert gaps.loc[row["row"], "op"] == "quantized_decomposed::quantize_per_tensor.out"
+            assert ops[row["row"]] == "quantized_decomposed::quantize_per_tensor.out"
             runtime = (runtime.double() - row["zero_point"]) * row["scale"]
-        floats = portable.floats[FOLDED.get(row["op"], row["op"])]
+        op = str(row["op"])
+        floats = portable.floats[FOLDED.get(op, op)]
         assert row["total_rmse"] == pytest.approx(rmse(floats, runtime), rel=1e-5, abs=1e-6), row["op"]
         assert row["backend_rmse"] < 1e-5
-        assert row["instruction"] == gaps.loc[row["row"], "instruction"]
+        assert row["instruction"] == instructions[row["row"]]
 
 
 def test_a_folded_norm_has_no_partner_and_is_said_so(portable: Split) -> None:
@@ -197,7 +200,8 @@ def test_weights_against_what_their_integers_stand_for(portable: Split) -> None:
     frame = portable.inspection.quantization().set_index("op")
     assert frame.loc[["conv2d", "conv2d_1", "linear"], "weight"].unique().tolist() == ["int8 per channel, axis 0"]
     assert (frame["weight"] != "").sum() == 3
-    gamma = model.folded.weight / torch.sqrt(model.folded.running_var + model.folded.eps)
+    variance: Any = model.folded.running_var
+    gamma = model.folded.weight / torch.sqrt(variance + model.folded.eps)
     weights = {"conv2d": model.stem.weight * gamma[:, None, None, None], "linear": model.head.weight}
     for op, weight in weights.items():
         flat = weight.detach().double().flatten(1).numpy()
@@ -214,8 +218,8 @@ def test_dynamic_quantization_joins_by_name(delegated: Split) -> None:
         assert frame.loc[op, "quantization_rmse"] == pytest.approx(found, rel=1e-4, abs=1e-6)
     assert frame.loc["linear", "weight"] == "int8 per channel, axis 0"
     assert frame.loc["linear", "quantization_rmse"] > 1e-4
-    grid = frame.loc["layer_norm"]
-    value = delegated.floats["layer_norm"]
+    grid: Any = frame.loc["layer_norm"]
+    value: Tensor = delegated.floats["layer_norm"]
     assert grid["scale"] == pytest.approx(float(value.max() - value.min()) / 255, rel=0.01)
     assert 0.1 < grid["error_steps"] < 1
 
@@ -262,7 +266,7 @@ def test_the_view_has_columns_and_a_third_histogram(portable: Split) -> None:
     for name in ("quantization_rmse", "backend_sqnr_db", "error_steps", "saturated"):
         values = np.frombuffer(buffers[columns[name]["values"]["buffer"]], "<f8")
         np.testing.assert_array_equal(values[frame["row"]], frame[name])
-    row = frame.set_index("op").loc["relu_"]
+    row: Any = frame.set_index("op").loc["relu_"]
     answer, data = build_tensor(inspection, int(row["row"]))
     found = answer["quantization"]
     assert (found["low"], found["high"]) == (row["qmin"], row["qmax"]) == (-128, 127)

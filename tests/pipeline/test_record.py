@@ -98,7 +98,7 @@ def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], 
     edge = to_edge_transform_and_lower(exported)
     manager = edge.to_executorch()
     manager.save(str(tmp_path / "model.pte"))
-    etviz.record(edge, manager, tmp_path / "model.etviz")
+    etviz.record(edge, manager, tmp_path / "model.etviz", reference=exported)
     assert (tmp_path / "model.pte").read_bytes() == program.path("pte").read_bytes()
     found = etviz.load(
         program.path("etdump"),
@@ -109,6 +109,29 @@ def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], 
     numbers = found.gaps[["instruction", "output", "mse", "rmse", "mean_abs", "max_abs", "rel_l2"]]
     expected = program.inspection.gaps[numbers.columns]
     pd.testing.assert_frame_equal(numbers, expected, rtol=1e-4, atol=1e-6)
+    split = found.quantization()
+    split = split[split["status"] == "compared"]
+    assert len(split) > 5
+    assert split["quantization_rmse"].max() < 1e-5
+    assert read_record(tmp_path / "model.etviz").references.keys() == {"forward"}
+    with pytest.raises(UsageError, match="for the method other, the program has forward"):
+        etviz.record(edge, manager, tmp_path / "x.etviz", reference={"other": exported})
+    with pytest.raises(UsageError, match="must be an ExportedProgram"):
+        etviz.record(edge, manager, tmp_path / "x.etviz", reference=program.model)  # type: ignore[arg-type]
+
+
+def test_a_record_of_version_1_is_read(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """It had no float model."""
+    program = executed("counter")
+    body = body_of(program.path("record"))
+    del body["references"]
+    with zipfile.ZipFile(program.path("record")) as archive, zipfile.ZipFile(tmp_path / "old.etviz", "w") as old:
+        old.writestr("record.json", json.dumps(body | {"version": 1}))
+        old.writestr("constants.safetensors", archive.read("constants.safetensors"))
+    found = load_again(program, record=tmp_path / "old.etviz")
+    assert found.gaps["pairing"].eq("exact").all()
+    with pytest.raises(UsageError, match="float model is not known"):
+        found.quantization()
 
 
 def test_record_wants_a_program_manager(tmp_path: Path) -> None:
