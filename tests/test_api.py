@@ -18,7 +18,7 @@ from tests.programs import Executed
 
 MEMBERS = (
     "gaps coverage worst outputs summary tensors histogram delegation tree introduced widget show "
-    "selected sort_by descending filter expanded height"
+    "selected sort_by descending filter expanded height events module_total format_delegated_graph"
 )
 COLUMNS = (
     "event_block input_index instruction kind op backend output shape dtype reference_ops module source pairing "
@@ -45,7 +45,16 @@ def test_errors_and_version_are_there_without_torch() -> None:
 
 
 def test_public_names() -> None:
-    assert set(etviz.__all__) >= {"Inspection", "__version__", "debug", "errors", "load", "metrics", "record"}
+    assert set(etviz.__all__) >= {
+        "Inspection",
+        "__version__",
+        "debug",
+        "errors",
+        "from_inspector",
+        "load",
+        "metrics",
+        "record",
+    }
     for name in etviz.__all__:
         assert getattr(etviz, name) is not None
         assert name in dir(etviz)
