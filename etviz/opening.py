@@ -15,7 +15,7 @@ from etviz.artifacts.record_file import LISTINGS
 from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Findings, Inspection
-from etviz.numerics.blank_tail import blank_from, drop_blank_tail
+from etviz.numerics.blank_tail import blank_tail, drop_blank_tail
 from etviz.numerics.comparison import Comparison, compare_exact
 from etviz.numerics.handles import compare_by_handles
 from etviz.numerics.inputs import Inputs, choose_inputs, doubtful, forget_totals
@@ -191,7 +191,7 @@ def _compare(
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
     evaluator = files.evaluator(method)
     budget, replay = KEPT_BYTES, Replay(lambda: files.evaluator(method))
-    blank = blank_from(files.buffer, files.dump.tensor_refs()) if files.buffer is not None else None
+    blank = blank_tail(files.buffer, files.dump.tensor_refs()) if files.buffer is not None else None
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
         log = RuntimeLog(block, files.buffer)
         told = block.bundled_input_index

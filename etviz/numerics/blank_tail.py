@@ -8,6 +8,7 @@ runtime had as inputs, gives something else; that of several instructions at the
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,23 +23,38 @@ if TYPE_CHECKING:
 
 _TINY: Final = 1e-30
 """Values up to here may have been flushed to zero."""
+_PARTLY: Final = 16
+"""Bytes of zeros at the end of a value that make it doubtful, where everything behind it was lost."""
 _BLOCK: Final = 1 << 20
 
 
-def blank_from(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> int | None:
-    """Byte from which on every logged tensor is all zeros; None if the last one is not, or is the only one that is."""
+@dataclass(frozen=True, slots=True)
+class BlankTail:
+    """`start`: byte from which on all tensors are zero; `edge`: where the one before begins, if it ends in zeros."""
+
+    start: int
+    edge: int
+
+    def reaches(self, offsets: Iterable[int]) -> bool:
+        """True if one of some tensors lies in it."""
+        return any(offset >= self.start for offset in offsets)
+
+
+def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | None:
+    """The end of a debug buffer where every logged tensor is all zeros; None unless these are two or more."""
     logged = [ref for ref in refs if ref.offset >= 0 and ref.scalar_type in SCALAR_TYPES and ref.nbytes]
-    start, count = None, 0
+    start, edge, count = 0, -1, 0
     for ref in sorted(logged, key=lambda ref: ref.offset, reverse=True):
         data = buffer.raw(ref)
         blocks = range(0, len(data), _BLOCK)
         if any(np.frombuffer(data[at : at + _BLOCK], np.uint8).any() for at in blocks):
+            edge = -1 if any(data[-_PARTLY:]) else ref.offset
             break
         start, count = ref.offset, count + 1
-    return start if count > 1 else None
+    return BlankTail(start, edge) if count > 1 else None
 
 
-def drop_blank_tail(comparison: Comparison, log: RuntimeLog, start: int) -> str:
+def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -> str:
     """Take back the gaps of values that most likely were lost.
 
     Parameters
@@ -47,29 +63,30 @@ def drop_blank_tail(comparison: Comparison, log: RuntimeLog, start: int) -> str:
         Of one execution; changed in place.
     log
         What the runtime logged.
-    start
-        From `blank_from`.
+    blank
+        From `blank_tail`.
 
     Returns
     -------
     str
         What to tell the user; empty if the zeros may well be the program's own.
     """
-    tail = [gap for gap in comparison.gaps if log.first_byte(gap.instruction) >= start and not gap.total.qq]
+    tail = [g for g in comparison.gaps if not g.total.qq and blank.reaches(log.offsets(g.instruction))]
     unexplained = {gap.instruction: gap.node.target for gap in tail if _should_not_be_zero(gap)}
     if not unexplained:
         return ""
-    where = f"every value from byte {start} of the debug buffer to its end is zero"
+    where = f"every value from byte {blank.start} of the debug buffer to its end is zero"
     if len(unexplained) < 2 or all(target == "delegate" for target in unexplained.values()):
         return (
             f"{where[0].upper()}{where[1:]}, where the reference is not. If the file was copied, compare its checksum: "
             "a copy that was cut short looks like this."
         )
+    tail += [g for g in comparison.gaps if blank.edge in log.offsets(g.instruction) and g.total.qq]
     lost = {id(gap) for gap in tail}
     comparison.gaps[:] = [gap for gap in comparison.gaps if id(gap) not in lost]
     reason = f"its value was lost: {where}"
     comparison.reasons.update({gap.instruction: reason for gap in tail})
-    if log.first_output_byte() >= start:
+    if blank.reaches(log.output_offsets()) or blank.edge in log.output_offsets():
         comparison.runtime_outputs = []
     return (
         f"The debug buffer was cut short: {where}, which the operators there can't have given. "

@@ -61,13 +61,13 @@ class RuntimeLog:
         """The program's final outputs as logged."""
         return [value for event in self.block.debug if _is_result(event) for value in self._read(event, -1)]
 
-    def first_byte(self, instruction: int) -> int:
-        """Where the first tensor of an instruction lies in the debug buffer, -1 if it logged none."""
-        return _first_byte(self._events.get(instruction, ()))
+    def offsets(self, instruction: int) -> list[int]:
+        """Where the tensors of an instruction lie in the debug buffer."""
+        return _offsets(self._events.get(instruction, ()))
 
-    def first_output_byte(self) -> int:
-        """Where the first of the program's final outputs lies in the debug buffer, -1 if there is none."""
-        return _first_byte(event for event in self.block.debug if event.is_output)
+    def output_offsets(self) -> list[int]:
+        """Where the program's final outputs lie in the debug buffer."""
+        return _offsets(event for event in self.block.debug if event.is_output)
 
     def _read(self, event: DebugEvent, instruction: int) -> list[Any]:
         if event.kind in ("tensor", "tensor_list"):
@@ -126,8 +126,8 @@ def _is_result(event: DebugEvent) -> bool:
     return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
 
 
-def _first_byte(events: Iterable[DebugEvent]) -> int:
-    return min((ref.offset for event in events for ref in event.tensors if ref.offset >= 0), default=-1)
+def _offsets(events: Iterable[DebugEvent]) -> list[int]:
+    return [ref.offset for event in events for ref in event.tensors if ref.offset >= 0]
 
 
 def outputs_of_delegate(values: Sequence[Any], outputs: int) -> list[Any] | None:
