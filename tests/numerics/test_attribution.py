@@ -1,0 +1,202 @@
+"""Shares of the final error: their sum, an independent computation, and where there is no gradient."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import etviz
+from etviz.errors import UsageError
+from etviz.pipeline.execute import execute
+from etviz.view.jobs import Jobs
+from etviz.view.payload import build_payload
+from tests.programs import Executed
+
+FLOAT = ("encoder", "plain_cnn", "residual_cnn", "counter", "branches", "channels_last")
+
+
+def again(program: Executed) -> etviz.Inspection:
+    """An Inspection of the same findings, to which nothing was attributed yet."""
+    return etviz.Inspection(program.inspection._findings)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("name", FLOAT)
+def test_shares_add_up_to_the_whole_error(name: str, executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed(name))
+    found = inspection.attribution()
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+    assert found["share"].sum() == pytest.approx(found.attrs["sum"])
+    assert sorted(found.index) == list(inspection.gaps.index)
+    assert found["share"].is_monotonic_decreasing
+    assert set(found["method"]) == {"gradient"}
+    same = inspection.gaps.loc[found.index]
+    for column in ("instruction", "output", "op", "module"):
+        assert (found[column] == same[column]).all()
+
+
+def test_shares_are_what_each_operator_causes(executed: Callable[[str], Executed]) -> None:
+    """Against the program written down in plain torch: what an operator added is put in there, in float64."""
+    program = executed("plain_cnn")
+    inspection = again(program)
+    gaps = inspection.gaps
+    runtime = {int(gaps["instruction"][i]): inspection.tensors(i)[1].double() for i in gaps.index[gaps["output"] == 0]}
+    steps = _steps(program.model)
+    exact = program.inputs[0].double()
+
+    def final(instruction: int = -1) -> Tensor:
+        x = before = exact
+        for number, step in steps.items():
+            added = runtime[number] - step(before) if number == instruction else 0.0
+            x, before = step(x) + added, runtime[number]
+        return x
+
+    reference = final()
+    error = runtime[8] - reference
+    found = inspection.attribution(0)
+    assert found.attrs["error"] == pytest.approx(float(error.norm()), rel=1e-6)
+    for number in steps:
+        effect = float(((final(number) - reference) * error).sum() / (error * error).sum())
+        share = found.loc[(found["instruction"] == number) & (found["output"] == 0), "share"].item()
+        assert share == pytest.approx(effect, abs=1e-4), number
+
+
+def _steps(model: nn.Module) -> dict[int, Callable[[Tensor], Tensor]]:
+    model = copy.deepcopy(model).double().eval().requires_grad_(False)
+    features, head = model.get_submodule("features"), model.get_submodule("head")
+    assert isinstance(features, nn.Sequential)
+    steps: dict[int, Callable[[Tensor], Tensor]] = {number: features[number] for number in range(6)}
+    return steps | {7: lambda x: head(x.flatten(1)), 8: lambda x: torch.log_softmax(x, -1)}
+
+
+def test_attribution_of_a_loss(executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("plain_cnn"))
+    target = torch.tensor([1, 3])
+    found = inspection.attribution(loss=lambda outputs: nn.functional.nll_loss(outputs[0], target))
+    assert found.attrs["output"] is None
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+    assert inspection.attributed is None
+    of_output = inspection.attribution()
+    assert not np.allclose(found["share"].sort_index(), of_output["share"].sort_index())
+
+
+def test_arguments_that_make_no_sense(executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("encoder"))
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"output": 1}, "output must be from 0 to 0, found 1"),
+        ({"output": True}, "found True"),
+        ({"run": 1}, "run must be from 0 to 0, found 1"),
+        ({"loss": lambda outputs: outputs[0]}, r"scalar tensor, found a tensor of shape \(1, 3\)"),
+        ({"loss": lambda outputs: 1.0}, "found float"),
+        ({"loss": lambda outputs: outputs[0].argmax().double()}, "differentiable"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises(UsageError, match=message):
+            inspection.attribution(**arguments)
+
+
+def test_outputs_are_selectable(executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("many_outputs"))
+    for output, row in inspection.outputs.iterrows():
+        found = inspection.attribution(int(str(output)))
+        assert found.attrs["outputs"][int(str(output))].endswith(row["dtype"])
+        if row["dtype"] == "float32":
+            assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+        else:
+            assert found.attrs["error"] == 0.0
+            assert "no error to attribute" in found.attrs["note"]
+            assert (found["share"] == 0).all()
+
+
+def test_nonfinite_elements_are_left_out_and_it_is_said(executed: Callable[[str], Executed]) -> None:
+    found = again(executed("poisoned")).attribution(0)
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+    assert "NaN or Inf" in found.attrs["note"]
+    assert found["reason"].str.contains("non-finite elements left out").any()
+
+
+def test_where_rounding_hides_the_gradient(executed: Callable[[str], Executed]) -> None:
+    """A quantized program is no linear one: differences are put in one by one where derivatives explain too little."""
+    found = again(executed("digits_int8")).attribution()
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=0.1)
+    assert set(found["method"]) <= {"gradient", "straight-through", "patch"}
+    if "patch" in set(found["method"]):
+        assert "one at a time" in found.attrs["note"]
+
+
+def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    """What an earlier execution left in a buffer is no fault of the instruction that reads it."""
+    program = executed("counter")
+    inputs = [[torch.randn(3, 4)] for _ in range(3)]
+    execute(program.path("pte"), inputs, workdir=tmp_path)
+    inspection = etviz.load(
+        tmp_path / "etdump.etdp",
+        debug_buffer=tmp_path / "debug_buffer.bin",
+        inputs=[tuple(item) for item in inputs],
+        etrecord=program.path("etrecord"),
+        pte=program.path("pte"),
+    )
+    notes = []
+    for run in range(3):
+        found = inspection.attribution(run=run)
+        assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+        assert set(inspection.gaps.loc[found.index, "event_block"]) == {inspection.gaps["event_block"].unique()[run]}
+        notes.append(found.attrs["note"])
+    assert ["carried over from earlier executions" in note for note in notes] == [False, True, True]
+
+
+def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("encoder"))
+    assert build_payload(inspection)[0]["attribution"] is None
+    messages: list[dict[str, Any]] = []
+    jobs = Jobs(inspection, messages.append)
+    jobs.start("7", "attribution", {"output": 0})
+    assert jobs.wait(120)
+    assert {"id": "7", "result": {"ok": True}} in messages
+    assert messages[-1] == {"event": "changed"}
+    steps = [message for message in messages if message.get("event") == "progress"]
+    assert steps[-1]["done"] == steps[-1]["total"]
+    payload, buffers = build_payload(inspection)
+    column = next(item for item in payload["columns"] if item["name"] == "attribution")
+    values = np.frombuffer(buffers[column["values"]["buffer"]])
+    assert payload["attribution"]["sum"] == pytest.approx(1.0, abs=1e-3)
+    np.testing.assert_array_equal(values, inspection.attribution(0)["share"].sort_index())
+
+
+def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("encoder"))
+    messages: list[dict[str, Any]] = []
+    started = threading.Event()
+
+    def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+        if message.get("event") == "progress":
+            started.set()
+            jobs.cancel()
+
+    jobs = Jobs(inspection, send)
+    jobs.start("8", "attribution", {"output": 0})
+    assert started.wait(60)
+    assert jobs.wait(60)
+    assert messages[-1]["error"]["type"] == "CancelledError"
+    assert inspection.attributed is None
+
+
+def test_first_divergence(executed: Callable[[str], Executed]) -> None:
+    """Rounding is no divergence; a NaN that the runtime alone makes is one."""
+    assert executed("encoder").inspection.first_divergence is None
+    assert "First divergence: none" in executed("encoder").inspection.summary()
+    poisoned = executed("poisoned").inspection
+    found = poisoned.first_divergence
+    assert found is not None
+    assert found["status"] == "non-finite mismatch"
+    fact = next(fact for fact in poisoned.digest.facts if fact.label == "First divergence")
+    assert fact.row == found.name
+    assert fact.level == "bad"
