@@ -76,10 +76,9 @@ class Measurements:
         """
         from etviz.errors import UsageError
         from etviz.graph.listing import format_delegated_graph
-        from etviz.graph.rebuild import is_complete
 
         if self._findings.listing:
             return self._findings.listing
-        if not self._graph.nodes or not is_complete(self._graph):
+        if self._findings.delegation is None:
             raise UsageError("the files do not hold the lowered program; give record=, or pte= and etrecord=")
         return format_delegated_graph(self._graph)
