@@ -9,17 +9,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from etviz.artifacts.etdump import ProfileEvents, RunBlock
 from etviz.artifacts.ir import Graph, Node
 from etviz.errors import UsageError
 from etviz.graph.modules import is_within, members, module_paths
 from etviz.numerics.frame import describe, owners_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MetadataParser = Callable[[list[bytes]], Any]
 
@@ -140,6 +142,8 @@ def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
     UsageError
         If the parser fails.
     """
+    import pandas as pd
+
     owners = owners_of(graph)
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
     rows = []

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ir import Graph, Node, Ref
 from etviz.graph.source import reference_operators, source_line
 from etviz.numerics.comparison import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.numerics.metrics import METRICS, NAN
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IDENTITY: Final = (
     "event_block",
@@ -79,6 +80,8 @@ def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
     """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
+    import pandas as pd
+
     rows, gaps = [], []
     owners = owners_of(graph)
     for block, index, comparison in runs:
@@ -110,6 +113,8 @@ def owners_of(graph: Graph) -> dict[int, Graph]:
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
     """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
+    import pandas as pd
+
     rows = []
     owners = owners_of(graph)
     for block, _, comparison in runs:
@@ -138,6 +143,8 @@ def rank(frame: pd.DataFrame, by: str) -> pd.DataFrame:
     KeyError
         If `by` is no column.
     """
+    import pandas as pd
+
     metric = METRICS.get(by.removeprefix("introduced_"))
     ascending = metric.higher_is_better if metric else False
     keys = pd.DataFrame({"mismatch": frame["status"] != MISMATCH, "value": frame[by]}, index=frame.index)

@@ -1,0 +1,208 @@
+"""Every command on real artifacts: what it prints, what it writes, its exit status; and what it says to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from etviz.cli import main
+from tests.programs import Executed
+
+Make = Callable[[str], Executed]
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Run a command in this process; returns exit status, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def command(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["etviz", *map(str, arguments)])
+        capsys.readouterr()
+        try:
+            main()
+            status = 0
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def folder(executed: Make) -> Path:
+    return executed("residual_cnn").folder
+
+
+def test_info_needs_no_torch(folder: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['etviz', 'info', sys.argv[1]]; from etviz.cli import main\n"
+        "try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        "print([name for name in ('torch', 'executorch', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert "XnnpackBackend" in done.stdout
+
+
+def test_info_as_json_says_what_the_inspection_says(run: Run, executed: Make) -> None:
+    program = executed("residual_cnn")
+    status, out, _ = run("info", program.folder, "--json")
+    body = json.loads(out)
+    method = body["methods"][0]
+    assert status == 0
+    assert method["instructions"] == len(program.inspection.coverage)
+    assert method["delegation"]["num_delegated_nodes"] == program.info.num_delegated_nodes
+    assert method["total_ms"] == pytest.approx(sum(program.inspection.latency.values()))
+    assert {file["kind"] for file in body["files"]} == {"etdump", "etrecord", "debug_buffer", "pte", "record"}
+
+
+def test_gaps(run: Run, executed: Make) -> None:
+    program = executed("residual_cnn")
+    expected = program.inspection.worst(3, "rmse")
+    status, out, _ = run("gaps", program.folder, "--by", "rmse", "--top", 3, "--json")
+    body = json.loads(out)
+    assert status == 0
+    assert [row["row"] for row in body["rows"]] == list(expected.index)
+    assert [row["rmse"] for row in body["rows"]] == pytest.approx(list(expected["rmse"]), rel=1e-3, abs=1e-9)
+    status, out, _ = run("gaps", program.folder, "--top", 0, "--format", "csv")
+    assert len(out.splitlines()) == 1 + len(program.inspection.gaps)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_the_table_fits_the_terminal(run: Run, folder: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = run("gaps", folder)
+    assert status == 0
+    assert max(len(line) for line in out.splitlines()) <= width
+    assert "\x1b" not in out
+
+
+def test_report(run: Run, folder: Path, tmp_path: Path) -> None:
+    status, out, _ = run("report", folder, "-o", "r.html", "--title", "<b>mine", "--json")
+    assert status == 0
+    assert json.loads(out)["bytes"] == (tmp_path / "r.html").stat().st_size
+    assert "<b>mine" not in (tmp_path / "r.html").read_text()
+
+
+def test_check_passes_and_fails(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("check", folder, "--max-rmse", 1)[0] == 0
+    status, out, _ = run(
+        "check", folder, "--max-rmse", 1e-9, "--junit", "j.xml", "--json", "c.json", "--markdown", "m.md"
+    )
+    assert status == 1
+    assert "FAILED" in out
+    assert not json.loads((tmp_path / "c.json").read_text())["passed"]
+    assert (tmp_path / "j.xml").read_text().startswith("<?xml")
+    assert (tmp_path / "m.md").read_text().startswith("### ❌")
+    status, out, _ = run("check", folder, "--limit", "max_ulp=0", "--json", "-")
+    assert status == 1
+    assert json.loads(out)["failures"]
+
+
+def test_check_against_a_baseline_and_with_rules(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("check", folder, "--write-baseline", "b.json")[0] == 0
+    assert run("check", folder, "--baseline", "b.json")[0] == 0
+    body = json.loads((tmp_path / "b.json").read_text())
+    for values in body["rows"].values():
+        values["severity"] = 0.0
+    (tmp_path / "b.json").write_text(json.dumps(body))
+    assert run("check", folder, "--baseline", "b.json", "--factor", 1.01)[0] == 1
+    (tmp_path / "rules.toml").write_text("[check]\nmax_rmse = 0\n")
+    assert run("check", folder, "--config", "rules.toml")[0] == 1
+
+
+def test_compare(run: Run, executed: Make, tmp_path: Path) -> None:
+    status, out, _ = run("compare", executed("residual_cnn").folder, executed("plain_cnn").folder, "-o", "c.html")
+    assert status == 0
+    assert "in several programs" in out
+    page = (tmp_path / "c.html").read_text()
+    assert "Content-Security-Policy" in page
+    assert "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gaps", "missing.etdp"], "missing.etdp: there is no such file"),
+        (["gaps", "."], "no ETDump in this folder"),
+        (["gaps", "{folder}", "--by", "nothing"], "by must be a column"),
+        (["gaps", "{folder}", "--pte", "{folder}/etdump.etdp"], "an ETDump"),
+        (["gaps", "{folder}", "--etrecord", "{other}/etrecord.bin"], "another program"),
+        (["report", "{folder}", "-o", "missing/r.html"], "there is no folder missing"),
+        (["report", "{folder}", "-o", "."], "this is a folder"),
+        (["check", "{folder}", "--limit", "rmse"], "--limit must be NAME=NUMBER"),
+        (["check", "{folder}", "--limit", "max_nothing=1"], "max_nothing is no limit"),
+        (["check", "{folder}", "--config", "nothing.toml"], "nothing.toml"),
+        (["check", "{folder}", "--baseline", "{folder}/model.pte"], "model.pte"),
+        (["compare", "{folder}"], "two or more"),
+        (["info", "{folder}", "--time-scale", "weeks"], "source_time_scale"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(run: Run, executed: Make, arguments: list[str], message: str) -> None:
+    places = {"folder": executed("residual_cnn").folder, "other": executed("plain_cnn").folder}
+    before = set(Path.cwd().iterdir())
+    status, out, err = run(*(argument.format(**places) for argument in arguments))
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert not out
+    assert set(Path.cwd().iterdir()) == before
+
+
+@pytest.mark.parametrize("arguments", ["nonsense", "gaps", "gaps . --nothing", "report . --tensors x"])
+def test_bad_usage_is_status_2(run: Run, arguments: str) -> None:
+    status, out, err = run(*arguments.split())
+    assert status == 2
+    assert err
+    assert "Traceback" not in err + out
+
+
+def test_a_damaged_file_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    data = (tmp_path / "copy" / "etdump.etdp").read_bytes()
+    (tmp_path / "copy" / "etdump.etdp").write_bytes(data[: len(data) // 2])
+    status, _, err = run("info", tmp_path / "copy")
+    assert status == 2
+    assert err.startswith("etviz: ")
+    assert "etdump.etdp" in err
+
+
+def test_verbose_shows_the_trace(run: Run) -> None:
+    with pytest.raises(Exception, match="no such file"):
+        run("gaps", "missing.etdp", "--verbose")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_no_permission_to_write(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    status, _, err = run("report", folder, "-o", tmp_path / "locked" / "r.html")
+    assert status == 2
+    assert "permission" in err
+
+
+@pytest.mark.parametrize("command", ["demo", "info", "gaps", "report", "check", "compare"])
+def test_help_has_an_example(run: Run, command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0
+    assert f"Example: etviz {command}" in out.replace("\n", " ")
+
+
+def test_several_files_that_could_be_meant(run: Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "etdump.etdp", tmp_path / "etdump.etdp")
+    for name in ("a.pte", "b.pte"):
+        shutil.copy(folder / "model.pte", tmp_path / name)
+    status, _, err = run("info", tmp_path)
+    assert status == 2
+    assert "a.pte, b.pte" in err
+    assert run("info", tmp_path, "--pte", tmp_path / "a.pte")[0] == 0

@@ -1,0 +1,188 @@
+"""The gate: which rows fail which limits, against a baseline, and the files that CI systems read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import xmlschema
+
+import etviz
+from etviz.errors import ArtifactError, UsageError
+from etviz.gate import Rules, check, read_baseline, read_rules, write_baseline
+from etviz.gate.formats import to_json, to_markdown, write_junit
+from etviz.gate.rules import find_rules
+from tests.programs import Executed
+
+Make = Callable[[str], Executed]
+
+
+@pytest.fixture
+def inspection(executed: Make) -> etviz.Inspection:
+    return executed("residual_cnn").inspection
+
+
+def test_without_limits_a_good_program_passes(inspection: etviz.Inspection) -> None:
+    result = check(inspection, Rules())
+    assert result.passed
+    assert len(result.cases) == len(inspection.gaps) + 2
+
+
+@pytest.mark.parametrize("name", ["max_rmse", "min_sqnr_db", "max_ulp", "max_abs", "max_introduced_severity"])
+def test_exactly_the_rows_beyond_a_limit_fail(inspection: etviz.Inspection, name: str) -> None:
+    column = name if name in ("max_ulp", "max_abs") else name[4:]
+    gaps = inspection.gaps
+    limit = float(gaps[column].median())
+    wrong = gaps[column] < limit if name.startswith("min") else gaps[column] > limit
+    result = check(inspection, Rules().with_flags({name: limit}))
+    assert {case.row for case in result.failures} == set(gaps.index[wrong])
+    assert 0 < wrong.sum() < len(gaps)
+
+
+def test_a_program_with_nan_fails_whatever_is_allowed(executed: Make) -> None:
+    result = check(executed("poisoned").inspection, Rules().with_flags({"max_rmse": math.inf}))
+    demands = {violation.demand for case in result.failures for violation in case.violations}
+    assert {"non-finite", "outputs"} <= demands
+
+
+def test_coverage_and_outputs_can_be_demanded(inspection: etviz.Inspection, executed: Make) -> None:
+    program = executed("residual_cnn")
+    blind = etviz.load(program.path("etdump"), pte=program.path("pte"), etrecord=program.path("etrecord"))
+    assert not check(blind, Rules()).passed
+    assert check(blind, Rules(outputs=False)).passed
+    assert [case.name for case in check(blind, Rules(outputs=False, min_compared=0.5)).failures] == ["coverage"]
+    assert check(inspection, Rules(min_compared=0.5)).passed
+
+
+def test_rules_of_a_file(inspection: etviz.Inspection, tmp_path: Path) -> None:
+    path = tmp_path / "etviz.toml"
+    path.write_text(
+        "[check]\nmax_rmse = 0\nfactor = 3\n[[check.rules]]\noperator = '*'\nmax_rmse = 1\n"
+        "[[check.rules]]\noperator = '*cumsum*'\ndtype = 'float*'\nmax_rmse = 1e-12\n"
+    )
+    rules = read_rules(path)
+    assert rules.factor == 3
+    failed = {case.row for case in check(inspection, rules).failures}
+    gaps = inspection.gaps
+    assert failed == set(gaps.index[gaps["op"].str.contains("cumsum") & (gaps["rmse"] > 1e-12)]) != set()
+    assert check(inspection, rules.with_flags({"max_rmse": 1.0})).passed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_rmse = 1",
+        "[check]\nmax_rms = 1",
+        "[check]\nrmse = 1",
+        "[check]\nmax_rmse = 'x'",
+        "[check]\nmax_rmse = true",
+        "[check]\nmax_rmse = nan",
+        "[check]\nrules = 3",
+        "[check]\nrules = [3]",
+        "[[check.rules]]\noperator = 3\n",
+        "[check\n",
+        "\x00",
+    ],
+)
+def test_a_file_that_holds_no_rules_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "etviz.toml").write_text(text)
+    with pytest.raises(ArtifactError, match=r"etviz\.toml"):
+        read_rules(tmp_path / "etviz.toml")
+
+
+def test_the_nearest_rules_are_found(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("[tool.etviz.check]\nmax_rmse = 0.25\n")
+    found = find_rules(inner)
+    assert found == (tmp_path / "pyproject.toml").resolve()
+    assert read_rules(found).rules[0].limits[0].value == 0.25
+    (tmp_path / "a" / "etviz.toml").write_text("[check]\n")
+    assert find_rules(inner) == (tmp_path / "a" / "etviz.toml").resolve()
+
+
+def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    write_baseline(inspection.gaps, path)
+    stored = read_baseline(path)
+    assert len(stored.rows) == len(inspection.gaps)
+    assert check(inspection, Rules(), stored).passed
+    worst = inspection.gaps["severity"].idxmax()
+    keys = list(stored.rows)
+    stored.rows[keys[worst]]["severity"] = inspection.gaps.loc[worst, "severity"] / 2.5
+    assert [case.row for case in check(inspection, Rules(factor=2), stored).failures] == [worst]
+    assert check(inspection, Rules(factor=3), stored).passed
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "etviz-baseline", "version": 9}', "\x00\x01", "[" * 9999])
+def test_a_file_that_is_no_baseline_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(ArtifactError, match=r"b\.json"):
+        read_baseline(tmp_path / "b.json")
+
+
+def test_junit_validates_and_says_what_is_wrong(inspection: etviz.Inspection, tmp_path: Path) -> None:
+    result = check(inspection, Rules().with_flags({"max_rmse": 0.0}))
+    result.title = "bad \x00 </testsuite> & name"
+    write_junit(result, tmp_path / "junit.xml", 1.5)
+    schema = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
+    schema.validate(tmp_path / "junit.xml")
+    tree = xmlschema.XMLResource(tmp_path / "junit.xml").root
+    assert len(tree.findall(".//testcase")) == len(result.cases)
+    failures = tree.findall(".//failure")
+    assert len(failures) == len(result.failures)
+    assert failures[0].get("message", "").startswith("rmse ")
+
+
+def test_json_and_markdown(inspection: etviz.Inspection) -> None:
+    result = check(inspection, Rules().with_flags({"max_rmse": 0.0}))
+    result.title = "<script>|`x`"
+    body = json.loads(json.dumps(to_json(result), allow_nan=False))
+    assert not body["passed"]
+    assert len(body["failures"]) == len(result.failures)
+    text = to_markdown(result)
+    assert "<script>" not in text
+    assert text.count("\n| ") == 2 + min(len(result.failures), 20) + (len(result.failures) > 20)
+
+
+@pytest.mark.parametrize("limits", [{"rmse": 1.0}, {"max_nothing": 1.0}, {"max_rmse": math.nan}, {"max_rmse": "1"}])
+def test_limits_that_make_no_sense(limits: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        Rules().with_flags(limits)
+
+
+PLUGIN_TEST = """
+import etviz
+
+def test_numerics(assert_numerics):
+    inspection = etviz.load({etdump!r}, etrecord={etrecord!r}, debug_buffer={debug_buffer!r}, pte={pte!r})
+    assert_numerics(inspection, max_rmse=1.0)
+    assert_numerics(inspection, max_rmse=0.0)
+"""
+
+
+def test_pytest_plugin(executed: Make, tmp_path: Path) -> None:
+    """In a pytest of its own: the failure names the operator, and the report lies in the test's folder."""
+    import subprocess
+    import sys
+
+    program = executed("residual_cnn")
+    paths = {kind: str(program.path(kind)) for kind in ("etdump", "etrecord", "debug_buffer", "pte")}
+    (tmp_path / "test_it.py").write_text(PLUGIN_TEST.format(**paths))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "etviz.pytest_plugin", "--basetemp", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, "--junitxml", str(tmp_path / "j.xml"), str(tmp_path / "test_it.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rmse" in done.stdout
+    assert "FAILED: model.pte" in done.stdout
+    report = next((tmp_path / "out").rglob("etviz-report.html"))
+    assert str(report) in done.stdout
+    assert "etviz-report" in (tmp_path / "j.xml").read_text()
