@@ -5,6 +5,7 @@ A kernel that computes an answer on its main thread hears of nothing else meanwh
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -56,8 +57,9 @@ class Jobs:
             if self._thread is not None and self._thread.is_alive():
                 raise UsageError("Another computation is running; wait for it, or cancel it")
             self._cancel = threading.Event()
-            arguments = (ident, name, params, self._cancel)
-            self._thread = threading.Thread(target=self._run, args=arguments, daemon=True, name=f"etviz-{name}")
+            arguments = (self._run, ident, name, params, self._cancel)
+            context = contextvars.copy_context()  # the kernel's, from which its messages take their parent
+            self._thread = threading.Thread(target=context.run, args=arguments, daemon=True, name=f"etviz-{name}")
             self._thread.start()
 
     def cancel(self) -> None:
@@ -105,5 +107,12 @@ def _attribution(
     return {}
 
 
-WORK: Final[dict[str, Work]] = {"attribution": _attribution}
+def _zoom(
+    inspection: Inspection, params: dict[str, Any], progress: Progress, cancel: threading.Event
+) -> dict[str, Any]:
+    inside = inspection.zoom_into(params.get("row"), progress=progress, cancel=cancel)
+    return {"faithful": inside.faithful, "message": inside.fidelity}
+
+
+WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom}
 """The jobs by the name of the view's request."""
