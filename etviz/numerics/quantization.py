@@ -117,9 +117,7 @@ def split_frame(found: Split, runs: Sequence[tuple[int, int, Any]], gaps: Sequen
     for item in found.operators:
         block, index, _ = runs[item["run"]]
         instruction = gaps[item["row"]].instruction if item["row"] >= 0 else -1
-        rows.append({"event_block": block, "input_index": index, "instruction": instruction} | item)
+        rows.append({"event_block": block, "input_index": index, "instruction": instruction, "weight": ""} | item)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     numeric = [*NUMBERS, *GRID, "weight_rmse", "weight_sqnr_db"]
-    frame = frame.astype(dict.fromkeys(numeric, float))
-    frame["weight"] = frame["weight"].fillna("")
-    return frame
+    return frame.astype(dict.fromkeys(numeric, float))
