@@ -1,0 +1,224 @@
+# pyright: reportPrivateUsage=false
+"""The same artifacts through the upstream Inspector and through etviz, wherever none of upstream's traps bites.
+
+Compared are event names and times, tensors, operators, stack traces, debug handles, the delegated graph and gaps.
+Counts of delegated nodes and the gaps of whole programs are compared in `tests/test_oracle.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from executorch.devtools.inspector import Event
+from executorch.exir.backend.utils import format_delegated_graph
+from torch import Tensor
+
+import etviz
+from etviz.artifacts.etrecord import ETRecord
+from etviz.errors import UsageError
+from etviz.graph.listing import format_delegated_graph as listing
+from tests.conformance.cases import Case, load, rerun, upstream
+from tests.oracles import same
+from tests.programs import Executed
+
+Cases = Callable[[str], Case]
+Programs = Callable[[str], Executed]
+MIXED = ("encoder", "residual_cnn", "many_outputs", "plain_cnn")
+STATISTICS = {"avg_ms": "avg", "p10_ms": "p10", "p50_ms": "p50", "p90_ms": "p90", "min_ms": "min", "max_ms": "max"}
+
+
+def upstream_events(inspector: Any) -> dict[tuple[str, str, int | None], Event]:
+    """Every timed event by block, name and instruction (None for the framework's own)."""
+    found = {}
+    for block in inspector.event_blocks:
+        for event in block.events:
+            framework = event.name.startswith(("Method::", "Program::"))
+            if event.perf_data is not None:
+                found[block.name, event.name, None if framework else event._instruction_id] = event
+    return found
+
+
+def assert_same_events(found: etviz.Inspection, inspector: Any) -> None:
+    """The same events with the same statistics."""
+    expected, rows = upstream_events(inspector), found.events
+    keys = [
+        (block, name, None if np.isnan(instruction) else int(instruction))
+        for block, name, instruction in zip(
+            rows["event_block"], rows["name"], rows["instruction"].astype(float), strict=True
+        )
+    ]
+    assert len(keys) == len(set(keys))
+    assert set(keys) == set(expected)
+    for at, key in enumerate(keys):
+        data = expected[key].perf_data
+        assert data is not None
+        assert rows["count"][at] == len(data.raw)
+        for ours, theirs in STATISTICS.items():
+            assert rows[ours][at] == pytest.approx(getattr(data, theirs), rel=1e-9, abs=1e-12)
+        assert rows["backend"][at] == (expected[key].delegate_backend_name or "")
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_events_and_their_times(name: str, executed: Programs) -> None:
+    program = executed(name)
+    assert_same_events(program.inspection, upstream(program))
+
+
+def test_events_over_several_executions(case: Cases, tmp_path: Any) -> None:
+    """Percentiles over five equal runs."""
+    early = case("early")
+    found = rerun(early, [list(early.runs[0])] * 5, tmp_path)
+    assert set(found.events.loc[found.events["event_block"] == "Execute", "count"]) == {5}
+    assert_same_events(found, upstream(early, tmp_path))
+
+
+def test_the_metadata_parser_gets_what_the_backend_attached(case: Cases) -> None:
+    early = case("early")
+    seen: list[list[bytes]] = []
+
+    def parser(metadata: list[bytes]) -> dict[str, int]:
+        seen.append(metadata)
+        return {"samples": len(metadata)}
+
+    found = load(early, delegate_metadata_parser=parser).events
+    inspector = upstream(early, delegate_metadata_parser=parser)
+    attached = {key: event for key, event in upstream_events(inspector).items() if event.raw_delegate_debug_metadatas}
+    with_metadata = found[found["delegate_debug_metadatas"].notna()]
+    assert len(with_metadata) == len(attached)
+    assert all(isinstance(item, bytes) for metadata in seen for item in metadata)
+    assert "delegate_debug_metadatas" not in load(early).events
+    with pytest.raises(UsageError, match="must be a function of a list of bytes, found str"):
+        load(early, delegate_metadata_parser="json")
+
+
+@pytest.mark.parametrize("name", ["encoder", "residual_cnn", "plain_cnn"])
+def test_logged_tensors(name: str, executed: Programs) -> None:
+    """Every tensor that upstream inflates is a runtime tensor of the instruction's rows, or a delegate's input."""
+    program = executed(name)
+    found = program.inspection
+    values: dict[int, list[Tensor]] = {}
+    for index, row in found.gaps.iterrows():
+        values.setdefault(int(row["instruction"]), []).append(found.tensors(index)[1])
+    for event in upstream_events(upstream(program)).values():
+        if event.name in ("OPERATOR_CALL", "DELEGATE_CALL"):
+            logged: Any = event.debug_data
+            outputs = logged[-len(values[event._instruction_id or 0]) :]
+            for ours, theirs in zip(values[event._instruction_id or 0], outputs, strict=True):
+                assert same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "plain_cnn"])
+def test_operators_stacks_and_handles(name: str, executed: Programs) -> None:
+    """Operator types, stack traces and debug handles of every kernel call."""
+    program = executed(name)
+    found, record = program.inspection, ETRecord(program.path("etrecord"))
+    handles = record.debug_handles("forward")
+    calls = found.events[found.events["name"] == "OPERATOR_CALL"].set_index("instruction")
+    stacks = found.gaps.assign(stack=found.stacks).drop_duplicates("instruction").set_index("instruction")["stack"]
+    compared = 0
+    for event in upstream_events(upstream(program)).values():
+        if event.name != "OPERATOR_CALL" or not event.op_types:
+            continue
+        instruction = event._instruction_id or 0
+        theirs = event.debug_handles if isinstance(event.debug_handles, (list, tuple)) else [event.debug_handles]
+        assert list(handles[instruction]) == list(theirs)
+        assert set(calls["op_types"][instruction]) <= set(event.op_types)
+        assert stacks[instruction].strip() in [str(stack).strip() for stack in event.stack_traces.values()]
+        compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", [*MIXED, "digits_int8", "counter", "branches", "casts", "poisoned"])
+def test_the_delegated_graph_as_text(name: str, executed: Programs) -> None:
+    program = executed(name)
+    assert program.inspection.format_delegated_graph() == format_delegated_graph(program.edge.graph_module)
+
+
+def test_the_delegated_graph_of_a_program_that_was_emitted(executed: Programs, case: Cases) -> None:
+    """From the record of another pipeline: the same lines, but nodes are numbered as in the emitted program."""
+    program = executed("plain_cnn")
+    assert listing(program.inspection._graph) == format_delegated_graph(program.edge.graph_module)
+    text = load(case("early")).format_delegated_graph()
+    assert "backend_id: XnnpackBackend" in text
+    assert text.count("call_function[target=executorch.exir.dialects.edge._ops.aten.linear.default]") == 2
+    with pytest.raises(UsageError, match="give record="):
+        load(case("early"), pte=None).format_delegated_graph()
+
+
+@pytest.mark.parametrize("metric", ["MSE", "L1", "SNR"])
+def test_gaps_of_a_pair(metric: str, executed: Programs) -> None:
+    """Upstream's three metrics, on rows that it pairs rightly; its L1 is the sum of absolute errors."""
+    program = executed("plain_cnn")
+    gaps = program.inspection.gaps
+    column = {"MSE": "mse", "L1": "l1", "SNR": "sqnr_db"}[metric]
+    shown = upstream(program).calculate_numeric_gap(metric, reference_graph="edge_dialect_exported_program")
+    assert len(shown) >= 5
+    for _, row in shown.iterrows():
+        runtime: Tensor = row["runtime_intermediate_output"]
+        ours = [i for i in gaps.index if same(program.inspection.tensors(i)[1].double(), runtime.double())]
+        assert any(
+            math.isclose(gaps[column][i], float(row["gap"][0]), rel_tol=1e-4)
+            or (math.isinf(gaps[column][i]) and math.isinf(float(row["gap"][0])))
+            for i in ours
+        ), (metric, row["runtime_ops"])
+
+
+def test_module_totals(executed: Programs) -> None:
+    """Where upstream finds modules (non-strict export): its total counts kernels alone, ours the whole call."""
+    program = executed("residual_cnn")
+    found = program.inspection
+    total = found.module_total("norm")
+    events = found.events
+    kernels = events[events["name"].str.startswith("native_call_") & events["instruction"].isin(total.instructions)]
+    shown = upstream(program).find_total_for_module("norm")
+    assert shown == pytest.approx(kernels["avg_ms"].sum(), rel=1e-9)
+    assert total.latency_ms >= shown
+    inside = found.module_total("block.0")
+    assert math.isnan(inside.latency_ms)
+    assert inside.shared_ms == pytest.approx(sum(found.latency[i] for i in inside.shared))
+
+
+def test_an_inspector_that_exists(executed: Programs) -> None:
+    """Its events, values and parser are taken over; with the files' `.pte` and record the rows are the exact ones."""
+    program = executed("residual_cnn")
+    inspector = upstream(program, delegate_metadata_parser=len)
+    found = etviz.from_inspector(inspector)
+    exact = program.inspection.gaps.set_index(["instruction", "output"])
+    assert len(found.gaps)
+    for _, row in found.gaps.iterrows():
+        assert row["mse"] == pytest.approx(exact["mse"][row["instruction"], row["output"]], rel=1e-3, abs=1e-13)
+    assert_same_events(found, inspector)
+    assert "delegate_debug_metadatas" in found.events
+    whole = etviz.from_inspector(inspector, pte=program.path("pte"))
+    assert whole.gaps["mse"].tolist() == program.inspection.gaps["mse"].tolist()
+
+
+def test_an_inspector_forgets_strides(executed: Programs) -> None:
+    program = executed("channels_last")
+    inspector = upstream(program)
+    found = etviz.from_inspector(inspector, pte=program.path("pte"))
+    assert "keeps values without their strides" in found.summary()
+    assert found.gaps[found.gaps["shape"].map(len) > 1].empty
+    files = {"etdump": program.path("etdump"), "debug_buffer": program.path("debug_buffer")}
+    whole = etviz.from_inspector(inspector, pte=program.path("pte"), **files)
+    assert whole.gaps["mse"].tolist() == program.inspection.gaps["mse"].tolist()
+
+
+def test_what_is_no_inspector(executed: Programs) -> None:
+    with pytest.raises(UsageError, match="found dict"):
+        etviz.from_inspector({})  # pyright: ignore[reportArgumentType]
+    program = executed("channels_last")
+    with pytest.raises(UsageError, match="give etdump= too"):
+        etviz.from_inspector(upstream(program), debug_buffer=program.path("debug_buffer"))
+
+
+def test_an_inspector_without_an_etrecord(executed: Programs) -> None:
+    found = etviz.from_inspector(upstream(executed("encoder"), etrecord=None))
+    assert found.gaps.empty
+    assert "There is no reference" in found.summary()
+    assert torch.tensor(found.events["avg_ms"].tolist()).isfinite().all()
