@@ -140,6 +140,7 @@ def check_references(graph: Graph) -> None:
     """
     known = {i.name for i in graph.inputs}
     for node in graph.nodes:
+        _check_form(node)
         for name in refs((node.args, node.kwargs)):
             if name not in known:
                 raise MalformedGraphError(f"node {node.name} uses {name}, which is not defined before it")
@@ -152,6 +153,18 @@ def check_references(graph: Graph) -> None:
     for name in [*refs(graph.outputs), *graph.mutations.values()]:
         if name not in known:
             raise MalformedGraphError(f"the output {name} is not defined")
+
+
+def _check_form(node: Node) -> None:
+    """Refuse a call that is not one of an operator and lacks what its kind has."""
+    if node.target == "cond":
+        ok = len(node.args) == 2 == len(node.subgraphs) and isinstance(node.args[1], list)
+    elif node.target == "getitem":
+        ok = len(node.args) == 2 and isinstance(node.args[0], Ref) and isinstance(node.args[1], int)
+    else:
+        ok = node.target != "delegate" or len(node.subgraphs) == 1
+    if not ok:
+        raise MalformedGraphError(f"{node.name} is no whole {node.target}")
 
 
 def _dump_node(node: Node, table: TextTable) -> Json:

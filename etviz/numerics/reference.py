@@ -267,7 +267,12 @@ def last_uses(graph: Graph) -> dict[str, list[str]]:
 
 def _taken(graph: Graph, node: Node, env: Mapping[str, Any]) -> Graph:
     """The branch of a `cond` that these values lead to."""
-    return graph.subgraphs[node.subgraphs[0 if bool(_lookup(env, node.args[0])) else 1]]
+    predicate = _lookup(env, node.args[0])
+    try:
+        first = bool(predicate)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise PairingError(f"The condition of {node.name} is neither true nor false: {error}") from error
+    return graph.subgraphs[node.subgraphs[0 if first else 1]]
 
 
 def _without_reference(seen: Seen | None) -> Seen | None:

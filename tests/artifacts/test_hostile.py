@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tests.artifacts.conftest import Bundle, Run
 
-EXAMPLES = int(os.environ.get("ETVIZ_FUZZ_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("ETVIZ_FUZZ_EXAMPLES", "3000")) // 25
 SECONDS = 2
 # Values that stand for lengths, offsets, sizes and signs gone wrong.
 WORDS = (

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from executorch.devtools import BundledProgram
+from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
 from tests.fuzz.worker import Outcome, Worker
 from tests.programs import FILES, Executed
@@ -55,14 +58,24 @@ def sound(
         program = executed(name)
         found = {}
         for kind in kinds:
-            target = folder / f"{name}-{kind}" / FILES[kind]
+            found[kind] = target = folder / f"{name}-{kind}" / FILES.get(kind, f"model.{kind}")
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
+                if kind == "bpte":
+                    target.write_bytes(bundled(program))
+                    continue
                 shutil.copy(program.path(kind), target)
-            found[kind] = target
         return found
 
     return files
+
+
+def bundled(program: Executed) -> bytes:
+    """A program with two test cases."""
+    cases = [MethodTestCase(program.inputs, program.model(*program.inputs)) for _ in range(2)]
+    suites = [MethodTestSuite("forward", cases)]
+    whole = BundledProgram(None, suites, str(program.path("pte")))
+    return serialize_from_bundled_program_to_flatbuffer(whole)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

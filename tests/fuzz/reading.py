@@ -38,7 +38,7 @@ def pte(files: Files) -> int:
 
 
 def bpte(files: Files) -> int:
-    return len(read_bundled_program(files["pte"]).program().methods)
+    return len(read_bundled_program(files["bpte"]).program().methods)
 
 
 def lost(files: Files) -> int:

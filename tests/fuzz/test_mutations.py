@@ -37,11 +37,12 @@ def fuzz(share: float) -> settings:
 
 PARSED = [
     # reader, program, files, the damaged one, how
-    ("etdump", "many_outputs", ("etdump", "debug_buffer"), "etdump", "bytes"),
+    ("etdump", "poisoned", ("etdump", "debug_buffer"), "etdump", "bytes"),
     ("etdump", "counter", ("etdump", "debug_buffer"), "etdump", "bytes"),
     ("etdump", "counter", ("etdump", "debug_buffer"), "debug_buffer", "bytes"),
     ("pte", "branches", ("pte",), "pte", "bytes"),
-    ("pte", "many_outputs", ("pte",), "pte", "bytes"),
+    ("pte", "poisoned", ("pte",), "pte", "bytes"),
+    ("bpte", "counter", ("bpte",), "bpte", "bytes"),
     ("etrecord", "counter", ("etrecord",), "etrecord", "archive"),
     ("etrecord", "poisoned", ("etrecord",), "etrecord", "bytes"),
     ("record", "branches", ("record",), "record", "archive"),
@@ -54,7 +55,7 @@ LOADED = [
     ("poisoned", WHOLE, "record", "archive"),
     ("counter", WHOLE, "record", "calls"),
     ("branches", ("etdump", "debug_buffer", "pte", "record"), "record", "calls"),
-    ("many_outputs", WHOLE, "record", "calls"),
+    ("poisoned", WHOLE, "record", "calls"),
     ("counter", ("etdump", "etrecord", "debug_buffer", "pte"), "etrecord", "calls"),
     ("poisoned", ("etdump", "etrecord", "debug_buffer"), "etrecord", "calls"),
     ("counter", ("etdump", "etrecord", "debug_buffer", "pte"), "etrecord", "archive"),
@@ -69,7 +70,7 @@ LOADED = [
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("case", PARSED, ids=lambda case: f"{case[3]}-{case[1]}-{case[4]}")
-@fuzz(0.077)
+@fuzz(0.085)
 @given(changes=changes)
 def test_one_file(
     case: tuple[str, str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
@@ -80,7 +81,7 @@ def test_one_file(
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("case", LOADED, ids=lambda case: f"{case[2]}-{case[0]}-{len(case[1])}-{case[3]}")
-@fuzz(0.02)
+@fuzz(0.01)
 @given(changes=changes)
 def test_everything(
     case: tuple[str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
