@@ -26,11 +26,26 @@ function methodsText(methods: Record<string, number>): string {
     .join(", ");
 }
 
-function Sum({ attribution }: { attribution: Attribution }): JSX.Element {
+/** Shares of this size in all say that errors of opposite sign offset each other. */
+const CANCELS = 1.5;
+
+function cancelText(size: number): string {
+  if (!(size > CANCELS)) return "";
+  return `Errors cancel each other: the sizes of all shares add up to ${formatNumber(size, "percent")}.`;
+}
+
+interface SumProps {
+  attribution: Attribution;
+  /** Sum of the shares' sizes, whatever their sign. */
+  size: number;
+}
+
+function Sum({ attribution, size }: SumProps): JSX.Element {
   const sum = decodeNumber(attribution.sum) ?? NaN;
   const off = !(Math.abs(sum - 1) <= TRUSTED);
   const tip = [
     "The shares add up to this much of the error: the nearer to 100 %, the better the first-order method holds.",
+    cancelText(size),
     attribution.note,
     `Rows: ${methodsText(attribution.methods)}.`,
   ];
@@ -85,7 +100,10 @@ function Shares({ payload, attribution }: { payload: Payload; attribution: Attri
       {segments.length > 0 ? (
         <>
           <Segments payload={payload} segments={segments} />
-          <Sum attribution={attribution} />
+          <Sum
+            attribution={attribution}
+            size={segments.reduce((all, { share }) => all + Math.abs(share), 0)}
+          />
         </>
       ) : (
         <span class="etv-section-hint">{attribution.note || "No operator has a share in it."}</span>

@@ -30,7 +30,7 @@ export function tableOrder(columns: readonly Column[]): Column[] {
 
 export function defaultWidth(column: Column): number {
   if (column.kind === "text") return Math.max(TEXT_WIDTHS[column.name] ?? 96, headWidth(column));
-  if (column.name.endsWith("severity") || addsUp(column)) return Math.max(112, headWidth(column));
+  if (column.name.endsWith("severity") || addsUp(column)) return Math.max(120, headWidth(column));
   return Math.max(80, headWidth(column));
 }
 
