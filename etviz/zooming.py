@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from etviz.inspection import Findings, Inspection
     from etviz.numerics.comparison import Gap
     from etviz.numerics.operator_alone import Alone
+    from etviz.pipeline.alone import Piece
 
 
 class Zooming:
@@ -146,7 +147,7 @@ class Zooming:
         from etviz.inspection import Findings
         from etviz.numerics.zoom import zoom
 
-        gap, piece = self._piece(row)
+        piece, gap = self.piece(row), self._gap(row)
         key = (gap.run, gap.instruction)
         if key not in self.zooms:
             found = zoom(piece, timeout=timeout, progress=progress, cancel=cancel)
@@ -167,8 +168,8 @@ class Zooming:
                 self.selected += self._inner_rows + len(self._table[1]) - first
         return self.zooms[key]
 
-    def _piece(self, row: Any) -> Any:
-        """The gap of a delegate's row, and the delegate as a piece that can run alone."""
+    def piece(self, row: Any) -> Piece:
+        """The delegate call of a gap row as a piece that can run alone, with what the runtime had as its inputs."""
         from etviz.errors import UsageError
         from etviz.numerics.frame import owners_of
         from etviz.numerics.zoom import delegate_piece
@@ -182,7 +183,7 @@ class Zooming:
         if replay is None:
             raise UsageError("nothing was compared, so nothing can be run again; summary() says why")
         owner = owners_of(self._graph).get(gap.instruction, self._graph)
-        return gap, delegate_piece(owner, gap.node, replay.executions[gap.run].log, replay.fresh().constants)
+        return delegate_piece(owner, gap.node, replay.executions[gap.run].log, replay.fresh().constants)
 
     def repro(self, row: Any, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
         """Write a folder that shows the introduced gap of one row without etviz: what one attaches to a bug report.
@@ -232,7 +233,7 @@ class Zooming:
 
         gap, replay = self._gap(row), self._findings.replay
         if gap.node.kernel == "delegate" and self._findings.zoom is None:
-            piece = self._piece(row)[1]
+            piece = self.piece(row)
             return Alone(piece, Evaluator(piece.graph, piece.constants).run(piece.inputs))
         if replay is None:
             raise UsageError("nothing was compared, so nothing can be run again; summary() says why")

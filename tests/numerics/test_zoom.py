@@ -1,0 +1,226 @@
+"""Inside a delegate: every inner operator against an independent evaluation, faithful to the run or said to be not."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import fx
+
+import etviz
+from etviz.artifacts.etdump import read_etdump
+from etviz.errors import ExecutionError, UsageError
+from etviz.graph.exposure import expose
+from etviz.pipeline.alone import BackendRefusedError, Piece, run_alone
+from etviz.pipeline.alone_child import widest
+from etviz.view.payload import build_payload, build_tensor
+from tests.programs import Executed
+
+Programs = Callable[[str], Executed]
+
+
+def _delegates(inspection: etviz.Inspection) -> list[int]:
+    gaps = inspection.gaps
+    return list(gaps[gaps["kind"] == "delegate"].drop_duplicates("instruction").index)
+
+
+class _Interpreter(fx.Interpreter):
+    """Evaluates upstream's own program, and keeps every value."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, torch.Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> object:
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor):
+            self.values[n.name] = value
+        return value
+
+
+def _upstream(executed: Executed, instruction: int, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Values inside of the delegate call that comes first, by upstream's lowered module on the logged inputs."""
+    calls = [n for n in executed.edge.graph.nodes if n.op == "call_function" and "delegate" in str(n.target)]
+    lowered = getattr(executed.edge.graph_module, str(calls[instruction].args[0]))
+    program = lowered.original_module
+    names = program.graph_signature.inputs_to_parameters | program.graph_signature.inputs_to_buffers
+    given, args = iter(inputs), []
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            known = node.name in names
+            args.append(program.state_dict[names[node.name]] if known else next(given))
+    interpreter = _Interpreter(program.graph_module)
+    with torch.no_grad():
+        interpreter.run(*args)
+    return interpreter.values
+
+
+def test_inner_operators_are_compared_with_their_own_references(executed: Programs) -> None:
+    program = executed("residual_cnn")
+    inside = program.inspection.zoom(_delegates(program.inspection)[0])
+    gaps = inside.gaps
+    assert list(gaps["kind"]) == ["inner"] * len(gaps)
+    assert set(gaps["backend"]) == {"XnnpackBackend"}
+    assert [op.split(".")[1] for op in gaps["op"]] == [
+        "convolution",
+        "relu",
+        "convolution",
+        "relu",
+        "convolution",
+        "add",
+    ]
+    assert inside.faithful is True
+    assert inside.deviation == 0
+    assert "bit for bit" in inside.summary()
+    expected = _upstream(program, 0, program.inputs)
+    for row, gap in gaps.iterrows():
+        reference, runtime = inside.tensors(row)
+        independent = expected[inside.operator_name(row)].double().numpy()
+        assert np.allclose(reference.double().numpy(), independent, rtol=1e-5, atol=1e-6)
+        error = runtime.double().numpy() - reference.double().numpy()
+        assert gap["rmse"] == pytest.approx(float(np.sqrt(np.mean(error**2))), rel=1e-6)
+        assert gap["severity"] < 10
+    relus = gaps[gaps["op"].str.contains("relu")]
+    assert (relus["rmse"] > 0).all(), "a relu inherits the convolution's rounding"
+    assert (relus["introduced_rmse"] == 0).all(), "and adds none of its own"
+
+
+def test_quantized_delegates_show_the_integers_between_operators(executed: Programs) -> None:
+    inspection = executed("digits_int8").inspection
+    inside = inspection.zoom(_delegates(inspection)[0])
+    assert inside.faithful is True
+    gaps = inside.gaps
+    assert list(gaps["dtype"]) == ["int8"] * 4 + ["float32"]
+    assert list(gaps["reference_ops"])[1:4] == ["conv2d, relu", "conv2d_1, relu_1", "add"]
+    assert (gaps["introduced_max_abs"] <= 1).all(), "an integer operator is off by at most one step of rounding"
+    grouped = inside.coverage[inside.coverage["status"] == "grouped"]
+    assert {op.split(".")[1] for op in grouped["op"]} == {"convolution", "relu", "add"}
+    assert inside.coverage["reason"][inside.coverage["status"] != "compared"].str.len().gt(0).all()
+
+
+def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_path: Path) -> None:
+    program = executed("residual_cnn")
+    for kind in ("etdump", "etrecord", "debug_buffer", "pte", "record"):
+        shutil.copy(program.path(kind), tmp_path)
+    block = next(b for b in read_etdump(program.path("etdump")).blocks if b.name == "Execute")
+    event = next(e for e in block.debug if e.instruction_id == 0 and e.chain >= 0)
+    logged = [t for e in block.debug if e.instruction_id == event.instruction_id and e.chain >= 0 for t in e.tensors]
+    data = np.memmap(tmp_path / "debug_buffer.bin", np.uint8, "r+")
+    data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(0.5)
+    data.flush()
+    files = {kind: tmp_path / program.path(kind).name for kind in ("etrecord", "debug_buffer", "pte", "record")}
+    inspection = etviz.load(tmp_path / "etdump.etdp", **files)
+    inside = inspection.zoom(0)
+    assert inside.faithful is False
+    assert inside.deviation == pytest.approx(0.5, abs=1e-6)
+    assert "lowered again without them" in inside.fidelity
+    assert inside.fidelity in inside.summary()
+
+
+def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs(executed: Programs) -> None:
+    """A batch norm disappears in the weights of the convolution before it: not so if the convolution is an output."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for value in (model[1].running_mean, model[1].running_var, model[1].weight):
+            value.uniform_(0.5, 2)
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    inspection = etviz.debug(model, (torch.randn(1, 3, 6, 6),), partitioner=[XnnpackPartitioner()])
+    inside = inspection.zoom(_delegates(inspection)[0])
+    assert inside.faithful is True
+    assert list(inside.coverage["status"]) == ["grouped", "compared", "compared"]
+    piece = inspection.piece(_delegates(inspection)[0])
+    hidden = next(iter(expose(piece.graph).owners))
+    apart = run_alone(piece, [hidden])
+    assert apart.plain is not None, "the runtime's outputs are not those of the program that was taken apart"
+    assert torch.equal(apart.plain[0], piece.outputs[0])
+    assert not torch.equal(apart.outputs[0], piece.outputs[0])
+    assert torch.allclose(apart.outputs[0], piece.outputs[0], atol=1e-5)
+
+
+def test_a_second_zoom_costs_nothing_and_other_rows_are_refused(executed: Programs) -> None:
+    inspection = executed("residual_cnn").inspection
+    row = _delegates(inspection)[0]
+    assert inspection.zoom(row) is inspection.zoom(inspection.gaps.loc[row])
+    kernel = inspection.gaps.index[inspection.gaps["kind"] == "kernel"][0]
+    with pytest.raises(UsageError, match="delegate"):
+        inspection.zoom(kernel)
+    assert inspection.faithful is None
+    assert np.isnan(inspection.deviation)
+
+
+def test_the_view_gets_the_inner_rows(executed: Programs) -> None:
+    inspection = executed("residual_cnn").inspection
+    inside = inspection.zoom(_delegates(inspection)[0])
+    own = len(inspection.gaps)
+    payload, buffers = build_payload(inspection)
+    offset = own + sum(
+        len(z.gaps) for z in list(inspection.zooms.values())[: list(inspection.zooms.values()).index(inside)]
+    )
+    assert payload["compared"] >= own + len(inside.gaps)
+    assert {"row": 0, "instruction": 0, "faithful": True, "message": inside.fidelity} in payload["zooms"]
+    zoomable = np.frombuffer(buffers[payload["zoomable"]["buffer"]], np.uint8)
+    assert len(zoomable) == payload["rows"]
+    assert zoomable[0] == 0
+    tree = payload["trees"]["program"]
+    nodes = np.frombuffer(buffers[tree["row_node"]["buffer"]], np.int32)
+    labels = np.frombuffer(buffers[tree["label"]["buffer"]], np.int32)
+    shown = [tree["labels"][labels[node]] for node in nodes[offset : offset + len(inside.gaps)]]
+    assert shown == ["convolution", "relu", "convolution", "relu", "convolution", "add"]
+    assert build_tensor(inspection, offset)[0]["elements"] == inside.tensors(0)[1].numel()
+    assert torch.equal(inspection.tensors(offset + 1)[1], inside.tensors(1)[1])
+    with pytest.raises(UsageError):
+        inspection.tensors(10_000)
+
+
+def test_what_a_backend_refuses_is_said(executed: Programs) -> None:
+    piece = executed("residual_cnn").inspection.piece(0)
+    graph = type(piece.graph)(
+        **{f: getattr(piece.graph, f) for f in piece.graph.__slots__} | {"backend_id": "NoBackend"}
+    )
+    with pytest.raises(BackendRefusedError, match="NoBackend") as caught:
+        run_alone(Piece(graph, piece.constants, piece.inputs, piece.outputs))
+    assert "lower" in str(caught.value)
+
+
+def test_a_zoom_can_be_cancelled_and_has_a_time_limit(executed: Programs) -> None:
+    piece = executed("residual_cnn").inspection.piece(0)
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(ExecutionError, match="cancelled"):
+        run_alone(piece, cancel=cancel)
+    with pytest.raises(ExecutionError, match="did not end within"):
+        run_alone(piece, timeout=0.001)
+    with pytest.raises(UsageError, match="timeout"):
+        run_alone(piece, timeout=0)
+    assert len(run_alone(piece).outputs) == 1, "the next request starts a new process"
+
+
+def _refusing(bad: set[str]) -> Callable[[Sequence[str]], list[str]]:
+    def attempt(names: Sequence[str]) -> list[str]:
+        if bad.intersection(names):
+            raise RuntimeError(f"no {sorted(bad.intersection(names))[0]}")
+        return ["out", *names]
+
+    return attempt
+
+
+@pytest.mark.parametrize("bad", [set(), {"c"}, {"a", "h"}, set("abcdefgh")])
+def test_as_many_values_as_a_backend_gives_are_kept(bad: set[str]) -> None:
+    found = widest(_refusing(bad), list("abcdefgh"))
+    assert found.names == [name for name in "abcdefgh" if name not in bad]
+    assert found.outputs == ["out", *found.names]
+    assert set(found.left_out) == bad
+    assert all(name in reason for name, reason in found.left_out.items())
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    yield
+    assert not [t for t in threading.enumerate() if t.name.startswith("etviz-")]
