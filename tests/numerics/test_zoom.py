@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -181,9 +182,7 @@ def test_the_view_gets_the_inner_rows(executed: Programs) -> None:
 
 def test_what_a_backend_refuses_is_said(executed: Programs) -> None:
     piece = executed("residual_cnn").inspection.piece(0)
-    graph = type(piece.graph)(
-        **{f: getattr(piece.graph, f) for f in piece.graph.__slots__} | {"backend_id": "NoBackend"}
-    )
+    graph = replace(piece.graph, backend_id="NoBackend")
     with pytest.raises(BackendRefusedError, match="NoBackend") as caught:
         run_alone(Piece(graph, piece.constants, piece.inputs, piece.outputs))
     assert "lower" in str(caught.value)
