@@ -6,14 +6,14 @@ import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from executorch.devtools.etdump import schema_flatcc as schema
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 from executorch.exir import memory
 from executorch.exir.delegate import executorch_call_delegate
-from executorch.exir.schema import DelegateCall, KernelCall
+from executorch.exir.schema import DelegateCall, ExecutionPlan, KernelCall
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
@@ -37,21 +37,29 @@ class Logged:
 
 
 def logged(folder: Path) -> Logged:
-    """Parse the ETDump with upstream's reader, and cut its tensors out of the debug buffer."""
+    """What upstream's reader finds of the only execution."""
+    return executions(folder)[0]
+
+
+def executions(folder: Path) -> list[Logged]:
+    """Parse the ETDump with upstream's reader, and cut the tensors of each execution out of the debug buffer."""
     dump = deserialize_from_etdump_flatcc((folder / "etdump.etdp").read_bytes())
     buffer = bytearray((folder / "debug_buffer.bin").read_bytes())
+    return [_logged(block, buffer) for block in dump.run_data if block.name == "Execute"]
+
+
+def _logged(block: schema.RunData, buffer: bytearray) -> Logged:
     values: dict[int, list[Any]] = {}
     outputs: list[Any] = []
-    for block in dump.run_data:
-        for event in block.events or ():
-            entry = event.debug_event
-            if entry is None or entry.delegate_debug_id_int not in (None, -1) or entry.delegate_debug_id_str:
-                continue
-            found = _values(entry.debug_entry, buffer)
-            if entry.debug_entry.output is not None and entry.debug_entry.output.bool_val:
-                outputs += found
-            elif entry.chain_index >= 0:
-                values.setdefault(entry.instruction_id, []).extend(found)
+    for event in block.events or ():
+        entry = event.debug_event
+        if entry is None or entry.delegate_debug_id_int not in (None, -1) or entry.delegate_debug_id_str:
+            continue
+        found = _values(entry.debug_entry, buffer)
+        if entry.debug_entry.output is not None and entry.debug_entry.output.bool_val:
+            outputs += found
+        elif entry.chain_index >= 0 and found != [None]:
+            values.setdefault(entry.instruction_id, []).extend(found)
     return Logged(values, outputs)
 
 
@@ -77,6 +85,25 @@ def _tensor(item: schema.Tensor, buffer: bytearray) -> Tensor:
     return flat.as_strided(item.sizes, item.strides).clone()
 
 
+class Lowered(Protocol):
+    """A program as it was lowered, as it was emitted, and what upstream emitted for the runtime."""
+
+    @property
+    def edge(self) -> ExportedProgram:
+        """Before `to_executorch()`."""
+        ...
+
+    @property
+    def emitted(self) -> ExportedProgram:
+        """Afterwards."""
+        ...
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The method's instructions."""
+        ...
+
+
 def calls(module: fx.GraphModule, scope: str = "") -> Iterator[tuple[Key, Node]]:
     """Every call that stands for work of the runtime, in program order, branches included."""
     for node in module.graph.nodes:
@@ -89,31 +116,59 @@ def calls(module: fx.GraphModule, scope: str = "") -> Iterator[tuple[Key, Node]]
             yield (scope, node.name), node
 
 
-def nodes_of_instructions(program: Executed) -> dict[int, Key]:
+def nodes_of_instructions(program: Lowered) -> dict[int, Key]:
     """The node of the lowered program behind each instruction.
 
     The lowered and the emitted program have the same calls in the same order, but for the `copy_` that emission adds
-    for each mutated buffer; the emitted program's calls and the runtime's instructions are the same, but for views
-    that need no instruction.
+    for each mutated buffer and the views that it merges into others; the emitted program's calls and the runtime's
+    instructions are the same, but for views that need no instruction.
     """
     before = list(calls(program.edge.graph_module))
     partners: dict[str, Key] = {}
-    numbered: list[Key] = []
+    numbered: list[tuple[Key, bool]] = []
     position = 0
-    for (_, name), node in calls(program.emitted.graph_module):
+    after = list(calls(program.emitted.graph_module))
+    names = {name for (_, name), _ in after}
+    for (_, name), node in after:
         if node.target is torch.ops.aten.copy_.default:
-            numbered.append(partners[node.args[1].name])
+            numbered.append((partners[node.args[1].name], False))
             continue
+        while _is_merged(before[position][1], names):
+            position += 1
         key, origin = before[position]
         position += 1
-        assert _packet(node) == _packet(origin) or node.target is memory.view
+        assert _same_call(node, origin)
         partners[name] = key
-        if node.target is not memory.view:
-            numbered.append(key)
-    assert position == len(before)
-    instructions = program.plan.chains[0].instructions
-    executed = [i for i, item in enumerate(instructions) if isinstance(item.instr_args, (KernelCall, DelegateCall))]
-    return dict(zip(executed, numbered, strict=True))
+        numbered.append((key, node.target is memory.view))
+    assert all(_is_merged(node, names) for _, node in before[position:])
+    return _number(numbered, program.plan)
+
+
+def _number(calls_in_order: list[tuple[Key, bool]], plan: ExecutionPlan) -> dict[int, Key]:
+    """Pair calls and instructions in order; a view has an instruction only where its size is dynamic."""
+    found: dict[int, Key] = {}
+    waiting = iter(calls_in_order)
+    for index, item in enumerate(plan.chains[0].instructions):
+        call: Any = item.instr_args
+        if not isinstance(call, (KernelCall, DelegateCall)):
+            continue
+        viewing = isinstance(call, KernelCall) and plan.operators[call.op_index].name == "executorch_prim::et_view"
+        found[index] = next(key for key, is_view in waiting if viewing or not is_view)
+        assert not viewing or "view" in found[index][1]
+    assert all(is_view for _, is_view in waiting)
+    return found
+
+
+def _is_merged(node: Node, names: set[str]) -> bool:
+    """Tell whether emission merged a view of the lowered program into the one after it."""
+    return _packet(node) == "aten.view_copy" and node.name not in names
+
+
+def _same_call(emitted: Node, lowered: Node) -> bool:
+    """Tell whether two calls are the same; arithmetic on sizes becomes an operator of the runtime's own."""
+    if emitted.target is memory.view or _packet(emitted) == _packet(lowered):
+        return True
+    return _packet(emitted) == f"executorch_prim.{getattr(lowered.target, '__name__', '')}"
 
 
 def _packet(node: Node) -> str:
@@ -179,7 +234,7 @@ def evaluate(program: Executed, runtime: Mapping[Key, list[Any]]) -> tuple[dict[
     return interpreter.kept, outputs
 
 
-def runtime_values(program: Executed, log: Logged) -> dict[int, list[Any]]:
+def runtime_values(program: Lowered, log: Logged) -> dict[int, list[Any]]:
     """What each instruction gave: a delegate logs its inputs first, and only its outputs count."""
     nodes = dict(calls(program.edge.graph_module))
     found = {}

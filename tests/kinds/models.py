@@ -58,6 +58,24 @@ class Feed(nn.Module):
         return self.second(self.norm(torch.relu(self.first(x))))
 
 
+class WeightOnly(nn.Module):
+    """int8 weights with a scale for each output channel, dequantized in the program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.randn(8, 16)
+        scale = weight.abs().amax(1, keepdim=True) / 127
+        self.register_buffer("weight", torch.round(weight / scale).to(torch.int8))
+        self.register_buffer("scale", scale)
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 4)
+        self.weight: Tensor
+        self.scale: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(nn.functional.linear(x, self.weight.to(x.dtype) * self.scale)))
+
+
 class Decoder(nn.Module):
     """One attention layer over a cache of keys and values that each step writes one place of."""
 
@@ -164,7 +182,7 @@ class Outputs(nn.Module):
         return {
             "parts": list(torch.split(torch.cumsum(y, -1), 2, -1)),
             "length": batch["x"].shape[0],
-            "order": torch.argsort(y, -1),
+            "best": torch.argmax(y, -1),
             "sure": y > 0,
             "none": y[:, :0],
             "fixed": 3,

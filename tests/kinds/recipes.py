@@ -102,6 +102,7 @@ def _conditions(*signs: int) -> list[Inputs]:
 
 
 _BIG = {"x": {1: Dim("length", min=2, max=16)}}
+_HUGE = torch.tensor([[-1e38, 0.5, -0.25, 1.0], [2.0, -1.0, 0.0, 3.0]])
 _WITH_NAN = torch.tensor([[float("nan"), 1.0, 2.0, -3.0]])
 
 KINDS = {
@@ -109,10 +110,12 @@ KINDS = {
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "masked_transformer": Kind(plain(models.MaskedTransformer, _tokens), lambda: [_tokens()]),
     "dynamic_int8": Kind(quantized(True, models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
-    "weight_only_int8": Kind(weight_only(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
-    "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(1)),
-    "decoder_steps": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(3)),
-    "decoder_portable": Kind(plain(models.Decoder, lambda: _steps(1)[0]), lambda: _steps(2), xnnpack=False),
+    "weight_only_torchao": Kind(weight_only(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
+    "weight_only": Kind(plain(models.WeightOnly, _one(5, 16)), lambda: [(_normal(5, 16),)]),
+    "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3)),
+    "decoder_portable": Kind(
+        plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(1), xnnpack=False
+    ),
     "channels_last": Kind(
         plain(models.ConvNet, lambda: (_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)),
         lambda: [(_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)],
@@ -123,9 +126,9 @@ KINDS = {
     "dynamic_portable": Kind(
         plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, 7, 6),)], xnnpack=False
     ),
-    "cond_true": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1)),
-    "cond_false": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1)),
-    "cond_both": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1, -1, 1), xnnpack=False),
+    "cond": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1, -1, 1)),
+    "cond_portable": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), xnnpack=False),
+    "cond_diverging": Kind(plain(models.DivergingBranches, _one(2, 4)), lambda: [(_HUGE.clone(),)]),
     "method_forward": Kind(two_methods, lambda: [(_normal(1, 3, 4, 4),)]),
     "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed"),
     "half": Kind(
@@ -141,7 +144,6 @@ KINDS = {
     "nonfinite": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)]),
     "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], xnnpack=False),
     "outputs": Kind(plain(models.Outputs, _nested), lambda: [_nested()]),
-    "outputs_portable": Kind(plain(models.Outputs, _nested), lambda: [_nested()], xnnpack=False),
     "same_twice": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16),)] * 2),
     "different": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)]),
     "nan_twice": Kind(plain(lambda: models.Stack(1, 4), lambda: (_normal(1, 4),)), lambda: [(_WITH_NAN,)] * 2),
