@@ -33,7 +33,8 @@ def ask(sound: Callable[..., dict[str, Path]], tmp_path_factory: pytest.TempPath
 
     def check(name: str, reader: str, files: dict[str, Path], damaged: str, how: str, changes: object) -> Outcome:
         if not worker.running:
-            assert worker.ask("load", warm_up, "", "as it is", []).kind == "value"
+            first = worker.ask("load", warm_up, "", "as it is", [])
+            assert first.kind == "value", first.text
         found = worker.ask(reader, files, damaged, how, changes if isinstance(changes, list) else [])
         size = sum(path.stat().st_size for path in files.values()) / 1e6
         _tried.setdefault(name, Counter())[found.kind] += 1

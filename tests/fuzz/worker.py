@@ -22,7 +22,7 @@ from typing import Any
 
 SPARE = 4 << 30
 """Bytes of address space beyond what the process has at its start; beyond that an allocation fails."""
-PATIENCE = 60
+PATIENCE = 120
 """Seconds until a request counts as never answered."""
 
 
