@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +115,9 @@ def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_pat
     data = np.memmap(tmp_path / "debug_buffer.bin", np.uint8, "r+")
     data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(0.5)
     data.flush()
-    files = {kind: tmp_path / program.path(kind).name for kind in ("etrecord", "debug_buffer", "pte", "record")}
+    files: dict[str, Any] = {
+        kind: tmp_path / program.path(kind).name for kind in ("etrecord", "debug_buffer", "pte", "record")
+    }
     inspection = etviz.load(tmp_path / "etdump.etdp", **files)
     inside = inspection.zoom(0)
     assert inside.faithful is False
@@ -125,10 +128,11 @@ def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_pat
 
 def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs(executed: Programs) -> None:
     """A batch norm disappears in the weights of the convolution before it: not so if the convolution is an output."""
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).eval()
+    norm = torch.nn.BatchNorm2d(4)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), norm, torch.nn.ReLU()).eval()
     torch.manual_seed(3)
-    with torch.no_grad():
-        for value in (model[1].running_mean, model[1].running_var, model[1].weight):
+    for value in (norm.running_mean, norm.running_var, norm.weight.data):
+        if value is not None:
             value.uniform_(0.5, 2)
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
