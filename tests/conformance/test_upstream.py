@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,11 @@ from executorch.exir.backend.utils import format_delegated_graph
 from torch import Tensor
 
 import etviz
+from etviz.artifacts.etdump import read_etdump
 from etviz.artifacts.etrecord import ETRecord
 from etviz.errors import UsageError
 from etviz.graph.listing import format_delegated_graph as listing
+from etviz.profile import durations
 from tests.conformance.cases import Case, load, rerun, upstream
 from tests.oracles import same
 from tests.programs import Executed
@@ -222,3 +225,14 @@ def test_an_inspector_without_an_etrecord(executed: Programs) -> None:
     assert found.gaps.empty
     assert "There is no reference" in found.summary()
     assert torch.tensor(found.events["avg_ms"].tolist()).isfinite().all()
+
+
+def test_a_clock_that_wraps_around(executed: Programs) -> None:
+    """A counter of 32 bits starts again at 0; upstream is one tick short. Other clocks that run backwards give NaN."""
+    profile = read_etdump(executed("channels_last").path("etdump")).blocks[-1].profile
+    count = len(profile)
+    wrapped = replace(profile, start=np.full(count, 2**32 - 5, np.uint64), end=np.full(count, 7, np.uint64))
+    assert durations(wrapped, 1.0).tolist() == [12.0] * count
+    backwards = replace(profile, start=np.full(count, 2**40, np.uint64), end=np.full(count, 7, np.uint64))
+    assert np.isnan(durations(backwards, 1.0)).all()
+    assert Event._calculate_elapsed_time(2**32 - 5, 7) == 11
