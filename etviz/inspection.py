@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +61,8 @@ class Findings:
         What could not be shown, and why.
     replay
         What ran, on what; None where there is no reference.
+    complete
+        Adds introduced gaps to `runs`; None where they are there, or can't be.
     files
         The artifacts, by kind.
     zoom
@@ -77,6 +79,7 @@ class Findings:
     listing: str = ""
     notes: list[str] = field(default_factory=list)
     replay: Replay | None = None
+    complete: Callable[[], None] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     zoom: Zoom | None = None
     keep_alive: Any = None
@@ -178,6 +181,20 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
     def introduced(self) -> bool:
         """True once introduced gaps are computed."""
         return any(gap.introduced is not None for gap in self._table[1])
+
+    def compute_introduced(self) -> None:
+        """Replay every instruction on the runtime's own inputs; only after ``load(..., introduced=False)``.
+
+        Raises
+        ------
+        PairingError
+            If the reference can't be computed.
+        """
+        if self._findings.complete is None:
+            return
+        self._findings.complete()
+        for name in ("_table", "_recall", "coverage", "outputs", "digest", "_on_grid"):
+            vars(self).pop(name, None)
 
     @cached_property
     def digest(self) -> Summary:

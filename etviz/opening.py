@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from etviz.inspection import Findings, Inspection
 from etviz.numerics.blank_tail import blank_tail, drop_blank_tail
 from etviz.numerics.comparison import Comparison, compare_exact
 from etviz.numerics.handles import compare_by_handles
-from etviz.numerics.inputs import Inputs, choose_inputs, doubtful, forget_totals
+from etviz.numerics.inputs import Inputs, choose_inputs, doubtful, forget_totals, starts_far_off
 from etviz.numerics.recall import KEPT_BYTES
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.replay import Execution, Replay
@@ -38,6 +39,7 @@ def load(
     method: str | None = None,
     delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
     source_time_scale: str = "ns",
+    introduced: bool = True,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -64,6 +66,9 @@ def load(
         ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
+    introduced
+        Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
+        with `Inspection.compute_introduced`.
 
     Raises
     ------
@@ -81,7 +86,8 @@ def load(
         )
     with collection_paused():
         files = Files(etdump, etrecord, debug_buffer, pte, record)
-        return Inspection(read(files, inputs, method, scale_factor(source_time_scale), delegate_metadata_parser))
+        factor = scale_factor(source_time_scale)
+        return Inspection(read(files, inputs, method, factor, delegate_metadata_parser, introduced=introduced))
 
 
 def read(
@@ -92,6 +98,7 @@ def read(
     parser: MetadataParser | None = None,
     *,
     ran_here: bool = False,
+    introduced: bool = True,
 ) -> Findings:
     """Compare what the files hold.
 
@@ -107,6 +114,8 @@ def read(
         As `delegate_metadata_parser` of `load`.
     ran_here
         The program ran on `inputs` a moment ago, so they are not doubted when the first operators are far off.
+    introduced
+        Replay every instruction on the runtime's inputs now, not when it is asked for.
     """
     files.check_etrecord()
     graphs = files.graphs()
@@ -137,7 +146,7 @@ def read(
         )
     elif files.record is not None or files.edge(chosen) is not None:
         try:
-            _compare(findings, files, chosen, executions, inputs, ran_here=ran_here)
+            _compare(findings, files, chosen, executions, inputs, ran_here=ran_here, introduced=introduced)
         except EtvizError:
             files.finish()  # that the record is another program's is the better reason
             raise
@@ -145,10 +154,21 @@ def read(
         findings.notes.append(
             "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
         )
+    if not introduced and findings.runs:
+        findings.complete = partial(_complete, findings, files, executions, inputs, ran_here)
     if not findings.runs:
         _leave_out(findings, executions)
     files.finish()
     return findings
+
+
+def _complete(
+    findings: Findings, files: Files, executions: Sequence[tuple[int, RunBlock]], inputs: Any, ran_here: bool
+) -> None:
+    """Compare again, now with introduced gaps."""
+    again = replace(findings, runs=[], notes=[])
+    _compare(again, files, findings.method, executions, inputs, ran_here=ran_here, introduced=True)
+    findings.runs, findings.replay, findings.complete = again.runs, again.replay, None
 
 
 def _leave_out(findings: Findings, executions: Sequence[tuple[int, RunBlock]]) -> None:
@@ -179,6 +199,7 @@ def _compare(
     given: Any,
     *,
     ran_here: bool,
+    introduced: bool,
 ) -> None:
     candidates = files.inputs(given, method)
     if not candidates:
@@ -198,7 +219,7 @@ def _compare(
         first = told if told is not None and told < len(candidates) else run % len(candidates)
         others = [] if isinstance(given, list) else [i for i in range(len(candidates)) if i != first]
         state = dict(evaluator.state)
-        compare = partial(_compare_run, findings, files, method, evaluator, log, candidates, run, budget)
+        compare = partial(_compare_run, findings, files, method, evaluator, log, candidates, run, budget, introduced)
         inputs, comparison, doubted = compare(first)
         doubted = doubted and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
@@ -231,13 +252,19 @@ def _compare_run(
     candidates: Sequence[Sequence[Any]],
     run: int,
     budget: int,
+    introduced: bool,
     expected: int,
 ) -> tuple[Inputs, Comparison, bool]:
     """Compare on the expected candidate, or on what was logged; and say whether these inputs are to be doubted."""
     inputs = choose_inputs(evaluator.graph, log, candidates, expected)
     if files.record is not None or method in files.derived:
         pairing = "exact" if files.record is not None else "derived"
-        found = compare_exact(evaluator, log, inputs.values, run=run, budget=budget, pairing=pairing)
+        compare = partial(compare_exact, evaluator, log, inputs.values, run=run, budget=budget, pairing=pairing)
+        before = dict(evaluator.state)
+        found = compare(introduced=introduced)
+        if not introduced and starts_far_off(evaluator.graph, found):  # introduced gaps tell why
+            evaluator.state = before
+            found = compare()
     else:
         handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
         graph = findings.graphs[method]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -283,3 +284,22 @@ def test_etrecord_of_another_program_is_refused_beside_a_pte(
     other = executed("residual_cnn").path("etrecord")
     with pytest.raises(ArtifactError, match=r"etrecord\.bin: the ETRecord belongs to another program"):
         etviz.load(encoder.path("etdump"), etrecord=other, debug_buffer=encoder.path("debug_buffer"), pte=alone)
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "counter"])
+def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str) -> None:
+    """Without them everything else is the same; asked for later they are what they would have been."""
+    program = executed(name)
+    paths = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
+    found = etviz.load(program.path("etdump"), **paths, introduced=False)
+    total = [name for name in found.gaps if name in etviz.metrics]
+    at_once = etviz.load(program.path("etdump"), **paths)
+    assert not found.introduced
+    assert found.gaps["introduced_rmse"].isna().all()
+    pd.testing.assert_frame_equal(found.gaps[total], at_once.gaps[total])
+    assert found.digest.verdict == at_once.digest.verdict
+    found.compute_introduced()
+    assert found.introduced
+    pd.testing.assert_frame_equal(found.gaps, at_once.gaps)
+    pd.testing.assert_frame_equal(found.coverage, at_once.coverage)
+    assert str(found.digest) == str(at_once.digest)

@@ -134,7 +134,7 @@ def compare_exact(
         for gap in added:
             gap.non_finite = role
 
-    result.reference_outputs = evaluator.run(inputs, seen, logged)
+    result.reference_outputs = evaluator.run(inputs, seen, logged, replay=introduced)
     result.runtime_outputs = log.outputs()
     _widen_outputs(result, evaluator.graph, steps)
     _explain_missing(result, evaluator.graph)

@@ -98,11 +98,21 @@ def choose_inputs(graph: Graph, log: RuntimeLog, candidates: Sequence[Sequence[A
 
 def doubtful(graph: Graph, comparison: Comparison) -> bool:
     """True if every kernel that reads the program's inputs first is off by so much that the inputs must be others."""
-    first = _readers(graph) - {node.instruction for node in graph.nodes if node.target == "delegate"}
-    gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
+    first = _first_kernels(graph)
     later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
     calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
-    return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps) and 2 * len(calm) > len(later)
+    return starts_far_off(graph, comparison) and 2 * len(calm) > len(later)
+
+
+def starts_far_off(graph: Graph, comparison: Comparison) -> bool:
+    """True if every kernel that reads the program's inputs is far off; introduced gaps tell whose fault it is."""
+    first = _first_kernels(graph)
+    gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
+    return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
+
+
+def _first_kernels(graph: Graph) -> set[int]:
+    return _readers(graph) - {node.instruction for node in graph.nodes if node.target == "delegate"}
 
 
 def _readers(graph: Graph) -> set[int]:
@@ -137,4 +147,4 @@ def _identical(given: Any, logged: torch.Tensor) -> bool:
     return logged.dtype.is_floating_point and torch.equal(torch.nan_to_num(given), torch.nan_to_num(logged))
 
 
-__all__ = ["Inputs", "choose_inputs", "doubtful", "forget_totals", "logged_inputs"]
+__all__ = ["Inputs", "choose_inputs", "doubtful", "forget_totals", "logged_inputs", "starts_far_off"]

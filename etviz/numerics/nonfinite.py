@@ -43,7 +43,8 @@ class NonFinite:
             self._has[node.name] = [parts[index]] if isinstance(index, int) and index < len(parts) else [any(parts)]
             return ""
         before = any(any(self._has.get(name, ())) for name in refs((node.args, node.kwargs)))
-        values = value.runtime if value.runtime is not None else flat_values(value.local)
+        computed = value.local if value.local is not None else value.reference
+        values = value.runtime if value.runtime is not None else flat_values(computed)
         known = known or {}
         found = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
         self._has[node.name] = found

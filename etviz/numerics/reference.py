@@ -85,7 +85,14 @@ class Evaluator:
         self.state: dict[str, torch.Tensor] = {}
         self._last_uses: dict[int, dict[str, list[str]]] = {}
 
-    def run(self, inputs: Sequence[Any], seen: Seen | None = None, logged: Logged | None = None) -> list[Any]:
+    def run(
+        self,
+        inputs: Sequence[Any],
+        seen: Seen | None = None,
+        logged: Logged | None = None,
+        *,
+        replay: bool = True,
+    ) -> list[Any]:
         """Evaluate on flat inputs.
 
         Parameters
@@ -95,7 +102,9 @@ class Evaluator:
         seen
             Called after every node, in program order; branches that are not taken are not seen.
         logged
-            If given, local values are computed too.
+            If given, runtime values are told too.
+        replay
+            Compute the local values from them.
 
         Returns
         -------
@@ -115,7 +124,7 @@ class Evaluator:
         self.limits.begin(inputs)
         with torch.no_grad():
             env = self._inputs(self.graph, inputs)
-            local = dict(env) if logged is not None else None
+            local = dict(env) if logged is not None and replay else None
             self._walk(self.graph, env, local, seen, logged)
             for target, name in self.graph.mutations.items():
                 self.state[target] = _lookup(env, Ref(name))
@@ -186,7 +195,7 @@ class Evaluator:
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
         if local is None or logged is None:
-            return Value(reference, None, None)
+            return Value(reference, None, logged(node) if logged is not None else None)
         runtime = logged(node)
         if node.target == OBSERVED:
             return Value(reference, None, runtime, "the operators inside of this delegate are not known")
