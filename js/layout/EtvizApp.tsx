@@ -24,6 +24,12 @@ interface Props {
   fill: boolean;
 }
 
+/** A notebook takes the arrow keys that reach it: sliders and selects would not move. */
+function keepArrows(event: KeyboardEvent): void {
+  if (event.key.startsWith("Arrow") && !event.ctrlKey && !event.metaKey && !event.altKey)
+    event.stopPropagation();
+}
+
 function pixels(size: number | null): string | undefined {
   return size === null ? undefined : `${size}px`;
 }
@@ -91,6 +97,7 @@ export function EtvizApp({ app, fill }: Props): JSX.Element {
         data-lm-suppress-shortcuts="true"
         data-fill={fill}
         style={{ height, "--etv-height": height }}
+        onKeyDown={keepArrows}
       >
         <ProgressLine />
         {value.status === "loading" && <Loading />}

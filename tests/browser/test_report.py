@@ -130,6 +130,19 @@ def test_it_says_what_it_does_not_hold(
     expect(view.get_by_role("button", name="Retry")).to_have_count(0)
 
 
+def test_it_shows_where_the_error_of_the_worst_rows_is_and_computes_nothing(
+    reader: Callable[..., Reader], report: Path, screenshots: Path
+) -> None:
+    person = reader()
+    view = person.open(report)
+    view.locator(".etv-table [data-row]").first.click()
+    for tab, picture in (("Error map", ".etv-grid"), ("Channels", ".etv-channel-bars"), ("Scatter", ".etv-grid")):
+        view.get_by_role("tab", name=tab).click()
+        expect(view.locator(f".etv-chart {picture}")).to_have_count(1)
+        person.page.screenshot(path=screenshots / f"report-{tab.replace(' ', '-').lower()}.png")
+    expect(view.locator(".etv-attribute, .etv-zoom")).to_have_count(0)
+
+
 def test_markup_in_names_does_not_run(
     reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path, screenshots: Path
 ) -> None:
