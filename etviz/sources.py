@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from etviz.artifacts.bundle import BundledProgram, BundledTensor, read_bundled_program
+from etviz.artifacts.checksum import agrees
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import ETDump, RunBlock, read_etdump
@@ -26,7 +27,6 @@ from etviz.numerics.limits import Limits
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.weights import Weights
 from etviz.pipeline.lower import flatten
-from etviz.pipeline.record import sha256_of
 
 
 class Files:
@@ -57,12 +57,13 @@ class Files:
         self._edges: dict[str, Graph] = {}
         self.record: Record | None = read_record(record) if record is not None else None
         self.record_path = str(record)
-        self._hash: list[str] = []
-        self._hashing: threading.Thread | None = None
+        self._agrees: list[bool] = []
+        self._checking: threading.Thread | None = None
         if pte is not None and self.record is not None:
             content = bytes(self.bundle.program_bytes) if self.bundle else pte
-            self._hashing = threading.Thread(target=lambda: self._hash.append(sha256_of(content)), daemon=True)
-            self._hashing.start()
+            stored = self.record.pte_checksum
+            self._checking = threading.Thread(target=lambda: self._agrees.append(agrees(content, stored)), daemon=True)
+            self._checking.start()
 
     def check_etrecord(self) -> None:
         """Refuse an ETRecord whose calls are not those of the program.
@@ -209,16 +210,15 @@ class Files:
         ArtifactError
             If the record belongs to another program.
         """
-        if self._hashing is None or self.record is None:
+        if self._checking is None or self.record is None:
             return
-        self._hashing.join()
-        if self._hash and self._hash[0] != self.record.pte_sha256:
+        self._checking.join()
+        if self._agrees != [True]:
             raise ArtifactError(
                 self.record_path,
-                f"the record belongs to another program than {self.named['pte']} (their SHA-256 differ)",
+                f"the record belongs to another program than {self.named['pte']} (their checksums differ)",
                 "write the record again with etviz.record(), or give record= the right file",
-                found=self._hash[0],
-                expected=self.record.pte_sha256,
+                expected=self.record.pte_checksum,
             )
 
 

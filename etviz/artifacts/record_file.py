@@ -3,7 +3,7 @@
 A zip: `record.json`, the graphs of all methods with the place of every constant; `constants.safetensors`, those
 constants that the ETRecord does not hold; and `reference.safetensors`, those weights of a float reference that the
 ETRecord does not hold, where there is such a reference (since version 2). No pickle, no code, a version, and the
-SHA-256 of the `.pte` that it belongs to.
+checksum of the `.pte` that it belongs to.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Record:
         Graph of each method.
     places
         Where the values of each constant (`Input.target`) are.
-    pte_sha256
-        SHA-256 of the `.pte`, in hexadecimal.
+    pte_checksum
+        Of the `.pte`, see `etviz.artifacts.checksum`.
     delegation
         By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
     own
@@ -77,7 +77,7 @@ class Record:
 
     graphs: dict[str, Graph]
     places: dict[str, Place]
-    pte_sha256: str
+    pte_checksum: str
     delegation: dict[str, Any] = field(default_factory=dict)
     own: bytes = b""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -99,7 +99,7 @@ def write_record(record: Record, path: PathLike) -> None:
     body = {
         "format": "etviz-record",
         "version": VERSION,
-        "pte_sha256": record.pte_sha256,
+        "pte_checksum": record.pte_checksum,
         "graphs": graphs,
         "references": [[method, dump_graph(graph, table)] for method, graph in record.references.items()],
         "texts": table.texts,
@@ -138,11 +138,12 @@ def read_record(path: PathLike) -> Record:
         graphs = {str(method): load_graph(graph, texts) for method, graph in body["graphs"]}
         references = {str(method): load_graph(graph, texts) for method, graph in body.get("references", ())}
         places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
-        sha, delegation, extra = str(body["pte_sha256"]), body["delegation"], body["extra"]
+        checksum = str(body["pte_checksum"] if "pte_checksum" in body else f"sha256:{body['pte_sha256']}")
+        delegation, extra = body["delegation"], body["extra"]
         _check_tables(list(graphs), delegation, extra)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
-    found = Record(graphs, places, sha, dict(delegation), own, dict(extra), references)
+    found = Record(graphs, places, checksum, dict(delegation), own, dict(extra), references)
     if weights is not None:
         found.reference_weights, found.reference_crc = _stored(path, data, weights), weights.CRC
     return found

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.checksum import checksum_of
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.ir import Graph
@@ -95,12 +94,12 @@ def build_record(
     extra: dict[str, Any] = {}
     if inputs is not None:
         extra["inputs"] = _keep_inputs(inputs, own)
-    sha = hashlib.sha256(manager.buffer).hexdigest()
+    checksum = checksum_of(manager.buffer)
     delegation = {
         method: count_nodes(graph, _elided_views(graph, programs.get(_EDGE + method)))
         for method, graph in graphs.items()
     }
-    found = Record(graphs, places | float_places, sha, delegation, save(own), extra, captured)
+    found = Record(graphs, places | float_places, checksum, delegation, save(own), extra, captured)
     found.reference_weights = save(float_own) if float_own else b""
     return found
 
@@ -181,14 +180,3 @@ def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
         else:
             kept.append({"value": value})
     return kept
-
-
-def sha256_of(content: PathLike | bytes) -> str:
-    """SHA-256 of a file, or of bytes, in hexadecimal."""
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    digest = hashlib.sha256()
-    with Path(content).open("rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()

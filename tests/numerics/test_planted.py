@@ -22,7 +22,7 @@ from etviz.artifacts.record_file import read_record, write_record
 from etviz.opening import read
 from etviz.pipeline import child
 from etviz.pipeline.lower import flatten
-from etviz.pipeline.record import sha256_of
+from etviz.artifacts.checksum import checksum_of
 from etviz.sources import Files
 from tests.programs import Executed
 
@@ -82,7 +82,7 @@ def _plant(program: Executed, name: str, old: bytes, values: torch.Tensor, folde
     pte = folder / "model.pte"
     pte.write_bytes(program.path("pte").read_bytes().replace(old, wrong.numpy().tobytes()))
     record = read_record(program.path("record"))
-    write_record(replace(record, pte_sha256=sha256_of(pte)), folder / "model.etviz")
+    write_record(replace(record, pte_checksum=checksum_of(pte)), folder / "model.etviz")
     torch.save([flatten(program.inputs)], folder / "inputs.pt")
     paths = {kind: folder / file for kind, file in (("etdump", "etdump.etdp"), ("debug_buffer", "debug_buffer.bin"))}
     request = {

@@ -142,16 +142,16 @@ def test_record_wants_a_program_manager(tmp_path: Path) -> None:
 
 def test_record_of_another_program(executed: Callable[[str], Executed]) -> None:
     program, other = executed("plain_cnn"), executed("counter")
-    with pytest.raises(ArtifactError, match=r"another program.*SHA-256") as found:
+    with pytest.raises(ArtifactError, match=r"another program.*checksums") as found:
         load_again(program, record=other.path("record"))
     assert found.value.path == str(other.path("record"))
 
 
 def test_record_of_the_same_model_with_other_weights(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("counter")
-    wrong = replace(read_record(program.path("record")), pte_sha256="0" * 64)
+    wrong = replace(read_record(program.path("record")), pte_checksum="sums-256x256:" + "0" * 64)
     write_record(wrong, tmp_path / "model.etviz")
-    with pytest.raises(ArtifactError, match="SHA-256"):
+    with pytest.raises(ArtifactError, match="checksums"):
         load_again(program, record=tmp_path / "model.etviz")
 
 

@@ -1,0 +1,45 @@
+"""The checksum of a `.pte` changes with every change that happens by accident."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from etviz.artifacts.checksum import agrees, checksum_of
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    return np.random.default_rng(0).integers(0, 256, 2 * (1 << 19) + 1003, np.uint8).tobytes()
+
+
+def changed(content: bytes, at: int, to: bytes) -> bytes:
+    return content[:at] + to + content[at + len(to) :]
+
+
+@pytest.mark.parametrize("at", [0, 7, 1 << 19, (1 << 20) - 1, 1 << 20, -1])
+def test_one_bit(content: bytes, at: int) -> None:
+    at %= len(content)
+    assert checksum_of(changed(content, at, bytes([content[at] ^ 1]))) != checksum_of(content)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0, 8), (0, 256 * 8), (8, 300 * 8), (0, 1 << 19), (16, (1 << 20) + 16)])
+def test_words_that_changed_places(content: bytes, a: int, b: int) -> None:
+    swapped = changed(changed(content, a, content[b : b + 8]), b, content[a : a + 8])
+    assert checksum_of(swapped) != checksum_of(content)
+
+
+def test_length(content: bytes) -> None:
+    assert len({checksum_of(content), checksum_of(content + b"\0"), checksum_of(content[:-1]), checksum_of(b"")}) == 4
+
+
+def test_files_and_records_of_version_1(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.pte").write_bytes(content)
+    assert checksum_of(tmp_path / "x.pte") == checksum_of(content)
+    assert agrees(tmp_path / "x.pte", checksum_of(content))
+    assert agrees(tmp_path / "x.pte", f"sha256:{hashlib.sha256(content).hexdigest()}")
+    assert not agrees(tmp_path / "x.pte", f"sha256:{'0' * 64}")
+    assert not agrees(content, "")
