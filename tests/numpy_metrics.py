@@ -42,36 +42,38 @@ def expected_metrics(reference: Tensor, runtime: Tensor, scale: float | None = N
         names = ("mse", "rmse", "mean_abs", "max_abs", "l1", "rel_l2", "severity", "sqnr_db", "psnr_db", "cosine")
         return {**dict.fromkeys((*names, "max_ulp"), math.nan), "allclose": share}
     n = len(r)
-    dd, rr, qq, rq = (math.fsum(product) for product in (d * d, r * r, q * q, r * q))
-    l1, rmse = math.fsum(np.abs(d)), math.sqrt(dd / n)
+    # Long doubles hold the squares of all float64 numbers.
+    w, v, e = (array.astype(np.longdouble) for array in (r, q, d))
+    dd, rr, qq, rq = (product.sum() for product in (e * e, w * w, v * v, w * v))
+    l1, rmse = math.fsum(np.abs(d)), float(np.sqrt(dd / n))
     peak = float(np.abs(r).max())
-    unavoidable = scale / math.sqrt(12) if scale else EPS.get(runtime.dtype, 0.0) * math.sqrt(rr / n)
+    unavoidable = scale / math.sqrt(12) if scale else EPS.get(runtime.dtype, 0.0) * float(np.sqrt(rr / n))
     if not floating and not scale:
         unavoidable = 1 / math.sqrt(12)
     return {
-        "mse": dd / n,
+        "mse": float(dd / n),
         "rmse": rmse,
         "mean_abs": l1 / n,
         "max_abs": float(np.abs(d).max()),
         "l1": l1,
-        "rel_l2": _divide(math.sqrt(dd), math.sqrt(rr)),
+        "rel_l2": float(_divide(np.sqrt(dd), np.sqrt(rr))),
         "sqnr_db": _decibel(rr, dd),
-        "psnr_db": _decibel(peak * peak, dd / n),
-        "cosine": 1.0 if dd == 0 else rq / math.sqrt(rr * qq) if rr * qq > 0 else 0.0,
+        "psnr_db": _decibel(np.longdouble(peak) ** 2, dd / n),
+        "cosine": 1.0 if dd == 0 else float(rq / np.sqrt(rr * qq)) if rr * qq > 0 else 0.0,
         "allclose": share,
         "max_ulp": _largest_ulp(reference, runtime, both) if floating else math.nan,
         "severity": _divide(rmse, unavoidable),
     }
 
 
-def _divide(error: float, unit: float) -> float:
+def _divide(error: Any, unit: Any) -> Any:
     return 0.0 if error == 0 else error / unit if unit else math.inf
 
 
-def _decibel(signal: float, noise: float) -> float:
+def _decibel(signal: Any, noise: Any) -> float:
     if noise == 0:
         return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+    return float(10 * np.log10(signal / noise)) if signal else -math.inf
 
 
 def _largest_ulp(reference: Tensor, runtime: Tensor, both: Any) -> float:

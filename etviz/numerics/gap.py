@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from etviz.numerics.extreme import add_scaled, is_extreme
 from etviz.numerics.metrics import NAN, TOLERANCES, Sums
 from etviz.numerics.native import pair_sums
 
@@ -62,7 +63,11 @@ def compare(
         default_atol = max(default_atol, 1.0001 * abs(scale))
     pass_ = _Pass(reference, runtime, default_rtol if rtol is None else rtol, default_atol if atol is None else atol)
     with np.errstate(invalid="ignore", over="ignore"):
-        return pass_.gather()
+        sums = pass_.gather()
+    sides = pass_.reference.array, pass_.runtime.array
+    if is_extreme(sums) and sides[0] is not None and sides[1] is not None:
+        add_scaled(sums, *(side.astype(np.float64) for side in sides if side is not None))
+    return sums
 
 
 def as_float64(block: torch.Tensor, out: Floats) -> Floats:

@@ -127,7 +127,8 @@ class Sums:
 
     `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q,
     `max_r` = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by
-    (reference, runtime) class: finite, +inf, −inf, NaN.
+    (reference, runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of
+    `r_unit`²: 1 but for float64 numbers whose squares are no float64 numbers.
     """
 
     elements: int = 0
@@ -141,6 +142,8 @@ class Sums:
     max_r: float = 0.0
     close: int = 0
     max_ulp: float = NAN
+    d_unit: float = 1.0
+    r_unit: float = 1.0
     classes: tuple[tuple[int, ...], ...] = ((0,) * 4,) * 4
 
     @property
@@ -190,21 +193,21 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
         if empty:
             values |= {"sqnr_db": math.inf, "psnr_db": math.inf, "cosine": 1.0}
         return values | {"allclose": share, "max_ulp": sums.max_ulp if empty else NAN}
-    mse = sums.dd / n
-    rmse = math.sqrt(mse)
+    rmse = math.sqrt(sums.dd / n) * sums.d_unit
+    units = sums.d_unit / sums.r_unit if sums.d_unit != sums.r_unit else 1.0
     return {
-        "mse": mse,
+        "mse": sums.dd / n * sums.d_unit * sums.d_unit,
         "rmse": rmse,
         "mean_abs": sums.ad / n,
         "max_abs": sums.max_d,
         "l1": sums.ad,
-        "rel_l2": _ratio(math.sqrt(sums.dd), math.sqrt(sums.rr)),
-        "sqnr_db": _decibel(sums.rr, sums.dd),
-        "psnr_db": _decibel(sums.max_r * sums.max_r, mse),
+        "rel_l2": _ratio(math.sqrt(sums.dd) * units, math.sqrt(sums.rr)),
+        "sqnr_db": _decibel(math.sqrt(sums.rr), math.sqrt(sums.dd), units),
+        "psnr_db": _decibel(sums.max_r, rmse),
         "cosine": _cosine(sums),
         "allclose": share,
         "max_ulp": sums.max_ulp,
-        "severity": _ratio(rmse, unavoidable(dtype, math.sqrt(sums.rr / n), scale)),
+        "severity": _ratio(rmse, unavoidable(dtype, math.sqrt(sums.rr / n) * sums.r_unit, scale)),
     }
 
 
@@ -228,11 +231,15 @@ def _ratio(error: float, unit: float) -> float:
     return error / unit if unit > 0.0 else math.inf
 
 
-def _decibel(signal: float, noise: float) -> float:
+def _decibel(signal: float, noise: float, unit: float = 1.0) -> float:
+    """Ratio of two amplitudes in dB, `noise` in units of `unit`; by their logarithms, since it may be no float."""
     if noise == 0.0:
         return math.inf
-    ratio = signal / noise
-    return 10.0 * math.log10(ratio) if not ratio <= 0.0 else -math.inf
+    if signal == 0.0:
+        return -math.inf
+    if not math.isfinite(signal) or not math.isfinite(noise):
+        return NAN if not math.isfinite(noise) else math.inf
+    return 20.0 * (math.log10(signal) - math.log10(noise) - math.log10(unit))
 
 
 def _cosine(sums: Sums) -> float:

@@ -227,15 +227,31 @@ def test_infinity_in_the_last_block_only() -> None:
     assert compare(reference, torch.cat([reference[:-1], torch.tensor([0.0])])).mismatched == 1
 
 
-def test_numbers_too_large_for_their_squares_give_no_wrong_number() -> None:
-    huge = torch.tensor([1e200, -3e200, 1.0], dtype=torch.float64)
-    found = measured(huge, huge * 2)
-    assert found["max_abs"] == 3e200
-    assert found["rmse"] == math.inf
-    assert math.isnan(found["sqnr_db"])
-    assert math.isnan(found["cosine"])
-    same = measured(huge, huge.clone())
-    assert (same["mse"], same["sqnr_db"], same["cosine"]) == (0, math.inf, 1)
+@pytest.mark.parametrize("power", [-900, -600, 600, 1000])
+@pytest.mark.parametrize("error_power", [0, -8, -40])
+def test_numbers_whose_squares_are_no_float64(power: int, error_power: int) -> None:
+    """A power of two changes no metric that is a ratio, and multiplies those that have a unit."""
+    reference, noise = pair(torch.float64, 9, 5)
+    runtime = reference + (noise - reference) * 2.0**error_power
+    factor = torch.tensor(float(power), dtype=torch.float64).exp2()
+    plain, scaled = measured(reference, runtime), measured(reference * factor, runtime * factor)
+    assert plain["rmse"] > 0
+    for name in ("rel_l2", "sqnr_db", "psnr_db", "cosine", "severity", "max_ulp"):
+        assert scaled[name] == pytest.approx(plain[name], rel=1e-11), name
+    for name in ("rmse", "mean_abs", "max_abs", "l1"):
+        assert math.ldexp(scaled[name], -power) == pytest.approx(plain[name], rel=1e-11), name
+    assert scaled["mse"] in (0.0, math.inf)
+
+
+def test_a_tiny_error_of_ordinary_numbers() -> None:
+    reference = torch.zeros(5, dtype=torch.float64)
+    reference[0] = 1.0
+    runtime = reference.clone()
+    runtime[3] = 1e-170
+    found = measured(reference, runtime)
+    assert found["rmse"] == pytest.approx(1e-170 / math.sqrt(5), rel=1e-12)
+    assert found["sqnr_db"] == pytest.approx(3400)
+    assert found["severity"] > 0
 
 
 def test_largest_float32_values() -> None:
