@@ -43,6 +43,8 @@ class Program:
         Makes the eager model and its inputs.
     delegated
         True: lowered to XNNPACK as in the ExecuTorch tutorial; False: portable kernels only.
+    buffer
+        Bytes of the debug buffer file, which ExecuTorch's Python bindings write at full capacity; 0 keeps what is used.
     layers
         Size on the axis along which growth is measured, 0 for a program that stands alone.
     needs
@@ -53,6 +55,7 @@ class Program:
     title: str
     build: Build
     delegated: bool = False
+    buffer: int = 0
     layers: int = 0
     needs: str = ""
 
@@ -87,12 +90,13 @@ def programs(*, quick: bool = False) -> list[Program]:
 
     size = "small ViT" if quick else "ViT-B/16"
     found = [
-        Program("vit", f"{size}, XNNPACK", partial(models.vit, small=quick), True),
+        Program("vit", f"{size}, XNNPACK", partial(models.vit, small=quick), True, buffer=0 if quick else 1 << 30),
         Program(
             "vit-transformers",
             f"{size} of transformers, XNNPACK",
             partial(models.vit_transformers, small=quick),
             True,
+            buffer=0 if quick else 1 << 30,
             needs="transformers",
         ),
     ]
@@ -133,7 +137,7 @@ def prepare(chosen: Sequence[Program], cache: Path, *, quick: bool) -> dict[str,
 def _stamp() -> str:
     """What the artifacts depend on, in a few characters: versions, the record's format, and the models' source."""
     versions = f"executorch {version('executorch')} torch {version('torch')} record {RECORD_FORMAT}"
-    models = Path(__file__).with_name("models.py").read_bytes()
+    models = b"".join(Path(__file__).with_name(name).read_bytes() for name in ("models.py", "artifacts.py"))
     return hashlib.sha256(versions.encode() + models).hexdigest()[:8]
 
 
@@ -147,7 +151,9 @@ def _make(program: Program, folder: Path) -> None:
     try:
         model, inputs = program.build()
         lowered = lower(model, inputs, partial_folder, partitioner=_partitioner() if program.delegated else None)
-        execute(lowered.pte, [flatten(inputs)], workdir=partial_folder)
+        run = execute(lowered.pte, [flatten(inputs)], workdir=partial_folder)
+        if program.buffer and run.debug_buffer is not None:
+            os.truncate(run.debug_buffer, program.buffer)
         partial_folder.rename(folder)
     finally:
         shutil.rmtree(partial_folder, ignore_errors=True)

@@ -44,9 +44,12 @@ def _rows_of(item: Measured) -> list[Row]:
         torch = "with" if etviz.first("torch") else "without"
         return [_seconds(name, f"metadata, imports counted (etviz: {torch} torch)", upstream, etviz)]
     table = [
-        _seconds(name, "files → gap table", upstream, etviz),
+        _seconds(name, "files → gap table (upstream: one metric; etviz: all)", upstream, etviz),
         _row(name, "peak memory above the import", upstream, etviz, "peak_mb", "MB"),
     ]
+    whole = etviz.median("whole_seconds")
+    if whole is not None:
+        table.insert(1, Row(name, "… and introduced gaps, which upstream does not have", "–", _number(whole, "s")))
     if upstream.first("again") is not None:
         table.append(_seconds(name, "one more metric", upstream, etviz, "again"))
     counts = etviz.first("compared") or [0, 0]
