@@ -290,7 +290,7 @@ def test_etrecord_of_another_program_is_refused_beside_a_pte(
 def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str) -> None:
     """Without them everything else is the same; asked for later they are what they would have been."""
     program = executed(name)
-    paths = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
+    paths: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
     found = etviz.load(program.path("etdump"), **paths, introduced=False)
     total = [name for name in found.gaps if name in etviz.metrics]
     at_once = etviz.load(program.path("etdump"), **paths)

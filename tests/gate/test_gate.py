@@ -98,6 +98,7 @@ def test_the_nearest_rules_are_found(tmp_path: Path) -> None:
     inner.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text("[tool.etviz.check]\nmax_rmse = 0.25\n")
     found = find_rules(inner)
+    assert found is not None
     assert found == (tmp_path / "pyproject.toml").resolve()
     assert read_rules(found).rules[0].limits[0].value == 0.25
     (tmp_path / "a" / "etviz.toml").write_text("[check]\n")
@@ -110,9 +111,9 @@ def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     stored = read_baseline(path)
     assert len(stored.rows) == len(inspection.gaps)
     assert check(inspection, Rules(), stored).passed
-    worst = inspection.gaps["severity"].idxmax()
+    worst = int(inspection.gaps["severity"].to_numpy().argmax())
     keys = list(stored.rows)
-    stored.rows[keys[worst]]["severity"] = inspection.gaps.loc[worst, "severity"] / 2.5
+    stored.rows[keys[worst]]["severity"] = float(inspection.gaps["severity"].iloc[worst]) / 2.5
     assert [case.row for case in check(inspection, Rules(factor=2), stored).failures] == [worst]
     assert check(inspection, Rules(factor=3), stored).passed
 

@@ -17,12 +17,12 @@ import pytest
 import torch
 
 import etviz
+from etviz.artifacts.checksum import checksum_of
 from etviz.artifacts.ir import Graph, refs
 from etviz.artifacts.record_file import read_record, write_record
 from etviz.opening import read
 from etviz.pipeline import child
 from etviz.pipeline.lower import flatten
-from etviz.artifacts.checksum import checksum_of
 from etviz.sources import Files
 from tests.programs import Executed
 

@@ -116,11 +116,11 @@ def test_every_row_has_answers(inspection: etviz.Inspection) -> None:
 
 def test_gaps_figure_shows_both_severities(inspection: etviz.Inspection, figures: Any) -> None:
     axes = inspection.plot_gaps()
-    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+    lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.get_lines()}
     np.testing.assert_array_equal(lines["total"], inspection.gaps["severity"])
     np.testing.assert_array_equal(lines["introduced"], inspection.gaps["introduced_severity"])
     assert "severity" in axes.get_ylabel()
-    drawn = [line.get_ydata()[0] for line in axes.get_lines() if str(line.get_label()).startswith("_")]
+    drawn = [np.asarray(line.get_ydata())[0] for line in axes.get_lines() if str(line.get_label()).startswith("_")]
     assert {100.0, 1e4} <= {float(y) for y in drawn}
     given = figures.figure().add_subplot()
     assert inspection.plot_gaps(ax=given) is given
@@ -130,10 +130,10 @@ def test_gaps_figure_shows_both_severities(inspection: etviz.Inspection, figures
 def test_figures_of_a_row(row: int, inspection: etviz.Inspection, figures: Any) -> None:
     """Of four, one and two axes; each names the row and what is measured, and draws without a warning."""
     histogram = inspection.plot_histogram(row)
-    runtime = next(patch for patch in histogram.patches if patch.get_label() == "runtime")
+    runtime: Any = next(patch for patch in histogram.patches if patch.get_label() == "runtime")
     assert runtime.get_data().values.sum() == inspection.tensors(row)[1].numel()
     error = inspection.plot_error_map(row)
-    assert float(np.nanmax(error.images[0].get_array())) == inspection.error_map(row).high
+    assert float(np.nanmax(np.asarray(error.images[0].get_array()))) == inspection.error_map(row).high
     for axes in (
         histogram,
         error,
