@@ -19,6 +19,7 @@ INSTALLED := $(VENV)/.etviz-installed
 BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
 NODE_MODULES := node_modules/.etviz-installed
 BUNDLE := etviz/view/static/index.js
+SIDE_PANEL := $(VENV)/share/jupyter/labextensions/etviz
 FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f -print 2>/dev/null)
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
@@ -28,7 +29,7 @@ NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.e
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(INSTALLED) $(BUNDLE) ## create .venv, install etviz in editable mode, build the front end
+install: $(INSTALLED) $(BUNDLE) $(SIDE_PANEL)/package.json ## create .venv, install etviz in editable mode, build the front end
 
 # torch goes first and alone: any other order may bring the newest build with gigabytes of CUDA.
 # pip leaves the front end to the rules below, which show their output and also know when it is out of date.
@@ -47,6 +48,12 @@ $(NODE_MODULES): package.json package-lock.json .npmrc | $(INSTALLED)
 $(BUNDLE): $(NODE_MODULES) $(FRONT_END)
 	npm run build
 	@touch $@
+
+# A wheel brings the extension along; an editable install has no such files of its own.
+$(SIDE_PANEL)/package.json: $(BUNDLE)
+	rm -rf $(SIDE_PANEL)
+	mkdir -p $(SIDE_PANEL)
+	cp -R etviz/labextension/. $(SIDE_PANEL)
 
 demo: install ## train, quantize, lower, run and compare a real model
 	$(BIN)/etviz demo

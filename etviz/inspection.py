@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 import traitlets
@@ -288,9 +288,22 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
         """The widget; `options` set its traits (``height=800``)."""
         return _view("widget").InspectionWidget(self, **options)
 
-    def show(self) -> None:
-        """Display the widget."""
-        _view("widget").show(self)
+    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
+        """Display the widget.
+
+        Parameters
+        ----------
+        sidebar
+            Show it in a side panel of JupyterLab, ``"left"`` or ``"right"``; True for where the panel of this title
+            was, else the right one. The panel of this title is replaced. Where there is no side panel the cell is
+            used, with a hint.
+
+        Raises
+        ------
+        UsageError
+            If `sidebar` is none of these.
+        """
+        _view("widget").show(self, sidebar)
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.

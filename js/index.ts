@@ -1,12 +1,14 @@
 // The anywidget entry: a factory, called once a model, so that all views of one model share a store.
 import type { AnyModel, Initialize, Render } from "@anywidget/types";
-import { mount } from "./mount";
+import { mount, mountCell } from "./mount";
+import { type Placement, placeView } from "./state/placement";
 import { type MessageModel, kernelSource } from "./state/rpc";
 import { Store } from "./state/store";
 import { type TraitModel, modelTraits } from "./state/traits";
 
 interface Session {
   store: Store;
+  placement: Placement;
   dispose: () => void;
 }
 
@@ -17,9 +19,18 @@ function openSession(model: AnyModel): Session {
   // The first message decides on which thread the kernel answers: send it before it is busy.
   source.request("hello", {}, () => {});
   store.loadPayload();
+  const placement = placeView(bound.traits, (model.widget_manager as object | undefined) ?? null, (el) =>
+    mount(store, el, "panel"),
+  );
+  // Said by ipywidgets' base class when the kernel has restarted or gone.
+  const disconnect = (): void => placement.disconnect();
+  model.on("comm_live_update", disconnect);
   return {
     store,
+    placement,
     dispose: () => {
+      model.off("comm_live_update", disconnect);
+      placement.dispose();
       bound.dispose();
       source.dispose();
     },
@@ -37,9 +48,9 @@ export default function etviz(): { initialize: Initialize; render: Render } {
       };
     },
     render({ model, el }) {
-      if (session) return mount(session.store, el, false);
+      if (session) return mountCell(session.store, el, session.placement);
       const own = openSession(model);
-      const unmount = mount(own.store, el, false);
+      const unmount = mountCell(own.store, el, own.placement);
       return () => {
         unmount();
         own.dispose();

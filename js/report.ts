@@ -18,7 +18,7 @@ async function open(target: HTMLElement, data: HTMLElement): Promise<void> {
   store.loadPayload();
   const payload = store.payload.peek();
   if (payload.status === "error") throw new Error(payload.error.message);
-  mount(store, target, true);
+  mount(store, target, "page");
   document.documentElement.dataset.etvizOpen = "";
 }
 

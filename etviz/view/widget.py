@@ -10,6 +10,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Inspection
 from etviz.view.fallback import html_table
 from etviz.view.jobs import WORK, Jobs
+from etviz.view.panel import NO_PANEL, Area, Place, place, settle
 from etviz.view.payload import build_payload, build_tensor
 from etviz.view.tensor_payload import BUILDERS
 
@@ -37,6 +39,8 @@ class InspectionWidget(anywidget.AnyWidget):
     ----------
     inspection
         What to show; its traits and the widget's are the same.
+    panel
+        Where to show it: a place in a side panel (`etviz.view.panel`), or None for the cell.
     options
         Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
 
@@ -55,17 +59,18 @@ class InspectionWidget(anywidget.AnyWidget):
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
     expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
     height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
+    panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
 
     _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
 
-    def __init__(self, inspection: Inspection, **options: Any) -> None:
+    def __init__(self, inspection: Inspection, *, panel: Place | None = None, **options: Any) -> None:
         unknown = sorted(set(options) - set(_SHARED))
         if unknown:
             raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(_SHARED)}")
         for name, value in options.items():
             setattr(inspection, name, value)
-        super().__init__(**{name: getattr(inspection, name) for name in _SHARED})
-        self._inspection = inspection
+        super().__init__(panel=panel, **{name: getattr(inspection, name) for name in _SHARED})
+        self.inspection = inspection
         self._lock = threading.Lock()
         self._links = [traitlets.link((inspection, name), (self, name)) for name in _SHARED]
         self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
@@ -77,6 +82,9 @@ class InspectionWidget(anywidget.AnyWidget):
         self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, inspection))
         self._jobs = Jobs(inspection, self.send)
         self.on_msg(self._answer)
+        self.observe(lambda change: settle(self, inspection.title, change.new), "panel")
+        if panel is not None:
+            settle(self, inspection.title, panel)
 
     def close(self) -> None:
         """Remove the widget and untie it from the Inspection."""
@@ -122,18 +130,27 @@ class InspectionWidget(anywidget.AnyWidget):
         return self._cached_tensor(row, bins)
 
 
-def mimebundle(inspection: Inspection, **kwargs: Any) -> Any:
+def mimebundle(inspection: Inspection, panel: Place | None = None, **kwargs: Any) -> Any:
     """Widget, static table and text: the richest that the viewer can show is taken."""
-    widget = InspectionWidget(inspection)
+    widget = InspectionWidget(inspection, panel=panel)
     bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-    data = dict(data) | {"text/plain": repr(inspection), "text/html": html_table(inspection)}
+    text, html = repr(inspection), html_table(inspection)
+    if panel is not None:
+        text, html = f"{NO_PANEL}\n{text}", f"<p><i>{escape(NO_PANEL)}</i></p>{html}"
+    data = dict(data) | {"text/plain": text, "text/html": html}
     return data, metadata
 
 
-def show(inspection: Inspection) -> None:
-    """Display the widget in the current cell."""
+def show(inspection: Inspection, sidebar: bool | Area = False) -> None:
+    """Display the widget in the current cell, or in a side panel.
+
+    Raises
+    ------
+    UsageError
+        If `sidebar` is not True, False, ``"left"`` or ``"right"``.
+    """
     from IPython.display import display
 
-    data, metadata = mimebundle(inspection)
+    data, metadata = mimebundle(inspection, place(inspection, sidebar))
     display(data, metadata=metadata, raw=True)

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { AttributeButton, AttributionBar } from "../attribution/AttributionBar";
 import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
+import { PanelButton } from "../panel/PanelButton";
 import { FactChip } from "./FactChip";
 
 const LEVEL_NAMES = { ok: "OK", warn: "Warning", bad: "Problem", unknown: "Not known" };
@@ -23,6 +24,7 @@ export function Header(): JSX.Element | null {
         <span class="etv-title" data-tip={title} data-tip-clipped>
           {title}
         </span>
+        <PanelButton title={title} />
       </div>
       {summary.facts.length > 0 && (
         <ul class="etv-facts" aria-label="Facts">

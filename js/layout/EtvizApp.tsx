@@ -1,7 +1,7 @@
 // The whole view: header, filter bar, three panes, and the edge that changes its height.
 // Widths decide the arrangement by container queries; in narrow places the panes become tabs.
 import type { JSX } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { Header } from "../header/Header";
 import { FilterBar } from "../table/FilterBar";
 import { RankBy } from "../table/RankBy";
@@ -10,19 +10,23 @@ import type { App } from "../state/app";
 import { TensorPane } from "../tensor/TensorPane";
 import { TreePane } from "../tree/TreePane";
 import { AppContext } from "../ui/context";
-import { schemeFor } from "../ui/scheme";
 import { Tooltip } from "../ui/Tooltip";
+import { useScheme } from "../ui/useScheme";
 import { BottomEdge } from "./BottomEdge";
 import { ProgressLine } from "./ProgressLine";
 import { Splitter } from "./Splitter";
 import { LoadFailed, Loading } from "./States";
 import { Tabs } from "./Tabs";
 
+/** What is around the view: a cell gives it a height of its own, a page its window, a side panel its element. */
+export type Frame = "cell" | "page" | "panel";
+
 interface Props {
   app: App;
-  /** Fill the window (report) instead of a height of its own (cell). */
-  fill: boolean;
+  frame: Frame;
 }
+
+const FILL = { page: "100vh", panel: "100%" };
 
 /** A notebook takes the arrow keys that reach it: sliders and selects would not move. */
 function keepArrows(event: KeyboardEvent): void {
@@ -79,15 +83,11 @@ function Panes({ app }: { app: App }): JSX.Element {
   );
 }
 
-export function EtvizApp({ app, fill }: Props): JSX.Element {
+export function EtvizApp({ app, frame }: Props): JSX.Element {
   const root = useRef<HTMLDivElement>(null);
   const { payload } = app.store;
-  const height = fill ? "100vh" : `${app.store.traits.height.value}px`;
-  useLayoutEffect(() => {
-    const element = root.current;
-    const scheme = element && schemeFor(element);
-    if (scheme) element.style.colorScheme = scheme;
-  }, []);
+  const height = frame === "cell" ? `${app.store.traits.height.value}px` : FILL[frame];
+  useScheme(root);
   const { value } = payload;
   return (
     <AppContext.Provider value={app}>
@@ -95,8 +95,8 @@ export function EtvizApp({ app, fill }: Props): JSX.Element {
         class="etviz"
         ref={root}
         data-lm-suppress-shortcuts="true"
-        data-fill={fill}
-        style={{ height, "--etv-height": height }}
+        data-fill={frame !== "cell"}
+        style={{ height, "--etv-height": frame === "panel" ? "100vh" : height }}
         onKeyDown={keepArrows}
       >
         <ProgressLine />
@@ -110,7 +110,7 @@ export function EtvizApp({ app, fill }: Props): JSX.Element {
             <Panes app={app} />
           </>
         )}
-        {!fill && <BottomEdge />}
+        {frame === "cell" && <BottomEdge />}
         <Tooltip root={root} />
       </div>
     </AppContext.Provider>

@@ -3,6 +3,7 @@ import { batch, computed } from "@preact/signals";
 import { type Column, worstFirst } from "./columns";
 import { type NodesState, nodesState } from "./nodes";
 import type { Payload } from "./payload";
+import type { Placement } from "./placement";
 import { type RowsState, rowsState } from "./rows";
 import { type SelectionState, selectionState } from "./selection";
 import { nextKeys } from "./sort";
@@ -13,6 +14,8 @@ export interface App extends RowsState, NodesState, SelectionState {
   store: Store;
   view: ViewState;
   payload: Read<Payload | null>;
+  /** How the view is moved to a side panel; only a view in a cell has it. */
+  placement?: Placement;
   /** Sort by a column; `add` makes it the second key. */
   sortOn(column: Column, add: boolean): void;
   /** Sort by a column, worst first, and let the tree's bars show it. */

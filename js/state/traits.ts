@@ -9,6 +9,8 @@ export interface Traits {
   filter: Signal<string>;
   expanded: Signal<readonly number[]>;
   height: Signal<number>;
+  /** A place in a side panel (state/panels.ts), or null for the cell. */
+  panel: Signal<unknown>;
 }
 
 /** What the traits need of an anywidget model. */
@@ -31,12 +33,13 @@ export function localTraits(): Traits {
     filter: signal(""),
     expanded: signal<readonly number[]>([]),
     height: signal(DEFAULT_HEIGHT),
+    panel: signal<unknown>(null),
   };
 }
 
 function traitNames(traits: Traits): [string, Signal<unknown>][] {
-  const { selected, sortBy, descending, filter, expanded, height } = traits;
-  const pairs = { selected, sort_by: sortBy, descending, filter, expanded, height };
+  const { selected, sortBy, descending, filter, expanded, height, panel } = traits;
+  const pairs = { selected, sort_by: sortBy, descending, filter, expanded, height, panel };
   return Object.entries(pairs) as [string, Signal<unknown>][];
 }
 

@@ -1,0 +1,173 @@
+// The side panels of the page: one for each notebook and title. A panel follows its notebook, which
+// means that it leaves its side area while another notebook is in front, unless it is pinned.
+import { type PanelHandle, type PanelHost, type PanelRequest, PROTOCOL, type Place } from "../state/panels";
+import type { Lumino, Notebook, NotebookTracker, Shell } from "./jupyterlab";
+import { rememberHidden, wasHidden } from "./memory";
+import { SidePanel } from "./SidePanel";
+import { widen } from "./width";
+
+const RANK = 900;
+
+export class Panels implements PanelHost {
+  readonly protocol = PROTOCOL;
+  readonly #panels: SidePanel[] = [];
+  readonly #watched = new WeakSet<Notebook>();
+  #count = 0;
+
+  constructor(
+    private readonly lumino: Lumino,
+    private readonly shell: Shell,
+    private readonly tracker: NotebookTracker | null,
+  ) {
+    tracker?.currentChanged.connect(() => this.#follow());
+  }
+
+  nextSerial(manager: object | null, title: string): number {
+    return (this.#find(manager, title)?.place.serial ?? 0) + 1;
+  }
+
+  open(request: PanelRequest): PanelHandle {
+    const { manager, place } = request;
+    const same = this.#find(manager, place.title);
+    if (same && same.place.serial > place.serial) {
+      request.closed();
+    } else if (same) {
+      this.#replace(same, request);
+    } else {
+      this.#create(request);
+    }
+    return {
+      update: (now) => this.#ifShown(request, (panel) => this.#move(panel, now)),
+      reveal: () => this.#ifShown(request, (panel) => this.#reveal(panel)),
+      close: () => this.#ifShown(request, (panel) => this.#remove(panel)),
+    };
+  }
+
+  #find(manager: object | null, title: string): SidePanel | undefined {
+    return this.#panels.find((panel) => panel.request.manager === manager && panel.place.title === title);
+  }
+
+  #ifShown(request: PanelRequest, act: (panel: SidePanel) => void): void {
+    const panel = this.#panels.find((one) => one.request === request);
+    if (panel) act(panel);
+  }
+
+  #create(request: PanelRequest): void {
+    const id = `etviz-panel-${this.#count++}`;
+    const panel = new SidePanel(this.lumino, id, request, (one, shown) => {
+      if (!one.leaving) rememberHidden(one.place, !shown);
+    });
+    this.#panels.push(panel);
+    // JupyterLab closes a tab of a side bar by disposing of its widget.
+    panel.widget.disposed.connect(() => this.#end(panel));
+    this.#watch(panel);
+    this.#draw(panel);
+    if (!this.#belongs(panel)) return;
+    this.shell.add(panel.widget, panel.place.area, { rank: RANK });
+    if (!wasHidden(panel.place)) this.#reveal(panel);
+  }
+
+  #replace(panel: SidePanel, request: PanelRequest): void {
+    const before = panel.request;
+    const from = panel.place.area;
+    panel.replace(request);
+    before.closed();
+    if (from !== request.place.area) this.#attach(panel);
+    this.#draw(panel);
+    if (this.#belongs(panel)) this.#reveal(panel);
+  }
+
+  #move(panel: SidePanel, place: Place): void {
+    const from = panel.place.area;
+    panel.place = place;
+    this.#draw(panel);
+    if (from !== place.area) {
+      this.#attach(panel);
+      this.#reveal(panel);
+    }
+    this.#follow();
+  }
+
+  #remove(panel: SidePanel): void {
+    const at = this.#panels.indexOf(panel);
+    if (at < 0) return;
+    this.#panels.splice(at, 1);
+    rememberHidden(panel.place, false);
+    panel.dispose();
+  }
+
+  /** As `#remove`, and the view hears of it. */
+  #end(panel: SidePanel): void {
+    if (!this.#panels.includes(panel)) return;
+    this.#remove(panel);
+    panel.request.closed();
+  }
+
+  #reveal(panel: SidePanel): void {
+    if (!panel.widget.isAttached) this.#attach(panel);
+    this.shell.activateById(panel.widget.id);
+    widen(panel.widget);
+  }
+
+  #attach(panel: SidePanel): void {
+    this.#detach(panel);
+    this.shell.add(panel.widget, panel.place.area, { rank: RANK });
+  }
+
+  #detach(panel: SidePanel): void {
+    panel.leaving = true;
+    panel.widget.parent = null;
+    panel.leaving = false;
+  }
+
+  #notebook(panel: SidePanel): Notebook | undefined {
+    const context = (panel.request.manager as { context?: object } | null)?.context;
+    return context && this.tracker?.find((notebook) => notebook.context === context);
+  }
+
+  /** Whether the panel is to be seen now. */
+  #belongs(panel: SidePanel): boolean {
+    const current = this.tracker?.currentWidget;
+    const own = this.#notebook(panel);
+    return panel.place.pinned || !current || !own || own === current;
+  }
+
+  #follow(): void {
+    for (const panel of this.#panels) {
+      const attached = panel.widget.parent !== null;
+      if (this.#belongs(panel) === attached) continue;
+      if (attached) {
+        this.#detach(panel);
+      } else {
+        this.#attach(panel);
+        if (!wasHidden(panel.place)) this.#reveal(panel);
+      }
+    }
+  }
+
+  /** A closed notebook takes its panels along: nothing could answer their questions. */
+  #watch(panel: SidePanel): void {
+    const notebook = this.#notebook(panel);
+    if (!notebook || this.#watched.has(notebook)) return;
+    this.#watched.add(notebook);
+    const { context } = notebook;
+    notebook.disposed.connect(() => {
+      const own = this.#panels.filter((one) => (one.request.manager as { context?: object } | null)?.context === context);
+      for (const one of own) this.#remove(one);
+    });
+  }
+
+  #draw(panel: SidePanel): void {
+    const change = (part: Partial<Place>): void => {
+      const now = { ...panel.place, ...part };
+      this.#move(panel, now);
+      panel.request.moved(now);
+    };
+    const actions = {
+      pin: (pinned: boolean) => change({ pinned }),
+      otherSide: () => change({ area: panel.place.area === "left" ? "right" : "left" }),
+      close: () => this.#end(panel),
+    };
+    panel.drawBar(actions, this.#notebook(panel) !== undefined);
+  }
+}
