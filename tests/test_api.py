@@ -18,7 +18,9 @@ from tests.programs import Executed
 
 MEMBERS = (
     "gaps coverage worst outputs summary tensors histogram delegation tree introduced widget show "
-    "selected sort_by descending filter expanded height events module_total format_delegated_graph"
+    "selected sort_by descending filter expanded height events module_total format_delegated_graph "
+    "compute_introduced attribution first_divergence zoom quantization fingerprints repro to_html "
+    "plot_gaps plot_histogram plot_error_map to_chrome_trace to_model_explorer"
 )
 COLUMNS = (
     "event_block input_index instruction kind op backend output shape dtype reference_ops module source pairing "
