@@ -27,7 +27,8 @@ MetadataParser = Callable[[list[bytes]], Any]
 
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
 """Factor from each time scale to milliseconds; cycles stay cycles."""
-_CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
+CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
+"""Events that time a whole instruction."""
 _WRAP: Final = 1 << 32
 COLUMNS: Final = (
     "event_block",
@@ -78,7 +79,7 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
     samples: dict[int, list[float]] = {}
     for block in blocks:
         profile = block.profile
-        rows = np.flatnonzero(np.isin(profile.name.astype(str), _CALLS) & (profile.chain >= 0))
+        rows = np.flatnonzero(np.isin(profile.name.astype(str), CALLS) & (profile.chain >= 0))
         times = durations(profile, factor)[rows]
         for instruction, time in zip(profile.instruction_id[rows].tolist(), times.tolist(), strict=True):
             samples.setdefault(instruction, []).append(time)

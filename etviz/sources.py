@@ -30,7 +30,10 @@ from etviz.pipeline.lower import flatten
 
 
 class Files:
-    """The artifacts of one call of `load`, opened and checked against one another."""
+    """The artifacts of one call of `load`, opened and checked against one another.
+
+    ``checked=False`` leaves out the check that reads all of the `.pte`, and with it what `finish` waits for.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,8 @@ class Files:
         debug_buffer: PathLike | None,
         pte: PathLike | None,
         record: PathLike | None,
+        *,
+        checked: bool = True,
     ) -> None:
         if record is None and pte is not None:
             beside = Path(pte).with_suffix(".etviz")
@@ -59,7 +64,7 @@ class Files:
         self.record_path = str(record)
         self._agrees: list[bool] = []
         self._checking: threading.Thread | None = None
-        if pte is not None and self.record is not None:
+        if checked and pte is not None and self.record is not None:
             content = bytes(self.bundle.program_bytes) if self.bundle else pte
             stored = self.record.pte_checksum
             self._checking = threading.Thread(target=lambda: self._agrees.append(agrees(content, stored)), daemon=True)

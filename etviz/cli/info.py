@@ -49,17 +49,15 @@ def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
     from etviz.sources import Files
 
     factor = scale_factor(time_scale)
-    files = Files(found.etdump, found.etrecord, found.debug_buffer, found.pte, found.record)
+    files = Files(found.etdump, found.etrecord, found.debug_buffer, found.pte, found.record, checked=False)
     files.check_etrecord()
-    body = {
+    return {
         "files": [
             {"kind": kind, "path": path, "bytes": Path(path).stat().st_size} for kind, path in files.named.items()
         ],
         "methods": [_method(files, name, factor) for name in files.graphs()],
         "problems": list(files.dump.problems),
     }
-    files.finish()
-    return body
 
 
 def _method(files: Files, name: str, factor: float) -> dict[str, Any]:
