@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
@@ -22,6 +20,7 @@ from etviz.measurements import Measurements
 from etviz.numerics.comparison import Comparison, Gap
 from etviz.numerics.frame import coverage_frame, gap_frame, rank
 from etviz.numerics.outputs import compare_outputs
+from etviz.sharing import Sharing
 from etviz.summary import Summary, summarize
 from etviz.zooming import Zooming
 
@@ -85,7 +84,7 @@ class Findings:
     keep_alive: Any = None
 
 
-class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
+class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTraits):
     """One executed program, compared with its reference.
 
     Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits
@@ -304,33 +303,6 @@ class Inspection(Explanations, Measurements, Zooming, traitlets.HasTraits):
             If `sidebar` is none of these.
         """
         _view("widget").show(self, sidebar)
-
-    def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
-        """Write a report: one HTML file with the linked view, which needs no kernel and no network.
-
-        Parameters
-        ----------
-        path
-            The file; it appears under this name when it is whole.
-        tensors
-            ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
-            ``worst``: these, and the elements with the largest error of the 50 worst rows.
-        title
-            Heading of the report, by default the Inspection's title.
-
-        Returns
-        -------
-        Path
-            The file.
-
-        Raises
-        ------
-        UsageError
-            If there is no such `tensors`.
-        ArtifactError
-            If the file can't be written.
-        """
-        return _view("report").write_report(self, path, tensors, title)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return _view("widget").mimebundle(self, **kwargs)

@@ -15,7 +15,8 @@ from etviz.artifacts.ir import Graph, Node, Ref
 from etviz.graph.source import reference_operators, short_operator, source_line
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
-_HIDDEN: Final = ("getitem",)
+HIDDEN: Final = ("getitem",)
+"""Targets of nodes that no tree shows."""
 _NAMED: Final = 4
 _ITSELF, _NO_OUTPUT = -2, -1
 """In the place of an output: the node is the instruction; it is inside of one and makes none of its outputs."""
@@ -123,13 +124,13 @@ def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | Non
 def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
     count = 0
     for node in graph.nodes:
-        if node.target in _HIDDEN:
+        if node.target in HIDDEN:
             continue
         time = latency.get(node.instruction, NAN)
         if node.target == "delegate":
             inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
             index = tree.open(depth, "delegate", delegate_label(inner), node, inner.backend_id, time)
-            operators = [n for n in inner.nodes if n.target not in _HIDDEN]
+            operators = [n for n in inner.nodes if n.target not in HIDDEN]
             for item in operators:
                 child = tree.open(depth + 1, "inner", short_operator(item.target), item, inner.backend_id)
                 tree.by_inner[node.instruction, item.name] = child
@@ -187,10 +188,10 @@ def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
             inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
             produced = {o.name: i for i, o in reversed(list(enumerate(inner.outputs))) if isinstance(o, Ref)}
             for item in inner.nodes:
-                if item.target not in _HIDDEN:
+                if item.target not in HIDDEN:
                     key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
                     found.append(("inner", item, inner.backend_id, key))
-        elif node.target not in (*_HIDDEN, "cond"):
+        elif node.target not in (*HIDDEN, "cond"):
             kind = "inner" if graph.backend_id else "kernel"
             found.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))
     return found

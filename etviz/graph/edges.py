@@ -1,0 +1,138 @@
+"""Who reads whose values: the edges between the nodes of the program tree.
+
+Edges join the nodes of one level (instructions of the method or of a branch, operators inside one delegate) and cross
+levels where a delegate is opened: an operator inside of it reads the value of an instruction outside, its value is the
+delegate's output, and is read by the instruction that reads that output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from etviz.artifacts.ir import Graph, Node, Ref, refs
+from etviz.graph.tree import HIDDEN, Tree
+
+
+class DataEdge(NamedTuple):
+    """One value that is read.
+
+    Attributes
+    ----------
+    source, output
+        The node of the tree that makes it, and which of its outputs it is.
+    target, argument
+        The node that reads it, and in which argument; an operator inside a delegate or a branch hands its value to the
+        delegate or the `cond` itself, then `argument` is the output of these.
+    """
+
+    source: int
+    output: int
+    target: int
+    argument: int
+
+
+class _Value(NamedTuple):
+    """Who makes a value, and, for the output of a delegate, which operator inside of it does; -1 if none does."""
+
+    node: int
+    output: int
+    maker: int = -1
+
+
+_Values = Sequence[_Value | None]
+
+
+def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
+    """The edges of the program tree of one method, each once, in program order of what is read by whom."""
+    if "method" not in tree.kind:
+        return []
+    walk = _Walk(tree)
+    walk.block(graph, tree.kind.index("method") + 1, {})
+    return list(dict.fromkeys(walk.edges))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Goes through graph and tree side by side; the tree was made from the graph in the same order."""
+
+    tree: Tree
+    edges: list[DataEdge] = field(default_factory=list)
+
+    def block(self, graph: Graph, at: int, known: dict[str, _Values], *, inside: bool = False) -> None:
+        """Walk the nodes of a graph, the first of which is shown at `at`; adds their values to `known`."""
+        for node in graph.nodes:
+            if node.target in HIDDEN:
+                known[node.name] = _item(node, known)
+                continue
+            operands = _operands(node, known)
+            for argument, value in operands:
+                self._read(value, at, argument, inside=inside)
+            if node.target == "delegate" and node.subgraphs and not inside:
+                known[node.name] = self._delegate(node, graph.subgraphs[node.subgraphs[0]], at, known)
+            else:
+                if node.target == "cond" and not inside:
+                    self._branches(node, graph, at + 1, known)
+                known[node.name] = [_Value(at, output) for output in range(max(1, len(node.outputs)))]
+            at += self.tree.size[at]
+
+    def _read(self, value: _Value, target: int, argument: int, *, inside: bool) -> None:
+        self.edges.append(DataEdge(value.node, value.output, target, argument))
+        if value.maker >= 0 and not inside:
+            self.edges.append(DataEdge(value.maker, 0, target, argument))
+
+    def _delegate(self, node: Node, inner: Graph, at: int, known: Mapping[str, _Values]) -> _Values:
+        given = iter(node.args)
+        names: dict[str, _Values] = {}
+        for item in inner.inputs:
+            if item.kind == "user":
+                names[item.name] = [_first(next(given, None), known)]
+        self.block(inner, at + 1, names, inside=True)
+        values = []
+        for output, out in enumerate(inner.outputs):
+            made = _first(out, names)
+            maker = made.node if made is not None and at < made.node < at + self.tree.size[at] else -1
+            if made is not None and maker >= 0:
+                self.edges.append(DataEdge(maker, made.output, at, output))
+            values.append(_Value(at, output, maker))
+        return values
+
+    def _branches(self, node: Node, graph: Graph, at: int, known: Mapping[str, _Values]) -> None:
+        call = at - 1
+        operands = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], (list, tuple)) else ()
+        for name in node.subgraphs:
+            branch = graph.subgraphs[name]
+            users = branch.user_inputs()
+            names: dict[str, _Values] = {
+                item.name: [_first(arg, known)] for item, arg in zip(users, operands, strict=False)
+            }
+            self.block(branch, at + 1, names)
+            for output, out in enumerate(branch.outputs):
+                made = _first(out, names)
+                if made is not None and made.node > at:
+                    self.edges.append(DataEdge(made.node, made.output, call, output))
+            at += self.tree.size[at]
+
+
+def _operands(node: Node, known: Mapping[str, _Values]) -> list[tuple[int, _Value]]:
+    arguments = [*node.args, *node.kwargs.values()]
+    return [
+        (at, value)
+        for at, argument in enumerate(arguments)
+        for name in refs(argument)
+        for value in known.get(name, ())
+        if value is not None
+    ]
+
+
+def _item(node: Node, known: Mapping[str, _Values]) -> _Values:
+    """What ``getitem`` picks."""
+    source, index = (*node.args, None, None)[:2]
+    values = known.get(source.name, ()) if isinstance(source, Ref) else ()
+    return [values[index]] if isinstance(index, int) and 0 <= index < len(values) else []
+
+
+def _first(argument: Any, known: Mapping[str, _Values]) -> _Value | None:
+    values = known.get(argument.name, ()) if isinstance(argument, Ref) else ()
+    return values[0] if values else None
