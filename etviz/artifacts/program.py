@@ -172,7 +172,7 @@ def read_values(tables: Tables) -> tuple[ProgramValue, ...]:
     kinds = tables.scalar(0, "<u1")
     contents = tables.table(1)
     values: list[ProgramValue | None] = [None] * len(tables)
-    for number in np.unique(kinds).tolist():
+    for number in sorted(set(kinds.tolist())):
         rows = np.flatnonzero(kinds == number)
         kind = _KINDS[number] if number < len(_KINDS) else f"unknown({number})"
         for row, value in zip(rows.tolist(), _read_kind(kind, contents.take(rows)), strict=True):
