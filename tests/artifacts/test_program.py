@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -213,12 +212,8 @@ def test_literal_looks_up_the_integers_of_a_list(runs: dict[str, Run]):
     assert method.literal(convolution.args[4]) == (1, 1)
 
 
-def test_long_program_takes_a_moment(long_program: Path):
-    start = time.perf_counter()
-    program = read_program(long_program)
-    elapsed = time.perf_counter() - start
-    assert len(program.method().instructions) == 4000
-    assert elapsed < 0.5
+def test_long_program(long_program: Path):
+    assert len(read_program(long_program).method().instructions) == 4000
 
 
 def test_unknown_method_is_named(runs: dict[str, Run]):
