@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.artifacts.conftest import Bundle, Run
 
 EXAMPLES = int(os.environ.get("ETVIZ_FUZZ_EXAMPLES", "3000")) // 25
-SECONDS = 2
+SECONDS = 5
 # Values that stand for lengths, offsets, sizes and signs gone wrong.
 WORDS = (
     0,
@@ -89,12 +89,12 @@ def outcome(path: Path, content: bytes, read: Callable[[Path], object]) -> Any:
     """Read damaged content; anything but a value or an EtvizError, or slowness, fails the test."""
     path.write_bytes(content)
     result: Any
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         result = read(path)
     except EtvizError as error:
         result = error
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     if isinstance(result, EtvizError):
         assert str(path) in str(result)
     return result

@@ -112,10 +112,10 @@ def test_t26_a_zip_bomb(case: Cases, tmp_path: Path) -> None:
             else:
                 new.writestr(info.filename, old.read(info))
     assert bomb.stat().st_size < 2 << 20
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(ArtifactError, match=r"bomb\.bin.*debug_handle_map is compressed"):
         load(rows, etrecord=bomb)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_t29_a_branch_with_python_scalars(executed: Programs, tmp_path: Path) -> None:

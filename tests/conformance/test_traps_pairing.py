@@ -128,9 +128,9 @@ def test_t20_no_instruction_is_dropped(executed: Programs) -> None:
 def test_t21_grouping_is_linear(count: int) -> None:
     """Two thousand instructions with two thousand operators: upstream's graph of overlaps takes seconds."""
     nodes = [Node(f"n{i}", "aten.sin.default", handles=(i,)) for i in range(count)]
-    start = time.perf_counter()
+    start = time.process_time()
     groups = group_by_handles(Graph("forward", nodes=nodes), {i: (i,) for i in range(count)})
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 2
     assert len(groups) == count
 
 
