@@ -1,12 +1,12 @@
-// The icons of the side bar: bars of a table, and the same in a frame for the list.
+// The icons of the side bar: bars of two lengths for a panel, an unequal sign for the list.
 // The class names let JupyterLab colour them by its theme.
 
 export interface IconRenderer {
   render(host: HTMLElement): void;
 }
 
-const BARS = '<path d="M4 6h11v3H4zM4 10.5h16v3H4zM4 15h7v3H4z"/>';
-const LIST = '<path d="M3 5h3v3H3zM8 5h13v3H8zM3 10.5h3v3H3zM8 10.5h9v3H8zM3 16h3v3H3zM8 16h6v3H8z"/>';
+const BARS = '<path d="M3 3h2v18H3zM7 5h13v4H7zM7 11h6v4H7zM7 17h9v3H7z"/>';
+const UNEQUAL = '<path d="M3 7h9.4l1.9-3.6 1.8.9L14.7 7H21v2.6h-7.7l-2.4 4.8H21V17H9.5l-2 3.7-1.8-.9L7.2 17H3v-2.6h5.6L11 9.6H3z"/>';
 
 function icon(paths: string): IconRenderer {
   return {
@@ -17,4 +17,4 @@ function icon(paths: string): IconRenderer {
 }
 
 export const panelIcon = icon(BARS);
-export const listIcon = icon(LIST);
+export const listIcon = icon(UNEQUAL);

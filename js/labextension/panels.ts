@@ -18,6 +18,7 @@ export class Panels implements PanelHost {
     private readonly lumino: Lumino,
     private readonly shell: Shell,
     private readonly tracker: NotebookTracker | null,
+    private readonly changed: () => void,
   ) {
     tracker?.currentChanged.connect(() => this.#follow());
   }
@@ -94,6 +95,7 @@ export class Panels implements PanelHost {
     this.#panels.splice(at, 1);
     rememberHidden(panel.place, false);
     panel.dispose();
+    this.changed();
   }
 
   /** As `#remove`, and the view hears of it. */
@@ -169,5 +171,6 @@ export class Panels implements PanelHost {
       close: () => this.#end(panel),
     };
     panel.drawBar(actions, this.#notebook(panel) !== undefined);
+    this.changed();
   }
 }

@@ -7,7 +7,7 @@ import style from "./style.css";
 
 const COMMAND = "etviz:inspections";
 const LIST_RANK = 890;
-const SETTLED_MS = 300;
+const SETTLED_MS = 400;
 
 function addStyle(): void {
   const element = document.createElement("style");
@@ -24,13 +24,13 @@ function addCommand(app: App, list: Listing, palette: Palette | null): void {
   palette?.addItem({ command: COMMAND, category: "etviz" });
 }
 
-/** Ask again a moment after the last of some cells has run. */
-function refreshAfterCells(notebook: NotebookModule, list: Listing): void {
+/** Ask again when nothing has happened for a moment: the kernel hears of a closed panel a little later. */
+function refreshLater(list: Listing): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
-  notebook.NotebookActions.executed.connect(() => {
+  return () => {
     clearTimeout(timer);
     timer = setTimeout(() => void list.refresh(), SETTLED_MS);
-  });
+  };
 }
 
 export function createPlugin(lumino: Lumino, notebook: NotebookModule, palette: object, restorer: object): Plugin {
@@ -46,8 +46,9 @@ export function createPlugin(lumino: Lumino, notebook: NotebookModule, palette: 
       app.shell.add(list.widget, "right", { rank: LIST_RANK });
       layout?.add(list.widget, list.widget.id);
       addCommand(app, list, commands);
-      refreshAfterCells(notebook, list);
-      offerHost(new Panels(lumino, app.shell, tracker));
+      const refresh = refreshLater(list);
+      notebook.NotebookActions.executed.connect(refresh);
+      offerHost(new Panels(lumino, app.shell, tracker, refresh));
     },
   };
 }
