@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tqdm.auto import tqdm
 
@@ -26,6 +26,12 @@ from etviz.numerics.replay import Execution, Replay
 from etviz.numerics.runtime_log import RuntimeLog
 from etviz.profile import MetadataParser, Profile, instruction_latency, scale_factor
 from etviz.sources import Files
+
+_FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
+_OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
+_OTHER_INPUTS: Final = (
+    "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
+)
 
 
 def load(
@@ -226,11 +232,12 @@ def _compare(
             evaluator.state = dict(state)
             inputs, comparison, doubted = compare(others.pop(0))
         note = inputs.note
+        sure = given is not None and inputs.known
         if doubted:
-            note = "The first operators are far off while the others are not: the run most likely had other inputs."
+            note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS)
         if note and note not in findings.notes:
             findings.notes.append(note)
-        if not inputs.known or (note and inputs.index >= 0):
+        if not inputs.known or (note and inputs.index >= 0 and not sure):
             forget_totals(evaluator.graph, comparison, "the inputs of the run are not known: only introduced gaps")
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
         if lost and lost not in findings.notes:
