@@ -75,7 +75,7 @@ class Jobs:
 
     def _run(self, ident: Any, name: str, params: dict[str, Any], cancel: threading.Event) -> None:
         try:
-            result = WORK[name](self._inspection, params, self._reporter(name, cancel), cancel)
+            result = self._work(name, params, cancel)
         except Exception as error:
             stopped = cancel.is_set()
             if not stopped and not isinstance(error, EtvizError):
@@ -85,6 +85,12 @@ class Jobs:
         else:
             self._send({"id": ident, "result": {"ok": True} | result})
             self._send({"event": "changed"})
+
+    def _work(self, name: str, params: dict[str, Any], cancel: threading.Event) -> dict[str, Any]:
+        try:
+            return WORK[name](self._inspection, params, self._reporter(name, cancel), cancel)
+        finally:  # takes the progress off every view, also those that did not ask for the job
+            self._send({"event": "progress", "label": "", "done": 0, "total": 0})
 
     def _reporter(self, name: str, cancel: threading.Event) -> Progress:
         last = [0.0]

@@ -21,6 +21,7 @@ from etviz.numerics.comparison import COMPARED
 from etviz.numerics.histogram import CLASSES, Histogram, histogram, worst_elements
 from etviz.view.attributed import ATTRIBUTION_COLUMNS, add_attribution, add_introduced_part
 from etviz.view.columns import Column, table_columns
+from etviz.view.edges import edge_pairs
 from etviz.view.quantized import QUANTIZATION_COLUMNS, add_quantization, float_values, quantization_answer
 from etviz.view.zoomed import INNER, with_inner_rows, zoom_list, zoomable_rows
 
@@ -70,7 +71,8 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
     buffers = Buffers()
     rows, compared = table_rows(inspection)
     digest = inspection.digest
-    rows["op"] = [operator_label(*item) for item in rows[["kind", "op", "reference_ops"]].itertuples(index=False)]
+    named = rows[["kind", "op", "reference_ops", "output"]]
+    rows["op"] = [operator_label(*item) for item in named.itertuples(index=False)]
     notes = add_quantization(inspection, rows)
     add_introduced_part(rows)
     attribution = add_attribution(inspection, rows)
@@ -94,27 +96,38 @@ def build_payload(inspection: Inspection) -> tuple[dict[str, Any], list[bytes]]:
             if column.name in rows
         ],
         "zoomable": buffers.add(zoomable_rows(inspection, len(rows)), "uint8"),
-        "zooms": zoom_list(inspection),
+        "zooms": [zoom | {"deviation": number(zoom["deviation"])} for zoom in zoom_list(inspection)],
         "trees": {
             "program": _tree(inspection.tree, rows, buffers),
             "modules": _tree(inspection.modules, rows, buffers),
         },
+        "edges": buffers.add(edge_pairs(inspection), "int32"),
         "attribution": attribution and attribution | {"sum": number(attribution["sum"])},
     }
     return payload, buffers.data
 
 
-def operator_label(kind: str, op: str, reference_ops: str) -> str:
+def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
     """What the table calls an operator: what a delegate computes, a kernel without ATen's namespace.
+
+    Outputs after the first have their number in brackets. Inside of a delegate, quantize and dequantize are named after
+    the operators whose result they hand on.
 
     Examples
     --------
     >>> operator_label("delegate", "DELEGATE_CALL", "conv2d, relu"), operator_label("kernel", "aten::add.out", "add")
     ('conv2d, relu', 'add.out')
+    >>> operator_label("kernel", "aten::topk.values", "topk", 1)
+    'topk.values [1]'
+    >>> operator_label("inner", "quantized_decomposed.quantize_per_tensor.default", "conv2d, relu")
+    'conv2d, relu (quantized)'
     """
-    if kind == "delegate":
-        return reference_ops or op
-    return op.removeprefix("aten::")
+    known = kind in ("delegate", "inner") and bool(reference_ops)
+    name = reference_ops if known else op.removeprefix("aten::")
+    if known and kind == "inner" and not reference_ops.startswith(("quantize", "dequantize")):
+        step = op.removeprefix("quantized_decomposed.").partition("_per_")[0]
+        name += {"quantize": " (quantized)", "dequantize": " (dequantized)"}.get(step, "")
+    return f"{name} [{int(output)}]" if output > 0 else name
 
 
 def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def zoomable_rows(inspection: Inspection, rows: int) -> npt.NDArray[np.uint8]:
 
 
 def zoom_list(inspection: Inspection) -> list[dict[str, Any]]:
-    """What was zoomed into: the first gap row of each delegate, and whether it is faithful."""
+    """What was zoomed into: the first gap row of each delegate, and how faithful it is."""
     first: dict[int, int] = {}
     for row in inspection.gaps.index:
         inside = inspection.zoomed(row)
@@ -46,6 +46,7 @@ def zoom_list(inspection: Inspection) -> list[dict[str, Any]]:
             "row": first[id(inside)],
             "instruction": instruction,
             "faithful": inside.faithful,
+            "deviation": inside.deviation,
             "message": inside.fidelity,
         }
         for (_, instruction), inside in inspection.zooms.items()

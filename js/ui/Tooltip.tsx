@@ -31,8 +31,18 @@ function listen(
   enter: (target: HTMLElement | null) => void,
   hide: () => void,
 ): () => void {
+  let pressed: HTMLElement | null = null;
+  const targetOf = (event: Event): HTMLElement | null =>
+    (event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]") ?? null;
   const onEnter = (event: Event): void => {
-    enter((event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]") ?? null);
+    const target = targetOf(event);
+    if (target && target === pressed) return;
+    pressed = null;
+    enter(target);
+  };
+  const onPress = (event: Event): void => {
+    pressed = targetOf(event);
+    hide();
   };
   const onKey = (event: Event): void => {
     if ((event as KeyboardEvent).key === "Escape") hide();
@@ -40,7 +50,7 @@ function listen(
   const listeners: [string, (event: Event) => void][] = [
     ["pointerover", onEnter],
     ["focusin", onEnter],
-    ["pointerdown", hide],
+    ["pointerdown", onPress],
     ["pointerleave", hide],
     ["focusout", hide],
     ["wheel", hide],

@@ -83,9 +83,10 @@ def test_introduced_part_of_each_gap(sent: tuple[etviz.Inspection, dict[str, Any
 
 
 def _operators(gaps: pd.DataFrame) -> list[str]:
-    """A delegate is shown by what it computes, a kernel without the namespace that most have."""
+    """A delegate is shown by what it computes, a kernel without the namespace that most have; then the output."""
     delegate = gaps["kind"] == "delegate"
-    return gaps["op"].str.removeprefix("aten::").where(~delegate, gaps["reference_ops"]).tolist()
+    names = gaps["op"].str.removeprefix("aten::").where(~delegate, gaps["reference_ops"])
+    return [f"{name} [{output}]" if output else name for name, output in zip(names, gaps["output"], strict=True)]
 
 
 def _shown(value: Any) -> str:
