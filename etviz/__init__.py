@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from etviz.numerics.metrics import METRICS as metrics  # noqa: N811 - its public name
     from etviz.opening import load
     from etviz.pipeline.record import record
+    from etviz.settings import options
 
 _LAZY = {
     "Comparison": ("etviz.comparing", "Comparison"),
@@ -29,6 +30,7 @@ _LAZY = {
     "debug": ("etviz.debugging", "debug"),
     "load": ("etviz.opening", "load"),
     "metrics": ("etviz.numerics.metrics", "METRICS"),
+    "options": ("etviz.settings", "options"),
     "record": ("etviz.pipeline.record", "record"),
 }
 
@@ -42,6 +44,7 @@ __all__ = [
     "from_inspector",
     "load",
     "metrics",
+    "options",
     "record",
 ]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from etviz.artifacts.ir import Graph
+    from etviz.graph.edges import DataEdge
     from etviz.inspection import Findings
 
 
@@ -17,6 +19,14 @@ class Sharing:
 
     _findings: Findings
     _graph: Graph
+    tree: Any
+
+    @cached_property
+    def edges(self) -> list[DataEdge]:
+        """Who reads whose values, between the nodes of `tree`."""
+        from etviz.graph.edges import data_edges
+
+        return data_edges(self.tree, self._graph)
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.

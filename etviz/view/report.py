@@ -20,6 +20,7 @@ from etviz.artifacts.files import PathLike
 from etviz.artifacts.saving import check_target, whole_file
 from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Inspection
+from etviz.settings import TENSORS
 from etviz.view.container import Answer, pack
 from etviz.view.fallback import MARKS, html_facts, worst_table
 from etviz.view.page import html_page
@@ -27,14 +28,6 @@ from etviz.view.payload import build_payload, build_tensor
 from etviz.view.tensor_payload import BUILDERS
 
 logger = logging.getLogger(__name__)
-
-TENSORS: Final = ("none", "histograms", "worst")
-"""What a report holds of the tensors.
-
-``none``: nothing but the metrics of the table. ``histograms``: of every row the histograms of reference, runtime and
-error, their statistics and the counts of non-finite values. ``worst``: these, of the `DETAILED` worst rows the elements
-with the largest error, and of the `MAPPED` worst rows where in the tensor the error is.
-"""
 
 DETAILED: Final = 50
 """Rows whose worst elements a ``worst`` report lists."""
@@ -78,14 +71,18 @@ def write_report(inspection: Inspection, path: PathLike, tensors: str = "histogr
     if tensors not in TENSORS:
         raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
     target = check_target(path, "the report")
-    name = title or inspection.title
-    payload, buffers = build_payload(inspection)
-    payload["title"] = name
-    data = pack((payload, buffers), *_tensors(inspection, tensors), _maps(inspection, tensors))
-    page = html_page(f"{name} · etviz", _summary(inspection, name), data)
+    page = report_page(inspection, tensors, title or inspection.title)
     with whole_file(target, "the report") as partial:
         partial.write_bytes(page)
     return target
+
+
+def report_page(inspection: Inspection, tensors: str, title: str) -> bytes:
+    """The page itself, in UTF-8; `tensors` is one of `TENSORS`."""
+    payload, buffers = build_payload(inspection)
+    payload["title"] = title
+    data = pack((payload, buffers), *_tensors(inspection, tensors), _maps(inspection, tensors))
+    return html_page(f"{title} · etviz", _summary(inspection, title), data)
 
 
 def _tensors(inspection: Inspection, tensors: str) -> tuple[dict[int, Answer], dict[int, str]]:

@@ -19,6 +19,7 @@ import traitlets
 
 from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Inspection
+from etviz.settings import options
 from etviz.view.fallback import html_table
 from etviz.view.jobs import WORK, Jobs
 from etviz.view.panel import NO_PANEL, Area, Place, place, settle
@@ -131,7 +132,11 @@ class InspectionWidget(anywidget.AnyWidget):
 
 
 def mimebundle(inspection: Inspection, panel: Place | None = None, **kwargs: Any) -> Any:
-    """Widget, static table and text: the richest that the viewer can show is taken."""
+    """Widget, static table and text: the richest that the viewer can show is taken. The report, if it is embedded."""
+    if options.embed:
+        from etviz.view.embedded import embedded
+
+        return embedded(inspection), {}
     widget = InspectionWidget(inspection, panel=panel)
     bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})

@@ -4,7 +4,7 @@ import { Pool } from "./pool";
 import { type SampleNode, addInnerRows, sampleProgram } from "./program";
 import { explanations } from "./sampleExplained";
 import { MISMATCH_ROW, sampleColumns } from "./sampleColumns";
-import { wireTree } from "./sampleTree";
+import { sampleEdges, wireTree } from "./sampleTree";
 
 export interface SampleOptions {
   layers?: number;
@@ -103,6 +103,7 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     compared: count - missing,
     columns: sampleColumns(pool, program, count - missing, label, options.attributed !== undefined),
     trees: Object.fromEntries(wired) as Record<TreeName, WireTree>,
+    edges: pool.ints(sampleEdges(program.program)),
     ...explanations(pool, program.rows, empty ? null : options, zoomed),
   };
   return { result, buffers: pool.buffers };

@@ -67,3 +67,20 @@ export function wireTree(pool: Pool, root: SampleNode, rows: number): WireTree {
     row_node: pool.add(rowNode),
   };
 }
+
+/** Each node of a level reads the one before it; the first inside of a delegate reads what the delegate reads. */
+export function sampleEdges(root: SampleNode): number[] {
+  const pairs: number[] = [];
+  let id = -1;
+  const walk = (node: SampleNode, before: number): number => {
+    const own = ++id;
+    const instruction = node.kind !== "program" && node.kind !== "method";
+    if (instruction && before >= 0) pairs.push(before, own);
+    let last = instruction ? before : -1;
+    for (const child of node.children) last = walk(child, last);
+    if (node.kind === "delegate" && node.children.length > 0) pairs.push(last, own);
+    return own;
+  };
+  walk(root, -1);
+  return pairs;
+}

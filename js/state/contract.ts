@@ -106,6 +106,8 @@ export interface WirePayload {
   columns: WireColumn[];
   trees: Record<TreeName, WireTree>;
   attribution?: Attribution | null;
+  /** Pairs of nodes of the program tree: the second one reads a value of the first. */
+  edges?: Values;
   /** 1: a delegate call that can be zoomed and is not yet. */
   zoomable?: Values;
   zooms?: WireZoom[];

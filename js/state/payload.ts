@@ -1,4 +1,5 @@
 // The payload, decoded: columns by name, trees with parents and rows, ranks computed once a column.
+import { type Edges, decodeEdges } from "../graph/edges";
 import { decodeFloats, decodeInts } from "./codec";
 import { type Column, mismatchRows } from "./columns";
 import type { Attribution, Summary, TreeName, WireColumn, WirePayload, WireTree } from "./contract";
@@ -29,6 +30,8 @@ export interface Payload extends FilterTable {
   /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
   attribution: Attribution | null;
   zooms: Zooms;
+  /** Who reads whose values, in the program tree. */
+  edges: Edges;
   /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
   ranks(name: string): Ranks | null;
   /** Ranks that grow with badness, -1 where the value is not known; null for a text column. */
@@ -135,6 +138,7 @@ export function decodePayload(wire: WirePayload, buffers: readonly DataView[]): 
     },
     attribution: wire.attribution ?? null,
     zooms: decodeZooms(wire, buffers, (name) => byName.get(name)),
+    edges: decodeEdges(wire, buffers),
     ranks,
     badness: memoized((name: string) => badnessOf(byName.get(name), ranks(name))),
   };

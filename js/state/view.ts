@@ -6,6 +6,9 @@ import type { SortKey } from "./sort";
 
 export type Tab = "tree" | "table" | "tensor";
 
+/** How the delegated graph is shown. */
+export type TreeMode = "tree" | "graph";
+
 /** What the tensor pane draws. */
 export type Chart = "histogram" | "map" | "channels" | "scatter";
 export type ChannelMetric = "rmse" | "maxAbs" | "share";
@@ -23,6 +26,7 @@ export interface ViewState {
   columnChoice: Signal<ReadonlyMap<string, boolean>>;
   columnWidths: Signal<ReadonlyMap<string, number>>;
   treeName: Signal<TreeName>;
+  treeMode: Signal<TreeMode>;
   moduleExpanded: Signal<readonly number[] | null>;
   logCounts: Signal<boolean>;
   chart: Signal<Chart>;
@@ -51,6 +55,7 @@ export function createViewState(): ViewState {
     columnChoice: signal<ReadonlyMap<string, boolean>>(new Map()),
     columnWidths: signal<ReadonlyMap<string, number>>(new Map()),
     treeName: signal<TreeName>("program"),
+    treeMode: signal<TreeMode>("tree"),
     moduleExpanded: signal<readonly number[] | null>(null),
     logCounts: signal(false),
     chart: signal<Chart>("histogram"),

@@ -1,7 +1,9 @@
 // The bar above the tree: which tree, and open or close everything.
+import { batch } from "@preact/signals";
 import type { JSX } from "preact";
 import type { TreeName } from "../state/contract";
 import { branches } from "../state/tree";
+import type { TreeMode } from "../state/view";
 import { RankSelect } from "../table/RankBy";
 import { useApp } from "../ui/context";
 import { Icon, type IconName } from "../ui/Icon";
@@ -27,7 +29,13 @@ function SquareButton(props: { label: string; icon: IconName; onClick: () => voi
 
 export function TreeBar(): JSX.Element {
   const app = useApp();
-  const { treeName } = app.view;
+  const { treeName, treeMode } = app.view;
+  const graph = treeMode.value === "graph";
+  const show = (name: TreeName, mode: TreeMode): void =>
+    batch(() => {
+      treeName.value = name;
+      treeMode.value = mode;
+    });
   const expandAll = (): void => {
     const tree = app.tree.peek();
     if (tree) app.setExpanded(branches(tree));
@@ -40,18 +48,33 @@ export function TreeBar(): JSX.Element {
             key={name}
             type="button"
             class="etv-switch"
-            aria-pressed={treeName.value === name}
+            aria-pressed={!graph && treeName.value === name}
             data-tip={tip}
-            onClick={() => (treeName.value = name)}
+            onClick={() => show(name, "tree")}
           >
             {text}
           </button>
         ))}
+        {(app.payload.value?.edges.count ?? 0) > 0 && (
+          <button
+            type="button"
+            class="etv-switch"
+            aria-pressed={graph}
+            data-tip="What the selected node reads and who reads it"
+            onClick={() => show("program", "graph")}
+          >
+            Graph
+          </button>
+        )}
       </div>
       <RankSelect />
       <span class="etv-spring" />
-      <SquareButton label="Expand all" icon="expand" onClick={expandAll} />
-      <SquareButton label="Collapse all" icon="collapse" onClick={() => app.setExpanded([])} />
+      {!graph && (
+        <>
+          <SquareButton label="Expand all" icon="expand" onClick={expandAll} />
+          <SquareButton label="Collapse all" icon="collapse" onClick={() => app.setExpanded([])} />
+        </>
+      )}
     </div>
   );
 }

@@ -2,6 +2,7 @@
 import type { Signal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect } from "preact/hooks";
+import { GraphPane } from "../graph/GraphPane";
 import type { Payload, Tree } from "../state/payload";
 import { drawnPositions } from "../state/window";
 import { useApp } from "../ui/context";
@@ -12,10 +13,11 @@ import { TREE_ROW_HEIGHT, TreeRow } from "./TreeRow";
 import { useTreeKeys } from "./useTreeKeys";
 
 export function TreePane(): JSX.Element {
+  const { treeMode } = useApp().view;
   return (
     <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
       <TreeBar />
-      <TreeGrid />
+      {treeMode.value === "graph" ? <GraphPane /> : <TreeGrid />}
     </section>
   );
 }

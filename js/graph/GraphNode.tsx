@@ -1,0 +1,62 @@
+// One node of the graph: what it is, and a stripe in the colour of the error that it introduces.
+import type { JSX } from "preact";
+import type { Gauge } from "../state/gauge";
+import type { Tree } from "../state/payload";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
+
+interface Props {
+  tree: Tree;
+  placed: Placed;
+  selected: boolean;
+  gauge: Gauge | null;
+  /** Its introduced error in words. */
+  figure: string;
+  onSelect: (node: number) => void;
+}
+
+const LETTERS = 21;
+const STRIPE = 5;
+
+function short(text: string): string {
+  return text.length > LETTERS ? `${text.slice(0, LETTERS - 1)}…` : text;
+}
+
+export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: Props): JSX.Element {
+  const { node, x, y } = placed;
+  const label = tree.text("label", node) ?? "";
+  const kind = tree.text("kind", node) ?? "";
+  const backend = (tree.text("backend", node) ?? "").replace(/Backend$/, "");
+  const instruction = tree.instruction[node];
+  const number = instruction >= 0 ? `#${instruction}` : "";
+  const below = [number, backend || (kind === "kernel" ? "portable" : ""), figure].filter(Boolean).join(" · ");
+  const tip = [label, number, tree.text("shape", node), tree.text("module", node), tree.text("source", node), figure];
+  const select = (): void => onSelect(node);
+  return (
+    <g
+      class={`etv-graph-node etv-step-${gauge?.step ?? "none"}`}
+      role="button"
+      tabIndex={0}
+      aria-pressed={selected}
+      aria-label={[label, number, figure].filter(Boolean).join(", ")}
+      data-node={node}
+      data-kind={kind}
+      data-tip={tip.filter(Boolean).join("\n")}
+      transform={`translate(${x - NODE_WIDTH / 2} ${y - NODE_HEIGHT / 2})`}
+      onClick={select}
+      onKeyDown={(event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        select();
+      }}
+    >
+      <rect class="etv-graph-box" width={NODE_WIDTH} height={NODE_HEIGHT} rx="4" />
+      <rect class="etv-graph-stripe" width={STRIPE} height={NODE_HEIGHT} rx="2" />
+      <text class="etv-graph-label" x={STRIPE + 6} y="15">
+        {short(label)}
+      </text>
+      <text class="etv-graph-below" x={STRIPE + 6} y="29">
+        {short(below)}
+      </text>
+    </g>
+  );
+}
