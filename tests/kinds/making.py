@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
 from executorch.exir.schema import ExecutionPlan
 from executorch.runtime import Runtime
@@ -114,8 +113,7 @@ def make(name: str, kind: Kind, folder: Path) -> Made:
     """Export, lower, save and run a kind of program."""
     torch.manual_seed(0)
     runs = kind.runs()
-    partitioners: list[Any] | None = [XnnpackPartitioner()] if kind.xnnpack else None
-    edge = to_edge_transform_and_lower(kind.programs(), partitioner=partitioners, generate_etrecord=True)
+    edge = to_edge_transform_and_lower(kind.programs(), partitioner=kind.partitioners(), generate_etrecord=True)
     before = copy.deepcopy(edge.exported_program(kind.method))
     manager = edge.to_executorch()
     manager.save(str(folder / "model.pte"))

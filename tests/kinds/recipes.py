@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.exir.backend.compile_spec_schema import CompileSpec
 from torch import nn
 from torch.export import Dim, ExportedProgram, export
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
@@ -27,6 +30,8 @@ class Kind:
         Exports its methods.
     runs
         Inputs of each execution; the first ones are the ETRecord's.
+    partitioners
+        What lowers it to a backend; none for portable kernels.
     share
         Share of the logged values that derived pairing must reach.
     told
@@ -35,10 +40,25 @@ class Kind:
 
     programs: Callable[[], dict[str, ExportedProgram]]
     runs: Callable[[], list[Inputs]]
-    xnnpack: bool = True
+    partitioners: Callable[[], list[Any] | None] = lambda: [XnnpackPartitioner()]
     method: str = "forward"
     share: float = 1.0
     told: bool = False
+
+
+def _none() -> None:
+    return None
+
+
+def _openvino() -> list[Any]:
+    """OpenVINO's partitioner for the CPU; the test is skipped where it is not installed."""
+    pytest.importorskip("openvino", reason="OpenVINO comes with the extra `openvino` of etviz")
+    module = pytest.importorskip(
+        "executorch.backends.openvino.partitioner",
+        reason="executorch's OpenVINO backend needs nncf, which comes with the extra `openvino` of etviz",
+        exc_type=ImportError,
+    )
+    return [module.OpenvinoPartitioner([CompileSpec("device", b"CPU")])]
 
 
 def plain(make: Callable[[], nn.Module], inputs: Callable[[], Inputs], **options: Any) -> Callable[[], Any]:
@@ -108,13 +128,19 @@ _WITH_NAN = torch.tensor([[float("nan"), 1.0, 2.0, -3.0]])
 KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
+    "openvino": Kind(
+        plain(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),), (_normal(5, 16, seed=2),)], partitioners=_openvino
+    ),
+    "openvino_whole": Kind(
+        plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)], partitioners=_openvino
+    ),
     "masked_transformer": Kind(plain(models.MaskedTransformer, _tokens), lambda: [_tokens()]),
     "dynamic_int8": Kind(quantized(True, models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
     "weight_only_torchao": Kind(weight_only(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),
     "weight_only": Kind(plain(models.WeightOnly, _one(5, 16)), lambda: [(_normal(5, 16),)]),
     "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3)),
     "decoder_portable": Kind(
-        plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(1), xnnpack=False
+        plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(1), partitioners=_none
     ),
     "channels_last": Kind(
         plain(models.ConvNet, lambda: (_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)),
@@ -124,29 +150,34 @@ KINDS = {
         plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, n, 6),) for n in (3, 9)]
     ),
     "dynamic_portable": Kind(
-        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, 7, 6),)], xnnpack=False
+        plain(models.Pooled, _one(2, 3, 6), dynamic_shapes=_BIG), lambda: [(_normal(2, 7, 6),)], partitioners=_none
     ),
     "cond": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(1, -1, 1)),
-    "cond_portable": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), xnnpack=False),
+    "cond_portable": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), partitioners=_none),
     "cond_diverging": Kind(plain(models.DivergingBranches, _one(2, 4)), lambda: [(_HUGE.clone(),)]),
     "method_forward": Kind(two_methods, lambda: [(_normal(1, 3, 4, 4),)]),
     "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed"),
     "half": Kind(
-        plain(models.Low, lambda: (_normal(2, 5).half(),)), lambda: [(_normal(2, 5).half(),)], xnnpack=False, told=True
+        plain(models.Low, lambda: (_normal(2, 5).half(),)),
+        lambda: [(_normal(2, 5).half(),)],
+        partitioners=_none,
+        told=True,
     ),
     "bfloat16": Kind(
         plain(models.Low, lambda: (_normal(2, 5).bfloat16(),)),
         lambda: [(_normal(2, 5).bfloat16(),)],
-        xnnpack=False,
+        partitioners=_none,
         told=True,
     ),
-    "half_beside_float": Kind(plain(models.Mixed, _one(2, 5)), lambda: [(_normal(2, 5),)], xnnpack=False, told=True),
+    "half_beside_float": Kind(
+        plain(models.Mixed, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none, told=True
+    ),
     "nonfinite": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)]),
-    "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], xnnpack=False),
+    "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none),
     "outputs": Kind(plain(models.Outputs, _nested), lambda: [_nested()]),
     "same_twice": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16),)] * 2),
     "different": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)]),
     "nan_twice": Kind(plain(lambda: models.Stack(1, 4), lambda: (_normal(1, 4),)), lambda: [(_WITH_NAN,)] * 2),
     "stack": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)]),
-    "stack_portable": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)], xnnpack=False),
+    "stack_portable": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none),
 }
