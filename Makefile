@@ -97,5 +97,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) node_modules etviz/view/static dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

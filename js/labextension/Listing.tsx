@@ -35,8 +35,8 @@ function Entry({ listed, open }: { listed: Listed; open: Props["open"] }): JSX.E
         )}
       </button>
       {!area && (
-        <button type="button" class="etviz-entry-left" onClick={() => open(listed, "left")} title="Open on the left side">
-          left
+        <button type="button" class="etviz-entry-left" onClick={() => open(listed, "left")} title="Open in the left side panel">
+          on the left
         </button>
       )}
     </li>

@@ -32,12 +32,19 @@ class OldHost extends FakeHost {
   override readonly protocol = PROTOCOL - 1;
 }
 
-afterEach(() => offerHost(new OldHost()));
+const opened: ReturnType<typeof placeView>[] = [];
+
+afterEach(() => {
+  for (const view of opened.splice(0)) view.dispose();
+  offerHost(new OldHost());
+});
 
 function place(host: FakeHost | null): { traits: ReturnType<typeof localTraits>; view: ReturnType<typeof placeView> } {
   if (host) offerHost(host);
   const traits = localTraits();
-  return { traits, view: placeView(traits, null, () => () => {}) };
+  const view = placeView(traits, null, () => () => {});
+  opened.push(view);
+  return { traits, view };
 }
 
 test("a place in the trait opens a panel, null closes it", () => {

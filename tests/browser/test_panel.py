@@ -165,7 +165,7 @@ def test_the_list_opens_an_inspection_without_a_cell(lab: Lab, artifacts: Path, 
     assert python(lab, "print(len(Out), In[-1][:6])").strip() == "0 import"
     panel(lab).get_by_role("button", name="Close").click()
     execute(lab, "etviz:inspections")
-    listed.get_by_role("button", name="left").click()
+    listed.get_by_role("button", name="on the left").click()
     rows(panel(lab, "left")).first.wait_for()
     expect(listed).to_contain_text("in the left panel")
     expect(listed).to_contain_text("final output matches the reference")
