@@ -15,10 +15,11 @@ interface Props {
 }
 
 const LETTERS = 21;
+const LETTERS_BELOW = 26;
 const STRIPE = 5;
 
-function short(text: string): string {
-  return text.length > LETTERS ? `${text.slice(0, LETTERS - 1)}…` : text;
+function short(text: string, letters: number): string {
+  return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 }
 
 export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: Props): JSX.Element {
@@ -52,10 +53,10 @@ export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: P
       <rect class="etv-graph-box" width={NODE_WIDTH} height={NODE_HEIGHT} rx="4" />
       <rect class="etv-graph-stripe" width={STRIPE} height={NODE_HEIGHT} rx="2" />
       <text class="etv-graph-label" x={STRIPE + 6} y="15">
-        {short(label)}
+        {short(label, LETTERS)}
       </text>
       <text class="etv-graph-below" x={STRIPE + 6} y="29">
-        {short(below)}
+        {short(below, LETTERS_BELOW)}
       </text>
     </g>
   );

@@ -25,6 +25,13 @@ function pointAt(svg: SVGSVGElement, box: Box, event: MouseEvent): { x: number; 
   return { x, y, unit };
 }
 
+/** What ends a drag is no click on the node below. */
+function swallowClick(svg: SVGSVGElement): void {
+  const swallow = (event: Event): void => event.stopPropagation();
+  svg.addEventListener("click", swallow, { capture: true });
+  setTimeout(() => svg.removeEventListener("click", swallow, { capture: true }));
+}
+
 export function useCamera(picture: Picture, center: number): Camera {
   const ref = useRef<SVGSVGElement>(null);
   const middle = picture.nodes.find(({ node }) => node === center) ?? { x: 0, y: 0 };
@@ -58,6 +65,7 @@ export function useCamera(picture: Picture, center: number): Camera {
       set({ ...from, x: from.x - dx * unit, y: from.y - dy * unit });
     };
     const end = (): void => {
+      if (now.current !== from) swallowClick(svg);
       window.removeEventListener("pointermove", move);
       window.removeEventListener("pointerup", end);
       window.removeEventListener("pointercancel", end);
