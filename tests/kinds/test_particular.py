@@ -1,0 +1,95 @@
+"""What only some kinds of program show: another branch than the reference's, scales chosen at run time, no float8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._export.verifier import SpecViolationError
+
+from tests import oracles
+from tests.kinds import models
+from tests.kinds.making import Made
+
+Programs = Callable[[str], Made]
+
+
+def test_what_the_runtimes_branch_introduced_is_known(made: Programs) -> None:
+    """Each operator of it is evaluated on the values that the runtime logged."""
+    program = made("cond_diverging")
+    found = program.load("exact")
+    runtime = program.truth[0].runtime
+    logged = {program.nodes[instruction]: values for instruction, values in runtime.items()}
+    interpreter = oracles.Interpreter(program.edge.graph_module, logged)
+    with torch.no_grad():
+        interpreter.run(*oracles.flat_inputs(program.edge, program.runs[0]))
+    unpaired = found.gaps[found.gaps["mse"].isna() & (found.gaps["reason"] != "")]
+    assert len(unpaired) >= 2
+    for instruction, output, rmse, largest in zip(
+        unpaired["instruction"],
+        unpaired["output"],
+        unpaired["introduced_rmse"],
+        unpaired["introduced_max_abs"],
+        strict=True,
+    ):
+        local = interpreter.kept[program.nodes[instruction]][output].double().numpy()
+        error = runtime[instruction][output].double().numpy() - local
+        error = error[np.isfinite(error)]
+        np.testing.assert_allclose(
+            [rmse, largest], [np.sqrt(np.mean(error**2)), np.abs(error).max()], rtol=1e-6, atol=0
+        )
+
+
+def test_value_without_reference_is_described_alone(made: Programs) -> None:
+    found = made("cond_diverging").load("exact")
+    for row in found.gaps.index[found.gaps["mse"].isna() & (found.gaps["reason"] != "")]:
+        missing = found.reference_missing(row)
+        assert missing is not None
+        assert "other branch" in missing
+        reference, runtime = found.values(row)
+        assert reference is None
+        drawn = found.histogram(row, bins=16)
+        assert drawn.reference is None
+        assert drawn.error is None
+        numbers = runtime.double().numpy().ravel()
+        numbers = numbers[np.isfinite(numbers)]
+        np.testing.assert_array_equal(drawn.runtime, np.histogram(numbers, drawn.edges)[0])
+        np.testing.assert_allclose(drawn.statistics["runtime"].rms, np.sqrt(np.mean(numbers**2)), rtol=1e-9)
+
+
+def test_severity_of_scales_chosen_at_run_time_is_relative_to_their_own_error(made: Programs) -> None:
+    """The first linear layer of a dynamically quantized net, computed in NumPy with and without that quantization."""
+    program = made("dynamic_int8")
+    found = program.load("exact")
+    row = found.gaps[(found.gaps["kind"] == "delegate") & (found.gaps["shape"] == (5, 32))].index[0]
+    torch.manual_seed(0)
+    layer = models.Feed().first
+    weight, bias = (p.detach().double().numpy() for p in (layer.weight, layer.bias))
+    step = np.abs(weight).max(1, keepdims=True) / 127
+    weight = np.clip(np.round(weight / step), -127, 127) * step
+    x = program.runs[0][0].double().numpy()
+    scale = (max(x.max(), 0) - min(x.min(), 0)) / 255
+    rounded = np.round(x / scale) * scale
+    with_it, without = (np.maximum(activation @ weight.T + bias, 0) for activation in (rounded, x))
+    reference, runtime = (tensor.double().numpy() for tensor in found.tensors(row))
+    np.testing.assert_allclose(reference, with_it, atol=1e-5)
+    rmse = np.sqrt(np.mean((runtime - reference) ** 2))
+    np.testing.assert_allclose(
+        found.gaps["severity"][row], rmse / np.sqrt(np.mean((with_it - without) ** 2)), rtol=1e-3
+    )
+    assert "scale for each row" in found.gaps["reason"][row]
+
+
+def test_float8_is_refused_before_there_is_a_program() -> None:
+    """executorch's dialect knows no float8, so no instruction can give one."""
+    from executorch.exir import to_edge_transform_and_lower
+
+    class Narrow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.sin(x).to(torch.float8_e4m3fn).to(torch.float32) * 2
+
+    with pytest.raises(SpecViolationError, match="float8"):
+        to_edge_transform_and_lower(torch.export.export(Narrow(), (torch.randn(2, 5),)))
