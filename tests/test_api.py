@@ -55,6 +55,7 @@ def test_public_names() -> None:
         "from_inspector",
         "load",
         "metrics",
+        "options",
         "record",
     }
     for name in etviz.__all__:
