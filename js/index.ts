@@ -2,7 +2,7 @@
 import type { AnyModel, Initialize, Render } from "@anywidget/types";
 import { mount, mountCell } from "./mount";
 import { type Placement, placeView } from "./state/placement";
-import { type MessageModel, kernelSource } from "./state/rpc";
+import { type MessageModel, isError, kernelSource } from "./state/rpc";
 import { Store } from "./state/store";
 import { type TraitModel, modelTraits } from "./state/traits";
 
@@ -16,14 +16,14 @@ function openSession(model: AnyModel): Session {
   const source = kernelSource(model as unknown as MessageModel);
   const bound = modelTraits(model as unknown as TraitModel);
   const store = new Store(source, bound.traits);
-  // The first message decides on which thread the kernel answers: send it before it is busy.
-  source.request("hello", {}, () => {});
-  store.loadPayload();
   const placement = placeView(bound.traits, (model.widget_manager as object | undefined) ?? null, (el) =>
     mount(store, el, "panel"),
   );
+  // The first message decides on which thread the kernel answers: send it before it is busy.
+  source.request("hello", {}, (outcome) => placement.connected(!isError(outcome)));
+  store.loadPayload();
   // Said by ipywidgets' base class when the kernel has restarted or gone.
-  const disconnect = (): void => placement.disconnect();
+  const disconnect = (): void => placement.connected(false);
   model.on("comm_live_update", disconnect);
   return {
     store,

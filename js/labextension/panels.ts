@@ -73,7 +73,7 @@ export class Panels implements PanelHost {
     const from = panel.place.area;
     panel.replace(request);
     before.closed();
-    if (from !== request.place.area) this.#attach(panel);
+    if (from !== request.place.area && panel.widget.parent) this.#attach(panel);
     this.#draw(panel);
     if (this.#belongs(panel)) this.#reveal(panel);
   }
@@ -82,7 +82,7 @@ export class Panels implements PanelHost {
     const from = panel.place.area;
     panel.place = place;
     this.#draw(panel);
-    if (from !== place.area) {
+    if (from !== place.area && panel.widget.parent) {
       this.#attach(panel);
       this.#reveal(panel);
     }

@@ -43,6 +43,7 @@ function place(host: FakeHost | null): { traits: ReturnType<typeof localTraits>;
   if (host) offerHost(host);
   const traits = localTraits();
   const view = placeView(traits, null, () => () => {});
+  view.connected(true);
   opened.push(view);
   return { traits, view };
 }
@@ -65,6 +66,21 @@ test("a host that comes later is used", () => {
   const host = new FakeHost();
   offerHost(host);
   expect(view.available.value).toBe(true);
+  expect(host.requests).toHaveLength(1);
+});
+
+test("no panel opens before the kernel has answered", () => {
+  const host = new FakeHost();
+  offerHost(host);
+  const traits = localTraits();
+  traits.panel.value = PLACE;
+  const view = placeView(traits, null, () => () => {});
+  opened.push(view);
+  expect(host.requests).toHaveLength(0);
+  expect(view.place.value).toEqual(PLACE);
+  view.connected(false);
+  expect(view.place.value).toBeNull();
+  view.connected(true);
   expect(host.requests).toHaveLength(1);
 });
 
@@ -100,8 +116,10 @@ test("when the kernel is gone the panel closes and the trait stays", () => {
   const host = new FakeHost();
   const { traits, view } = place(host);
   traits.panel.value = PLACE;
-  view.disconnect();
+  view.connected(false);
   expect(host.done).toEqual(["close"]);
+  expect(view.place.value).toBeNull();
+  expect(view.available.value).toBe(false);
   expect(traits.panel.value).toEqual(PLACE);
   view.dispose();
   expect(host.done).toEqual(["close"]);

@@ -1,5 +1,5 @@
 // Keeps the side panel of one model as its trait says, and tells the trait what the person did.
-import { type ReadonlySignal, computed, effect, untracked } from "@preact/signals";
+import { type ReadonlySignal, computed, effect, signal, untracked } from "@preact/signals";
 import { type Area, type PanelHandle, type PanelHost, type Place, asPlace, watchHost } from "./panels";
 import type { Traits } from "./traits";
 
@@ -14,8 +14,11 @@ export interface Placement {
   reveal(): void;
   /** Close the panel: the view is in the cell again. */
   back(): void;
-  /** The kernel is gone: the panel can't answer any more. */
-  disconnect(): void;
+  /**
+   * Whether the kernel answers. There is no panel before it does: a saved notebook brings its widgets along
+   * without one. When it is gone, the panel closes and the view is in the cell.
+   */
+  connected(is: boolean): void;
   dispose(): void;
 }
 
@@ -25,7 +28,8 @@ export function placeView(
   mount: (el: HTMLElement) => () => void,
 ): Placement {
   const { host, dispose } = watchHost();
-  const place = computed(() => asPlace(traits.panel.value));
+  const live = signal<boolean | null>(null);
+  const place = computed(() => (live.value === false ? null : asPlace(traits.panel.value)));
   let handle: PanelHandle | null = null;
 
   const leave = (): void => {
@@ -49,7 +53,7 @@ export function placeView(
   };
   const stop = effect(() => {
     const wanted = place.value;
-    const on = host.value;
+    const on = live.value ? host.value : null;
     untracked(() => {
       if (!wanted || !on) leave();
       else if (handle) handle.update(wanted);
@@ -59,14 +63,14 @@ export function placeView(
 
   return {
     place,
-    available: computed(() => host.value !== null),
+    available: computed(() => host.value !== null && live.value !== false),
     moveTo(area, title) {
       const serial = host.peek()?.nextSerial(manager, title) ?? 1;
       traits.panel.value = { title, area, pinned: false, serial };
     },
     reveal: () => handle?.reveal(),
     back: () => void (traits.panel.value = null),
-    disconnect: leave,
+    connected: (is) => void (live.value = is),
     dispose() {
       stop();
       leave();
