@@ -93,3 +93,22 @@ def test_float8_is_refused_before_there_is_a_program() -> None:
 
     with pytest.raises(SpecViolationError, match="float8"):
         to_edge_transform_and_lower(torch.export.export(Narrow(), (torch.randn(2, 5),)))
+
+
+def test_inside_of_a_delegate_of_openvino(made: Programs) -> None:
+    """Its operators, each an output of the delegate that OpenVINO runs again, against the layers of the model."""
+    program = made("openvino_whole")
+    inside = program.load("exact").zoom(0)
+    assert inside.faithful is True
+    torch.manual_seed(0)
+    model, expected = models.ConvNet().eval(), [program.runs[0][0]]
+    with torch.no_grad():
+        for step in (model.first, torch.relu, model.second, torch.relu, lambda x: x.flatten(1), model.head):
+            expected.append(step(expected[-1]))
+    assert len(inside.gaps) == len(expected) - 1
+    for row, value in enumerate(expected[1:]):
+        reference, runtime = inside.tensors(row)
+        torch.testing.assert_close(reference, value, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(runtime, value, rtol=0.03, atol=0.03)
+        error = runtime.double().numpy() - reference.double().numpy()
+        np.testing.assert_allclose(inside.gaps["rmse"][row], np.sqrt(np.mean(error**2)), rtol=1e-6)
