@@ -59,6 +59,7 @@ def test_running_the_cell_again_replaces_the_panel_where_it_is(shown: Lab) -> No
     rows(panel(shown, "left")).first.wait_for()
     expect(panel(shown)).to_have_count(0)
     expect(shown.output(".etv-elsewhere")).to_contain_text("left side panel")
+    shown.page.wait_for_timeout(500)
     shown.run_all()
     rows(panel(shown, "left")).first.wait_for()
     python(shown, "inspection.show(sidebar='right')")
