@@ -166,14 +166,14 @@ def test_numerics(assert_numerics):
 
 
 def test_pytest_plugin(executed: Make, tmp_path: Path) -> None:
-    """In a pytest of its own: the failure names the operator, and the report lies in the test's folder."""
+    """In a pytest of its own, which knows the plugin without being told; the report lies in the test's folder."""
     import subprocess
     import sys
 
     program = executed("residual_cnn")
     paths = {kind: str(program.path(kind)) for kind in ("etdump", "etrecord", "debug_buffer", "pte")}
     (tmp_path / "test_it.py").write_text(PLUGIN_TEST.format(**paths))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "etviz.pytest_plugin", "--basetemp", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "pytest", "-q", "--basetemp", str(tmp_path / "out")]
     done = subprocess.run(
         [*command, "--junitxml", str(tmp_path / "j.xml"), str(tmp_path / "test_it.py")],
         capture_output=True,

@@ -169,7 +169,8 @@ def test_the_view_gets_the_inner_rows(executed: Programs) -> None:
         len(z.gaps) for z in list(inspection.zooms.values())[: list(inspection.zooms.values()).index(inside)]
     )
     assert payload["compared"] >= own + len(inside.gaps)
-    assert {"row": 0, "instruction": 0, "faithful": True, "message": inside.fidelity} in payload["zooms"]
+    said = {"row": 0, "instruction": 0, "faithful": True, "deviation": 0.0, "message": inside.fidelity}
+    assert said in payload["zooms"]
     zoomable = np.frombuffer(buffers[payload["zoomable"]["buffer"]], np.uint8)
     assert len(zoomable) == payload["rows"]
     assert zoomable[0] == 0
