@@ -133,7 +133,7 @@ def compare_by_handles(
             result.reasons[match.instruction] = "the runtime logged another number of values than its group has"
             continue
         for output, name in match.values:
-            expected = flat_values(values.get(name))[0]
+            expected = next(iter(flat_values(values.get(name))), None)
             meta = metas.get(name)
             add_gap(result, node, output, found[output], expected, meta.scale if meta else None, "handles")
     for instruction in nodes:
