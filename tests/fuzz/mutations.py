@@ -130,7 +130,10 @@ def damage_archive(content: bytes, changes: Sequence[Change]) -> bytes:
     names = [info.filename for info, _ in members]
     kind = what % 12
     if kind < 8:
-        data = _damage_member(info.filename, data, rest or [(what, where, value)])
+        try:
+            data = _damage_member(info.filename, data, rest or [(what, where, value)])
+        except RecursionError:  # json does not write what is nested as deep as the changes made it
+            data = b"[" * 10_000 + data
     elif kind == 8:
         names[at] = ("../evil", "/etc/x", "a\\..\\b", "", names[value % len(names)], "ü" * 300)[value % 6]
     elif kind == 9:
@@ -154,8 +157,6 @@ def _damage_member(name: str, data: bytes, changes: Sequence[Change]) -> bytes:
             return json.dumps(damage_json(json.loads(data), changes)).encode()
         except ValueError:
             return damage(data, changes)
-        except RecursionError:  # json does not write what is nested as deep as the changes made it
-            return b"[" * 10_000 + data
     if name.endswith(".safetensors") and len(data) > 8:
         size = int.from_bytes(data[:8], "little")
         header = json.dumps(damage_json(json.loads(data[8 : 8 + size]), changes)).encode()
