@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from etviz.locating import Locating
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.artifacts.ir import Graph
-    from etviz.inspection import Findings
     from etviz.numerics.attribution import Loss, Progress
-    from etviz.numerics.comparison import Gap
     from etviz.numerics.quantization import Split
     from etviz.numerics.quantization_passes import RowSplit
 
 
 class Explanations(Locating):
-    """Base of `Inspection`. What it needs of an Inspection is declared here."""
-
-    _findings: Findings
-    _graph: Graph
-    _table: Any
-    outputs: Any
-
-    def _gap(self, row: Any) -> Gap:
-        raise NotImplementedError
+    """A part of `Inspection`."""
 
     @cached_property
     def _attributions(self) -> dict[tuple[int, int], pd.DataFrame]:

@@ -5,25 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from etviz.whole import Whole
+
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
     from matplotlib.axes import Axes
 
-    from etviz.numerics.comparison import Gap
     from etviz.numerics.density import Scatter
     from etviz.numerics.location import ErrorMap
 
 
-class Locating:
-    """Base of `Inspection`. What it needs of an Inspection is declared here."""
-
-    def _gap(self, row: Any) -> Gap:
-        raise NotImplementedError
-
-    def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)`` of a gap row."""
-        raise NotImplementedError
+class Locating(Whole):
+    """A part of `Inspection`."""
 
     def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
         """Likely classes of bug of a gap row: hypotheses with their evidence, best first.

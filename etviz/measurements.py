@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from etviz.whole import Whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from etviz.artifacts.ir import Graph
-    from etviz.inspection import Findings
     from etviz.profile import ModuleTotal
 
 
-class Measurements:
-    """Base of `Inspection`. What it needs of an Inspection is declared here."""
-
-    _findings: Findings
-    _graph: Graph
-
-    @property
-    def gaps(self) -> pd.DataFrame:
-        """A row for each compared value."""
-        raise NotImplementedError
-
-    @property
-    def latency(self) -> Mapping[int, float]:
-        """Mean latency by instruction, in milliseconds."""
-        raise NotImplementedError
-
-    def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The rows to look at first."""
-        raise NotImplementedError
+class Measurements(Whole):
+    """A part of `Inspection`."""
 
     @cached_property
     def _events(self) -> pd.DataFrame:

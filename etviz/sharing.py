@@ -8,18 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from etviz.whole import Whole
+
 if TYPE_CHECKING:
-    from etviz.artifacts.ir import Graph
     from etviz.graph.edges import DataEdge
-    from etviz.inspection import Findings
 
 
-class Sharing:
-    """Base of `Inspection`. What it needs of an Inspection is declared here."""
-
-    _findings: Findings
-    _graph: Graph
-    tree: Any
+class Sharing(Whole):
+    """A part of `Inspection`."""
 
     @cached_property
     def edges(self) -> list[DataEdge]:

@@ -12,25 +12,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from etviz.whole import Whole
+
 if TYPE_CHECKING:
     from etviz.artifacts.ir import Graph
-    from etviz.inspection import Findings, Inspection
+    from etviz.inspection import Inspection
     from etviz.numerics.comparison import Gap
     from etviz.numerics.operator_alone import Alone
     from etviz.pipeline.alone import Piece
 
 
-class Zooming:
-    """A base of `Inspection`. What it needs of an Inspection is declared here."""
-
-    _findings: Findings
-    _graph: Graph
-    _table: Any
-    title: Any
-    selected: Any
-
-    def _gap(self, row: Any) -> Gap:
-        raise NotImplementedError
+class Zooming(Whole):
+    """A part of `Inspection`."""
 
     @property
     def faithful(self) -> bool | None:
