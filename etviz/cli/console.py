@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, Final
 
 from rich.console import Console
@@ -14,7 +15,7 @@ err: Final = Console(stderr=True)
 
 def print_json(body: Any) -> None:
     """Strict JSON on stdout, without colours and without line wrapping."""
-    print(json.dumps(body, indent=1, allow_nan=False, ensure_ascii=False))  # noqa: T201 - what the command is for
+    sys.stdout.write(json.dumps(body, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def plain_text(text: object) -> str:
