@@ -83,7 +83,7 @@ class Evaluator:
         self.constants = constants
         self.limits = limits or Limits()
         self.state: dict[str, torch.Tensor] = {}
-        self._last_uses: dict[int, dict[str, list[str]]] = {}
+        self._last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = {}
 
     def run(
         self,
@@ -253,10 +253,10 @@ class Evaluator:
         return Value([_lookup(inner, out) for out in branch.outputs], own, None)
 
     def _plan(self, graph: Graph) -> dict[str, list[str]]:
-        """Names of the values that are used for the last time by each node."""
+        """Names of the values that are used for the last time by each node; the graph is kept, so its id stays its."""
         if id(graph) not in self._last_uses:
-            self._last_uses[id(graph)] = last_uses(graph)
-        return self._last_uses[id(graph)]
+            self._last_uses[id(graph)] = graph, last_uses(graph)
+        return self._last_uses[id(graph)][1]
 
 
 def last_uses(graph: Graph) -> dict[str, list[str]]:
