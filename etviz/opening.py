@@ -17,8 +17,9 @@ from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
 from etviz.inspection import Findings, Inspection
 from etviz.numerics.blank_tail import blank_tail, drop_blank_tail
+from etviz.numerics.compare_handles import compare_by_handles
 from etviz.numerics.comparison import Comparison, compare_exact
-from etviz.numerics.handles import compare_by_handles
+from etviz.numerics.handle_groups import HandleGroups, logged_inputs_of
 from etviz.numerics.inputs import Inputs, choose_inputs, doubtful, forget_totals, starts_far_off
 from etviz.numerics.recall import KEPT_BYTES
 from etviz.numerics.reference import Evaluator
@@ -216,7 +217,7 @@ def _compare(
         return
     if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
-    evaluator = files.evaluator(method)
+    evaluator, groups = files.evaluator(method), _handle_groups(findings, files, method)
     budget, replay = KEPT_BYTES, Replay(lambda: files.evaluator(method))
     blank = blank_tail(files.buffer, files.dump.tensor_refs()) if files.buffer is not None else None
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
@@ -225,7 +226,7 @@ def _compare(
         first = told if told is not None and told < len(candidates) else run % len(candidates)
         others = [] if isinstance(given, list) else [i for i in range(len(candidates)) if i != first]
         state = dict(evaluator.state)
-        compare = partial(_compare_run, findings, files, method, evaluator, log, candidates, run, budget, introduced)
+        compare = partial(_compare_run, files, groups, evaluator, log, candidates, run, budget, introduced)
         inputs, comparison, doubted = compare(first)
         doubted = doubted and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
@@ -251,9 +252,8 @@ def _compare(
 
 
 def _compare_run(
-    findings: Findings,
     files: Files,
-    method: str,
+    groups: HandleGroups | None,
     evaluator: Evaluator,
     log: RuntimeLog,
     candidates: Sequence[Sequence[Any]],
@@ -263,17 +263,24 @@ def _compare_run(
     expected: int,
 ) -> tuple[Inputs, Comparison, bool]:
     """Compare on the expected candidate, or on what was logged; and say whether these inputs are to be doubted."""
-    inputs = choose_inputs(evaluator.graph, log, candidates, expected)
-    if files.record is not None or method in files.derived:
+    logged = None if groups is None else logged_inputs_of(groups, log)
+    inputs = choose_inputs(evaluator.graph, log, candidates, expected, logged)
+    if groups is None:
         pairing = "exact" if files.record is not None else "derived"
         compare = partial(compare_exact, evaluator, log, inputs.values, run=run, budget=budget, pairing=pairing)
-        before = dict(evaluator.state)
-        found = compare(introduced=introduced)
-        if not introduced and starts_far_off(evaluator.graph, found):  # introduced gaps tell why
-            evaluator.state = before
-            found = compare()
     else:
-        handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
-        graph = findings.graphs[method]
-        found = compare_by_handles(evaluator, log, inputs.values, graph, handles, run=run, budget=budget)
+        compare = partial(compare_by_handles, evaluator, log, inputs.values, groups, run=run, budget=budget)
+    before = dict(evaluator.state)
+    found = compare(introduced=introduced)
+    if not introduced and starts_far_off(evaluator.graph, found):  # introduced gaps tell why
+        evaluator.state = before
+        found = compare()
     return inputs, found, inputs.known and inputs.index >= 0 and doubtful(evaluator.graph, found)
+
+
+def _handle_groups(findings: Findings, files: Files, method: str) -> HandleGroups | None:
+    """What debug handles tell, None where the graph of the reference has the instructions."""
+    if files.record is not None or method in files.derived:
+        return None
+    handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
+    return HandleGroups(files.evaluator(method).graph, findings.graphs[method], handles)

@@ -60,6 +60,7 @@ class Comparison:
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap.
     `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
+    `readers` are the instructions that read the program's inputs, None where the reference's graph tells.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -68,6 +69,7 @@ class Comparison:
     runtime_outputs: list[Any] = field(default_factory=list)
     output_scales: list[float | None] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
+    readers: frozenset[int] | None = None
     run: int = 0
     budget: int = 0
     kept: int = 0

@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from etviz.artifacts.ir import Graph, Node, output_scales, refs
-from etviz.numerics.comparison import Comparison, add_gap
-from etviz.numerics.reference import Evaluator, Value, flat_values
+from etviz.artifacts.ir import Graph, Node, refs
 from etviz.numerics.runtime_log import RuntimeLog
 
-_GROUPED: Final = "grouped with instruction"
+GROUPED_WITH: Final = "grouped with instruction"
 
 
 @dataclass(slots=True)
@@ -29,10 +27,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The edge values that answer the outputs of an instruction: ``(output, name of the edge value)``."""
+    """The edge values that answer the outputs of an instruction, in order, and the group that they leave."""
 
     instruction: int
-    values: tuple[tuple[int, str], ...]
+    values: tuple[str, ...]
+    group: Group
 
 
 def group_by_handles(edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> list[Group]:
@@ -72,78 +71,17 @@ def match_groups(edge: Graph, groups: Sequence[Group], delegates: set[int]) -> t
             continue
         leaving = _leaving(edge, group, users)
         if len(group.instructions) == 1 == len(group.operators) and last not in delegates:
-            matches.append(Match(last, tuple(enumerate(_values(edge, group.operators[0])))))
+            matches.append(Match(last, tuple(values_of(edge, group.operators[0])), group))
         elif len(leaving) == 1:
-            matches.append(Match(last, ((0, leaving[0]),)))
+            matches.append(Match(last, (leaving[0],), group))
         else:
             reasons[last] = f"{len(leaving)} values leave its group of debug handles; which is which is not known"
         for instruction in group.instructions[:-1]:
-            reasons[instruction] = f"{_GROUPED} {last} by debug handle"
+            reasons[instruction] = f"{GROUPED_WITH} {last} by debug handle"
     return matches, reasons
 
 
-def compare_by_handles(
-    evaluator: Evaluator,
-    log: RuntimeLog,
-    inputs: Sequence[Any],
-    program: Graph,
-    handles: Mapping[int, tuple[int, ...]],
-    *,
-    run: int = 0,
-    budget: int = 0,
-) -> Comparison:
-    """Compare what can be paired by debug handle.
-
-    Parameters
-    ----------
-    evaluator
-        Of the ETRecord's edge graph.
-    log
-        What the runtime logged.
-    inputs
-        Flat inputs of the execution.
-    program
-        The skeleton of the method's instructions.
-    handles
-        Debug handles by instruction.
-    run, budget
-        As for `compare_exact`.
-    """
-    edge = evaluator.graph
-    nodes = {node.instruction: node for node in program.nodes if node.instruction >= 0}
-    delegates = {i for i, node in nodes.items() if node.target == "delegate"}
-    known = {i: own for i, own in handles.items() if i in nodes}
-    matches, reasons = match_groups(edge, group_by_handles(edge, known), delegates)
-    wanted = {name for match in matches for _, name in match.values}
-    values: dict[str, Any] = {}
-
-    def seen(node: Node, value: Value) -> None:
-        if node.name in wanted:
-            values[node.name] = value.reference
-
-    result = Comparison(run=run, budget=budget, reasons=reasons, output_scales=output_scales(edge))
-    result.grouped = {i for i, reason in reasons.items() if reason.startswith(_GROUPED)}
-    metas = {node.name: node.outputs[0] for node in edge.nodes if node.outputs}
-    result.reference_outputs = evaluator.run(inputs, seen)
-    result.runtime_outputs = log.outputs()
-    for match in matches:
-        node = nodes[match.instruction]
-        found = _logged(log, node, len(match.values))
-        if found is None:
-            result.reasons[match.instruction] = "the runtime logged another number of values than its group has"
-            continue
-        for output, name in match.values:
-            expected = next(iter(flat_values(values.get(name))), None)
-            meta = metas.get(name)
-            add_gap(result, node, output, found[output], expected, meta.scale if meta else None, "handles")
-    for instruction in nodes:
-        if instruction not in {gap.instruction for gap in result.gaps}:
-            missing = "it has no debug handle" if instruction not in known else "its value could not be paired"
-            result.reasons.setdefault(instruction, missing)
-    return result
-
-
-def _logged(log: RuntimeLog, node: Node, outputs: int) -> list[Any] | None:
+def logged_values(log: RuntimeLog, node: Node, outputs: int) -> list[Any] | None:
     """The outputs that an instruction logged. A delegate logs its inputs too; its only output comes last."""
     values = log.values(node.instruction)
     if node.target == "delegate":
@@ -161,7 +99,7 @@ def _users(edge: Graph) -> dict[str, list[str]]:
     return users
 
 
-def _values(edge: Graph, operator: Node) -> list[str]:
+def values_of(edge: Graph, operator: Node) -> list[str]:
     """Names of an operator's values: its own, or those of its `getitem` nodes, in order."""
     items = [n for n in edge.nodes if n.target == "getitem" and next(refs(n.args), None) == operator.name]
     return [n.name for n in sorted(items, key=lambda n: n.args[1])] or [operator.name]
@@ -170,6 +108,6 @@ def _values(edge: Graph, operator: Node) -> list[str]:
 def _leaving(edge: Graph, group: Group, users: Mapping[str, list[str]]) -> list[str]:
     """Values of a group that are used outside of it."""
     own = {node.name for node in group.operators}
-    names = [name for operator in group.operators for name in _values(edge, operator)]
+    names = [name for operator in group.operators for name in values_of(edge, operator)]
     inside = own | set(names)
     return [name for name in names if any(user not in inside for user in users.get(name, ()))]

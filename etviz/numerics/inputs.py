@@ -7,7 +7,7 @@ least roughly. So a run on other inputs is noticed, and never shown as a gap of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,7 +63,13 @@ def logged_inputs(graph: Graph, log: RuntimeLog) -> dict[str, torch.Tensor]:
     return found
 
 
-def choose_inputs(graph: Graph, log: RuntimeLog, candidates: Sequence[Sequence[Any]], expected: int) -> Inputs:
+def choose_inputs(
+    graph: Graph,
+    log: RuntimeLog,
+    candidates: Sequence[Sequence[Any]],
+    expected: int,
+    logged: Mapping[str, torch.Tensor] | None = None,
+) -> Inputs:
     """The inputs of an execution.
 
     Parameters
@@ -76,8 +82,10 @@ def choose_inputs(graph: Graph, log: RuntimeLog, candidates: Sequence[Sequence[A
         Flat inputs that it may have had.
     expected
         The candidate to take if nothing speaks against it.
+    logged
+        Inputs, by name, that are known to have been logged; by default those that the graph's delegates tell.
     """
-    logged = logged_inputs(graph, log)
+    logged = logged_inputs(graph, log) if logged is None else logged
     names = [item.name for item in graph.user_inputs()]
     order = sorted(range(len(candidates)), key=lambda i: i != expected)
     for index in order:
@@ -98,7 +106,7 @@ def choose_inputs(graph: Graph, log: RuntimeLog, candidates: Sequence[Sequence[A
 
 def doubtful(graph: Graph, comparison: Comparison) -> bool:
     """True if every kernel that reads the program's inputs first is off by so much that the inputs must be others."""
-    first = _first_kernels(graph)
+    first = _first_kernels(graph, comparison)
     later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
     calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
     return starts_far_off(graph, comparison) and 2 * len(calm) > len(later)
@@ -106,17 +114,21 @@ def doubtful(graph: Graph, comparison: Comparison) -> bool:
 
 def starts_far_off(graph: Graph, comparison: Comparison) -> bool:
     """True if every kernel that reads the program's inputs is far off; introduced gaps tell whose fault it is."""
-    first = _first_kernels(graph)
+    first = _first_kernels(graph, comparison)
     gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
     return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
 
-def _first_kernels(graph: Graph) -> set[int]:
-    return _readers(graph) - {node.instruction for node in graph.nodes if node.target == "delegate"}
+def _first_kernels(graph: Graph, comparison: Comparison) -> set[int]:
+    delegates = {node.instruction for node in graph.nodes if node.target == "delegate"}
+    delegates |= {gap.instruction for gap in comparison.gaps if gap.node.target == "delegate"}
+    return _readers(graph, comparison) - delegates
 
 
-def _readers(graph: Graph) -> set[int]:
+def _readers(graph: Graph, comparison: Comparison) -> set[int]:
     """Instructions that read the program's inputs."""
+    if comparison.readers is not None:
+        return set(comparison.readers)
     users = {item.name for item in graph.user_inputs()}
     return {n.instruction for n in graph.nodes if n.instruction >= 0 and users & set(refs((n.args, n.kwargs)))}
 
@@ -126,7 +138,7 @@ def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
 
     That is every total gap, and the introduced gaps of the instructions that read the inputs.
     """
-    readers = _readers(graph)
+    readers = _readers(graph, comparison)
     for gap in comparison.gaps:
         if gap.instruction in readers:
             gap.introduced = gap.introduced_sums = None

@@ -1,0 +1,233 @@
+"""One execution against an ETRecord's edge graph, where only debug handles tell what belongs together.
+
+The total gap of a group compares what leaves it with the reference. What it introduced compares with its own operators,
+evaluated on the runtime's values: the graph's inputs and weights, and what other groups are paired with in the same
+execution. Where one of these is not known, the row says which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from etviz.artifacts.ir import Node, Ref, output_scales
+from etviz.numerics import dynamic
+from etviz.numerics.comparison import Comparison, Gap, add_gap, as_tensor, measure, why_not_comparable
+from etviz.numerics.handle_groups import Cut, HandleGroups, logged_by_itself
+from etviz.numerics.handles import Match, logged_values
+from etviz.numerics.nonfinite import CARRIED, CREATED, LOST, has_nonfinite
+from etviz.numerics.reference import Evaluator, Value, flat_values
+from etviz.numerics.runtime_log import RuntimeLog
+
+_UNKNOWN: Final = "what it introduced is not known: "
+
+
+def compare_by_handles(
+    evaluator: Evaluator,
+    log: RuntimeLog,
+    inputs: Sequence[Any],
+    groups: HandleGroups,
+    *,
+    run: int = 0,
+    budget: int = 0,
+    introduced: bool = True,
+) -> Comparison:
+    """Compare what can be paired by debug handle.
+
+    Parameters
+    ----------
+    evaluator
+        Of the ETRecord's edge graph.
+    log
+        What the runtime logged.
+    inputs
+        Flat inputs of the execution.
+    groups
+        What debug handles tell of this graph.
+    run, budget, introduced
+        As for `compare_exact`.
+
+    Raises
+    ------
+    UsageError, PairingError
+        As `compare_exact`.
+    """
+    result = Comparison(run=run, budget=budget, reasons=dict(groups.reasons), output_scales=output_scales(groups.edge))
+    result.grouped, result.readers = groups.grouped, groups.readers
+    execution = _Execution(evaluator, log, inputs, groups, result, introduced)
+    result.reference_outputs = evaluator.run(inputs, execution.see)
+    result.runtime_outputs = log.outputs()
+    result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
+    compared = {gap.instruction for gap in result.gaps}
+    for instruction in groups.nodes:
+        if instruction not in compared:
+            missing = "it has no debug handle" if instruction not in groups.handled else "its value could not be paired"
+            result.reasons.setdefault(instruction, missing)
+    return result
+
+
+class _Execution:
+    """One execution: its groups are compared in program order, each as soon as the reference has its values."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        log: RuntimeLog,
+        inputs: Sequence[Any],
+        groups: HandleGroups,
+        result: Comparison,
+        introduced: bool,
+    ) -> None:
+        self._evaluator, self._log, self._groups = evaluator, log, groups
+        self._result, self._introduced = result, introduced
+        self._given = {item.name: value for item, value in zip(groups.edge.user_inputs(), inputs, strict=False)}
+        self._paired: set[str] = set()
+        self._nonfinite: dict[str, bool] = {}
+        self._held: dict[str, Any] = {}
+        self._uses = Counter(name for match in groups.matches for name in self._needed(match))
+
+    def see(self, node: Node, value: Value) -> None:
+        """Take the reference's value of a node; it is kept as long as a match needs it."""
+        if not self._uses[node.name]:
+            return
+        self._held[node.name] = next(iter(flat_values(value.reference)), None)
+        match, _ = self._groups.makers.get(node.name, (None, 0))
+        if match is None or not all(name in self._held for name in match.values):
+            return
+        self._compare(match)
+        for name in self._needed(match):
+            self._uses[name] -= 1
+            if not self._uses[name]:
+                self._held.pop(name, None)
+
+    def _needed(self, match: Match) -> list[str]:
+        """The reference values that the comparison of a match takes."""
+        cut = self._groups.cuts.get(match.instruction)
+        return [*match.values, *(cut.reads if cut is not None and self._chooses_scales(cut) else ())]
+
+    def _chooses_scales(self, cut: Cut) -> bool:
+        node = self._groups.nodes[cut.match.instruction]
+        return node.target == "delegate" and dynamic.is_dynamic(cut.graph)
+
+    def _compare(self, match: Match) -> None:
+        node, result = self._groups.nodes[match.instruction], self._result
+        found = logged_values(self._log, node, len(match.values))
+        if found is None:
+            result.reasons[match.instruction] = "the runtime logged another number of values than its group has"
+            return
+        cut = self._groups.cuts.get(match.instruction)
+        scales = self._scales(match, cut)
+        gaps: list[Gap] = []
+        for output, name in enumerate(match.values):
+            expected = self._held[name]
+            gap = add_gap(result, node, output, found[output], expected, scales[output], "handles")
+            if gap is None:
+                continue
+            gaps.append(gap)
+            self._nonfinite[name] = gap.total.runtime_is_nonfinite
+            if gap.runtime.dtype == getattr(as_tensor(expected), "dtype", None):
+                self._paired.add(name)
+        if gaps:
+            self._explain(gaps, match, cut, scales)
+
+    def _scales(self, match: Match, cut: Cut | None) -> list[float | None]:
+        """The grid of each value; for a delegate that chooses scales at run time, what `dynamic.steps` says."""
+        metas = [self._groups.meta(name) for name in match.values]
+        scales = [meta.scale if meta is not None else None for meta in metas]
+        if cut is None or not self._chooses_scales(cut):
+            return scales
+        args = [self._held[name] if name in self._held else self._at_start(name) for name in cut.reads]
+        steps = dynamic.steps(self._evaluator.call, cut.graph, args, [self._held[name] for name in match.values])
+        outputs = self._groups.edge.outputs
+        for position, out in enumerate(outputs):
+            if isinstance(out, Ref) and out.name in match.values:
+                known = self._result.output_scales[position]
+                self._result.output_scales[position] = known or steps[match.values.index(out.name)]
+        return [step or scale for step, scale in zip(steps, scales, strict=True)]
+
+    def _at_start(self, name: str) -> Any:
+        """The reference's value of an input or of a mutable buffer."""
+        buffer = self._groups.buffer(name)
+        if not buffer:
+            return self._given.get(name)
+        return self._evaluator.state.get(buffer, self._evaluator.constants.get(buffer))
+
+    def _explain(self, gaps: Sequence[Gap], match: Match, cut: Cut | None, scales: Sequence[float | None]) -> None:
+        """Say what the group did to its gaps: what it introduced, and where values stopped to be finite."""
+        problem = self._problem(cut)
+        if cut is not None:
+            chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
+            for gap in gaps:
+                gap.note = "; ".join(filter(None, (cut.together, chosen)))
+        if cut is None or problem:
+            for gap in gaps if self._introduced else ():
+                gap.introduced_problem = _UNKNOWN + problem
+            return
+        values = self._read(cut)
+        before = any(self._has_nonfinite(name, value) for name, value in values.items())
+        after = any(self._nonfinite[name] for name in match.values if name in self._nonfinite)
+        for gap in gaps:
+            gap.non_finite = (CARRIED if before else CREATED) if after else LOST if before else ""
+        if self._introduced:
+            self._introduce(gaps, cut, values, scales)
+
+    def _introduce(
+        self, gaps: Sequence[Gap], cut: Cut, values: Mapping[str, Any], scales: Sequence[float | None]
+    ) -> None:
+        if all(self._is_references(name) for name in cut.reads):
+            for gap in gaps:
+                gap.introduced, gap.introduced_sums = gap.metrics, gap.total
+            return
+        try:
+            found = self._evaluator.call(cut.graph, list(values.values()))
+        except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
+            for gap in gaps:
+                gap.introduced_problem = f"its operators fail on the runtime's inputs: {error}"
+            return
+        for gap in gaps:
+            local = as_tensor(next(iter(flat_values(found[gap.output])), None))
+            reason = why_not_comparable(local, gap.runtime)
+            if reason or local is None:
+                gap.introduced_problem = f"{_UNKNOWN}{reason}"
+            else:
+                gap.introduced_sums, gap.introduced = measure(local, gap.runtime, scales[gap.output])
+
+    def _problem(self, cut: Cut | None) -> str:
+        """Why the group can't be evaluated on the runtime's values; empty if it can."""
+        if cut is None:
+            return "its group has branches"
+        own = logged_by_itself(self._groups, cut, self._log)
+        for name in cut.reads:
+            if self._is_references(name) or name in self._paired or name in own:
+                continue
+            if buffer := self._groups.buffer(name):
+                return f"its group reads the buffer {buffer}, which earlier executions have changed"
+            return f"its group reads {name}, {self._groups.origin(name)}"
+        return ""
+
+    def _read(self, cut: Cut) -> dict[str, Any]:
+        """What the runtime had as the inputs of a group that has no problem, in the order of `Cut.reads`."""
+        own = logged_by_itself(self._groups, cut, self._log)
+        found: dict[str, Any] = {}
+        for name in cut.reads:
+            if self._is_references(name):
+                found[name] = self._at_start(name)
+            elif name in self._paired:
+                match, output = self._groups.makers[name]
+                maker = self._groups.nodes[match.instruction]
+                values = logged_values(self._log, maker, len(match.values))
+                found[name] = values[output] if values is not None else None
+            else:
+                found[name] = own[name]
+        return found
+
+    def _is_references(self, name: str) -> bool:
+        """True for the program's inputs and for buffers that nothing has changed yet: the reference has them too."""
+        buffer = self._groups.buffer(name)
+        return name in self._given or (bool(buffer) and buffer not in self._evaluator.state)
+
+    def _has_nonfinite(self, name: str, value: Any) -> bool:
+        if name not in self._nonfinite:
+            self._nonfinite[name] = has_nonfinite(value)
+        return self._nonfinite[name]
