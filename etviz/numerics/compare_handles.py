@@ -155,16 +155,17 @@ class _Execution:
 
     def _explain(self, gaps: Sequence[Gap], match: Match, cut: Cut | None, scales: Sequence[float | None]) -> None:
         """Say what the group did to its gaps: what it introduced, and where values stopped to be finite."""
-        problem = self._problem(cut)
-        if cut is not None:
+        if cut is None:
+            values, problem = {}, "its group has branches"
+        else:
+            values, problem = self._read(cut)
             chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
             for gap in gaps:
                 gap.note = "; ".join(filter(None, (cut.together, chosen)))
         if cut is None or problem:
             for gap in gaps if self._introduced else ():
-                gap.introduced_problem = _UNKNOWN + problem
+                gap.introduced_problem = f"{_UNKNOWN}{problem}"
             return
-        values = self._read(cut)
         before = any(self._has_nonfinite(name, value) for name, value in values.items())
         after = any(self._nonfinite[name] for name in match.values if name in self._nonfinite)
         for gap in gaps:
@@ -193,21 +194,8 @@ class _Execution:
             else:
                 gap.introduced_sums, gap.introduced = measure(local, gap.runtime, scales[gap.output])
 
-    def _problem(self, cut: Cut | None) -> str:
-        """Why the group can't be evaluated on the runtime's values; empty if it can."""
-        if cut is None:
-            return "its group has branches"
-        own = logged_by_itself(self._groups, cut, self._log)
-        for name in cut.reads:
-            if self._is_references(name) or name in self._paired or name in own:
-                continue
-            if buffer := self._groups.buffer(name):
-                return f"its group reads the buffer {buffer}, which earlier executions have changed"
-            return f"its group reads {name}, {self._groups.origin(name)}"
-        return ""
-
-    def _read(self, cut: Cut) -> dict[str, Any]:
-        """What the runtime had as the inputs of a group that has no problem, in the order of `Cut.reads`."""
+    def _read(self, cut: Cut) -> tuple[dict[str, Any], str]:
+        """What the runtime had as the inputs of a group, in the order of `Cut.reads`, or why that is not known."""
         own = logged_by_itself(self._groups, cut, self._log)
         found: dict[str, Any] = {}
         for name in cut.reads:
@@ -215,12 +203,15 @@ class _Execution:
                 found[name] = self._at_start(name)
             elif name in self._paired:
                 match, output = self._groups.makers[name]
-                maker = self._groups.nodes[match.instruction]
-                values = logged_values(self._log, maker, len(match.values))
+                values = logged_values(self._log, self._groups.nodes[match.instruction], len(match.values))
                 found[name] = values[output] if values is not None else None
-            else:
+            elif name in own:
                 found[name] = own[name]
-        return found
+            elif buffer := self._groups.buffer(name):
+                return {}, f"its group reads the buffer {buffer}, which earlier executions have changed"
+            else:
+                return {}, f"its group reads {name}, {self._groups.origin(name)}"
+        return found, ""
 
     def _is_references(self, name: str) -> bool:
         """True for the program's inputs and for buffers that nothing has changed yet: the reference has them too."""

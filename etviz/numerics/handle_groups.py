@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, refs
-from etviz.numerics.handles import GROUPED_WITH, Match, group_by_handles, match_groups, values_of
+from etviz.numerics.handles import GROUPED_WITH, Match, group_by_handles, items_by_operator, match_groups, values_of
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _MOVING: Final = {
     "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
     "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",
-    "view", "view_copy", "_clone_dim_order", "sym_size", "sym_numel",
+    "view", "view_copy", "_clone_dim_order",
 }  # fmt: skip
-"""Operators whose results hold nothing but their input's elements, or its sizes."""
+"""Operators whose results hold nothing but their input's elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,10 @@ class HandleGroups:
         self._makers = {node.name: node for node in edge.nodes}
         self._position = {node.name: i for i, node in enumerate(edge.nodes)}
         self._inputs = {item.name: item for item in edge.inputs}
-        self._claimed = {name: group for group in groups for op in group.operators for name in _names(edge, op)}
-        self._free = self._not_claimed()
+        self._weights = {item.name for item in edge.inputs if item.kind == "constant"}
+        self._items = items_by_operator(edge)
+        self._claimed = {name: group for group in groups for op in group.operators for name in self._names(op)}
+        self._free = self._taken_along()
         cuts = (self._cut(match) for match in self.matches)
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
         users = {item.name for item in edge.user_inputs()}
@@ -125,34 +127,38 @@ class HandleGroups:
 
     def origin(self, name: str) -> str:
         """Where a value comes from that no instruction is paired with."""
-        group = self._claimed.get(name)
+        group, node = self._claimed.get(name), self._makers.get(name)
+        if node is not None and node.subgraphs:
+            return "which torch.cond gives"
         if group is None:
             return "which no instruction claims by debug handle"
         return f"a value of {instructions_text(group.instructions)} that is not paired"
 
-    def _not_claimed(self) -> dict[str, bool]:
-        """Values that may be taken along; True for those that follow from the weights alone."""
-        fixed = {item.name for item in self.edge.inputs if item.kind == "constant"}
-        found: dict[str, bool] = {}
+    def _taken_along(self) -> set[str]:
+        """Values that add no error of their own between two groups."""
+        fixed, found = set(self._weights), set[str]()
         for node in self.edge.nodes:
-            if node.name in self._claimed or node.subgraphs:
+            if node.subgraphs or (node.name in self._claimed and not _is_size(node)):
                 continue
-            if all(name in fixed for name in refs((node.args, node.kwargs))):
+            follows = all(name in fixed for name in refs((node.args, node.kwargs)))
+            if follows:
                 fixed.add(node.name)
-                found[node.name] = True
-            elif _only_moves(node):
-                found[node.name] = False
+            if follows or _is_size(node) or _only_moves(node):
+                found.add(node.name)
         return found
 
+    def _names(self, operator: Node) -> set[str]:
+        return {operator.name, *values_of(operator, self._items)}
+
     def _cut(self, match: Match) -> Cut | None:
-        own = {name for op in match.group.operators if not op.subgraphs for name in _names(self.edge, op)}
+        own = {name for op in match.group.operators if not op.subgraphs for name in self._names(op)}
         nodes, reads = self._back(match.values, lambda name: name in own or name in self._free)
         if not reads.isdisjoint(match.values):
             return None
         inner = [node for node in nodes if node.name in own]
         direct = frozenset(name for node in inner for name in refs((node.args, node.kwargs)))
-        inputs = [item for item in self.edge.inputs if item.name in reads and item.kind == "constant"]
-        given = sorted(reads - {item.name for item in inputs})
+        inputs = [self._inputs[name] for name in sorted(reads & self._weights)]
+        given = sorted(reads - self._weights)
         inputs += [Input(name, "user", meta=self.meta(name)) for name in given]
         graph = Graph(f"instruction_{match.instruction}", inputs, nodes, [Ref(name) for name in match.values])
         graph.backend_id = self._backends[match.instruction]
@@ -228,13 +234,14 @@ def _fits(meta: Meta | None, value: Any) -> bool:
     return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, value.shape, strict=True))
 
 
-def _names(edge: Graph, operator: Node) -> list[str]:
-    return [operator.name, *(name for name in values_of(edge, operator) if name != operator.name)]
+def _is_size(node: Node) -> bool:
+    """True for sizes and arithmetic on them, which the runtime does not log."""
+    library, _, rest = node.target.partition(".")
+    return library in ("py", "executorch_prim") or rest.partition(".")[0] in ("sym_size", "sym_numel")
 
 
 def _only_moves(node: Node) -> bool:
-    library, _, rest = node.target.partition(".")
-    return library in ("getitem", "py", "executorch_prim") or rest.partition(".")[0] in _MOVING
+    return node.target == "getitem" or node.target.partition(".")[2].partition(".")[0] in _MOVING
 
 
 def _backend(program: Graph, node: Node) -> str:

@@ -62,16 +62,16 @@ def group_by_handles(edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> lis
 
 def match_groups(edge: Graph, groups: Sequence[Group], delegates: set[int]) -> tuple[list[Match], dict[int, str]]:
     """The pairings that can only be one way, and for every other instruction the reason why it has none."""
-    users = _users(edge)
+    users, items = _users(edge), items_by_operator(edge)
     matches, reasons = [], {}
     for group in groups:
         last = group.instructions[-1]
         if not group.operators:
             reasons.update(dict.fromkeys(group.instructions, "no edge operator has its debug handles"))
             continue
-        leaving = _leaving(edge, group, users)
+        leaving = _leaving(group, users, items)
         if len(group.instructions) == 1 == len(group.operators) and last not in delegates:
-            matches.append(Match(last, tuple(values_of(edge, group.operators[0])), group))
+            matches.append(Match(last, tuple(values_of(group.operators[0], items)), group))
         elif len(leaving) == 1:
             matches.append(Match(last, (leaving[0],), group))
         else:
@@ -99,15 +99,23 @@ def _users(edge: Graph) -> dict[str, list[str]]:
     return users
 
 
-def values_of(edge: Graph, operator: Node) -> list[str]:
+def items_by_operator(edge: Graph) -> dict[str, list[str]]:
+    """Names of the `getitem` nodes of each operator with several values, in order."""
+    found: dict[str, list[Node]] = {}
+    for node in edge.nodes:
+        if node.target == "getitem":
+            found.setdefault(next(refs(node.args), ""), []).append(node)
+    return {name: [n.name for n in sorted(items, key=lambda n: n.args[1])] for name, items in found.items()}
+
+
+def values_of(operator: Node, items: Mapping[str, list[str]]) -> list[str]:
     """Names of an operator's values: its own, or those of its `getitem` nodes, in order."""
-    items = [n for n in edge.nodes if n.target == "getitem" and next(refs(n.args), None) == operator.name]
-    return [n.name for n in sorted(items, key=lambda n: n.args[1])] or [operator.name]
+    return items.get(operator.name) or [operator.name]
 
 
-def _leaving(edge: Graph, group: Group, users: Mapping[str, list[str]]) -> list[str]:
+def _leaving(group: Group, users: Mapping[str, list[str]], items: Mapping[str, list[str]]) -> list[str]:
     """Values of a group that are used outside of it."""
     own = {node.name for node in group.operators}
-    names = [name for operator in group.operators for name in values_of(edge, operator)]
+    names = [name for operator in group.operators for name in values_of(operator, items)]
     inside = own | set(names)
     return [name for name in names if any(user not in inside for user in users.get(name, ()))]
