@@ -214,7 +214,7 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
             Number of rows.
         by
             A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first.
-            Where no introduced gap is known, its total gap stands in.
+            Where no introduced gap is known, its total gap stands in; rows without a number come last.
 
         Raises
         ------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.numerics.comparison import MISMATCH, NOT_COMPARED
 from etviz.numerics.frame import NONFINITE, rank
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.graph.delegation import Delegation
+
+_SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def _worst(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
-        row = rank(gaps, by).iloc[0]
+        row, known = rank(gaps, by).iloc[0], _known(gaps)
         value = float(row[by])
         name = describe_row(row)
         return Fact(
@@ -130,7 +132,7 @@ def _worst(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
             f"{name}, " + (f"severity {value:.3g}" if not math.isnan(value) else "NaN or Inf"),
             level_of("severity", value, _precision(row, on_grid)) if by.startswith("introduced_") else "ok",
             _row_number(row),
-            "Severity is the RMSE over the error that the value's precision makes unavoidable.",
+            f"{_SEVERITY} Known for {known}." if known and by.startswith("introduced_") else _SEVERITY,
         )
     return None
 
@@ -159,12 +161,20 @@ def _first_divergence(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | No
     if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
         return None
     hint = "The first instruction that itself adds more error than the precision of its value explains."
-    row = first_divergence(gaps, on_grid)
+    row, known = first_divergence(gaps, on_grid), _known(gaps)
+    if known:
+        hint += f" Known for {known}; an earlier one may be among the others."
     if row is None:
-        return Fact("First divergence", "none", hint=hint)
+        return Fact("First divergence", f"none in {known}, the others are not known" if known else "none", hint=hint)
     value = float(row["introduced_severity"])
     level = "bad" if row["status"] == MISMATCH else level_of("severity", value, _precision(row, on_grid))
     return Fact("First divergence", describe_row(row), level, _row_number(row), hint)
+
+
+def _known(gaps: pd.DataFrame) -> str:
+    """How many values have an introduced gap, in words; empty if all have."""
+    known = int(gaps["introduced_allclose"].notna().sum())
+    return f"{known} of {len(gaps)} values" if known < len(gaps) else ""
 
 
 def _precision(row: Any, on_grid: Collection[int]) -> str:
