@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from etviz.numerics.comparison import Gap
     from etviz.numerics.operator_alone import Alone
     from etviz.pipeline.alone import Piece
+
+_BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
 
 
 class Zooming(Whole):
@@ -71,7 +73,7 @@ class Zooming(Whole):
         """True if `zoom` can look inside the delegate call of a gap row, as far as known without trying."""
         gap = self._gap(row)
         inner = self._inside(gap)
-        return inner is not None and self._findings.replay is not None
+        return inner is not None and self._findings.replay is not None and gap.pairing != "handles"
 
     def zoomed(self, row: Any) -> Inspection | None:
         """The Inspection of the inside of a gap row's delegate call, None if it was not zoomed into."""
@@ -175,6 +177,8 @@ class Zooming(Whole):
             )
         if replay is None:
             raise UsageError("nothing was compared, so nothing can be run again; summary() says why")
+        if gap.pairing == "handles":
+            raise UsageError(_BY_HANDLE.format("to look inside of its delegate"))
         owner = owners_of(self._graph).get(gap.instruction, self._graph)
         return delegate_piece(owner, gap.node, replay.executions[gap.run].log, replay.fresh().constants)
 
@@ -231,7 +235,7 @@ class Zooming(Whole):
         if replay is None:
             raise UsageError("nothing was compared, so nothing can be run again; summary() says why")
         if gap.pairing == "handles":
-            raise UsageError("this row is paired by debug handle; load the record (record=) to take its operator out")
+            raise UsageError(_BY_HANDLE.format("to take its operator out"))
         graph = replay.fresh().graph
         owner = owners_of(graph).get(gap.instruction, graph)
         node = next(n for n in owner.nodes if n.instruction == gap.instruction)
