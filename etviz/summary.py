@@ -54,8 +54,8 @@ def summarize(
 ) -> Summary:
     """The summary of one Inspection; `on_grid` are the gap rows whose values lie on a quantization grid."""
     level, verdict = _verdict(outputs)
-    facts = [_compared(coverage), _delegated(delegation), _worst(gaps, on_grid), _first_divergence(gaps, on_grid)]
-    facts.append(_nonfinite(gaps))
+    facts = [_compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
+    facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
         level = "warn"
@@ -119,12 +119,12 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     )
 
 
-def _worst(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+def _worst(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
     """The worst introduced gap; the worst total one where introduced gaps are not known."""
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
-        row, known = rank(gaps, by).iloc[0], _known(gaps)
+        row, known = rank(gaps, by).iloc[0], _known(gaps, coverage)
         value = float(row[by])
         name = describe_row(row)
         return Fact(
@@ -157,24 +157,28 @@ def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Se
     return None
 
 
-def _first_divergence(gaps: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+def _first_divergence(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
     if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
         return None
     hint = "The first instruction that itself adds more error than the precision of its value explains."
-    row, known = first_divergence(gaps, on_grid), _known(gaps)
+    row, known = first_divergence(gaps, on_grid), _known(gaps, coverage)
     if known:
         hint += f" Known for {known}; an earlier one may be among the others."
     if row is None:
-        return Fact("First divergence", f"none in {known}, the others are not known" if known else "none", hint=hint)
+        return Fact("First divergence", f"none in the {known} where it is known" if known else "none", hint=hint)
     value = float(row["introduced_severity"])
     level = "bad" if row["status"] == MISMATCH else level_of("severity", value, _precision(row, on_grid))
     return Fact("First divergence", describe_row(row), level, _row_number(row), hint)
 
 
-def _known(gaps: pd.DataFrame) -> str:
-    """How many values have an introduced gap, in words; empty if all have."""
+def _known(gaps: pd.DataFrame, coverage: pd.DataFrame) -> str:
+    """How many values have an introduced gap, in words; empty if every value has that can have one.
+
+    By debug handle, an instruction without a gap has a value like any other, which only could not be paired.
+    """
     known = int(gaps["introduced_allclose"].notna().sum())
-    return f"{known} of {len(gaps)} values" if known < len(gaps) else ""
+    unpaired = (gaps["pairing"] == "handles").any() and (coverage["status"] == NOT_COMPARED).any()
+    return f"{known} values" if known < len(gaps) or unpaired else ""
 
 
 def _precision(row: Any, on_grid: Collection[int]) -> str:

@@ -54,12 +54,14 @@ def compare_by_handles(
         As `compare_exact`.
     """
     result = Comparison(run=run, budget=budget, reasons=dict(groups.reasons), output_scales=output_scales(groups.edge))
-    result.grouped, result.readers = groups.grouped, groups.readers
+    result.readers = groups.readers
     execution = _Execution(evaluator, log, inputs, groups, result, introduced)
     result.reference_outputs = evaluator.run(inputs, execution.see)
     result.runtime_outputs = log.outputs()
     result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
     compared = {gap.instruction for gap in result.gaps}
+    made = (match.group.instructions for match in groups.matches if match.instruction in compared)
+    result.grouped = {instruction for group in made for instruction in group} - compared
     for instruction in groups.nodes:
         if instruction not in compared:
             missing = "it has no debug handle" if instruction not in groups.handled else "its value could not be paired"

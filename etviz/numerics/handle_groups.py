@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, refs
-from etviz.numerics.handles import GROUPED_WITH, Match, group_by_handles, items_by_operator, match_groups, values_of
+from etviz.numerics.handles import Match, group_by_handles, items_by_operator, match_groups, values_of
 
 if TYPE_CHECKING:
     import torch
@@ -107,11 +107,6 @@ class HandleGroups:
         users = {item.name for item in edge.user_inputs()}
         self.readers = frozenset(i for i, cut in self.cuts.items() if users & set(cut.reads))
 
-    @property
-    def grouped(self) -> set[int]:
-        """Instructions that are part of another's gap."""
-        return {i for i, reason in self.reasons.items() if reason.startswith(GROUPED_WITH)}
-
     def meta(self, name: str) -> Meta | None:
         """What is known of an edge value, None if it is no tensor."""
         node = self._makers.get(name)
@@ -186,19 +181,20 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
     """By name of what a group reads: the value that its delegate logged as its input.
 
     A delegate does not say which of its inputs is which, so only those are told that no other has the shape and dtype
-    of, and none if it logged more or fewer than its group reads.
+    of; none if it logged more or fewer than its group reads, or if other instructions of the group may have made them.
     """
     import torch
 
     node = groups.nodes[cut.match.instruction]
-    values = log.values(node.instruction)[:-1] if node.target == "delegate" else []
+    alone = node.target == "delegate" and len(cut.match.group.instructions) == 1
+    values = log.values(node.instruction)[:-1] if alone else []
     if not values or len(values) != len(cut.reads):
         return {}
     fitting = {name: [v for v in values if _fits(groups.meta(name), v)] for name in cut.reads}
     found: dict[str, torch.Tensor] = {}
     for name, own in fitting.items():
-        alone = len(own) == 1 and sum(any(v is own[0] for v in others) for others in fitting.values()) == 1
-        if alone and name in cut.direct and isinstance(own[0], torch.Tensor):
+        only = len(own) == 1 and sum(any(v is own[0] for v in others) for others in fitting.values()) == 1
+        if only and name in cut.direct and isinstance(own[0], torch.Tensor):
             found[name] = own[0]
     return found
 

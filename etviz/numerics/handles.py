@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from etviz.artifacts.ir import Graph, Node, refs
 from etviz.numerics.runtime_log import RuntimeLog
-
-GROUPED_WITH: Final = "grouped with instruction"
 
 
 @dataclass(slots=True)
@@ -77,7 +75,7 @@ def match_groups(edge: Graph, groups: Sequence[Group], delegates: set[int]) -> t
         else:
             reasons[last] = f"{len(leaving)} values leave its group of debug handles; which is which is not known"
         for instruction in group.instructions[:-1]:
-            reasons[instruction] = f"{GROUPED_WITH} {last} by debug handle"
+            reasons[instruction] = f"grouped with instruction {last} by debug handle"
     return matches, reasons
 
 
