@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump import RunBlock
 from etviz.artifacts.files import PathLike
+from etviz.artifacts.ir import Graph
 from etviz.artifacts.record_file import LISTINGS
 from etviz.collection import collection_paused
 from etviz.errors import EtvizError, UsageError
@@ -217,7 +218,8 @@ def _compare(
         return
     if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
-    evaluator, groups = files.evaluator(method), _handle_groups(findings, files, method)
+    evaluator = files.evaluator(method)
+    groups = _handle_groups(findings, files, method, evaluator.graph)
     budget, replay = KEPT_BYTES, Replay(lambda: files.evaluator(method))
     blank = blank_tail(files.buffer, files.dump.tensor_refs()) if files.buffer is not None else None
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
@@ -278,9 +280,9 @@ def _compare_run(
     return inputs, found, inputs.known and inputs.index >= 0 and doubtful(evaluator.graph, found)
 
 
-def _handle_groups(findings: Findings, files: Files, method: str) -> HandleGroups | None:
+def _handle_groups(findings: Findings, files: Files, method: str, edge: Graph) -> HandleGroups | None:
     """What debug handles tell, None where the graph of the reference has the instructions."""
     if files.record is not None or method in files.derived:
         return None
     handles = files.etrecord.debug_handles(method) if files.etrecord is not None else {}
-    return HandleGroups(files.evaluator(method).graph, findings.graphs[method], handles)
+    return HandleGroups(edge, findings.graphs[method], handles)

@@ -91,8 +91,8 @@ class _Execution:
 
     def see(self, node: Node, value: Value) -> None:
         """Take the reference's value of a node; it is kept as long as a match needs it."""
-        if not self._uses[node.name]:
-            return
+        if not self._uses[node.name] or node is not self._groups.node(node.name):
+            return  # a branch may have nodes of the same name
         self._held[node.name] = next(iter(flat_values(value.reference)), None)
         match, _ = self._groups.makers.get(node.name, (None, 0))
         if match is None or not all(name in self._held for name in match.values):

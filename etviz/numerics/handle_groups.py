@@ -61,7 +61,7 @@ class HandleGroups:
     Parameters
     ----------
     edge
-        The ETRecord's edge graph.
+        The ETRecord's edge graph, the same that is evaluated.
     program
         The skeleton of the method's instructions.
     handles
@@ -106,6 +106,10 @@ class HandleGroups:
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
         users = {item.name for item in edge.user_inputs()}
         self.readers = frozenset(i for i, cut in self.cuts.items() if users & set(cut.reads))
+
+    def node(self, name: str) -> Node | None:
+        """The node of the edge graph itself, not of its branches, that gives a value."""
+        return self._makers.get(name)
 
     def meta(self, name: str) -> Meta | None:
         """What is known of an edge value, None if it is no tensor."""
