@@ -32,11 +32,15 @@ PROGRAMS = ("encoder", "plain_cnn", "residual_cnn")
 
 @dataclass(frozen=True)
 class Planted:
-    """A program with an error in it; `culprit` is the instruction that reads the changed constant."""
+    """A program with an error in it; `culprit` is the instruction that reads the changed constant.
+
+    `by_handles` is what the ETRecord alone, without `.pte` and record, tells of the same run.
+    """
 
     place: str
     culprit: int
     inspection: etviz.Inspection
+    by_handles: etviz.Inspection
 
     def share(self) -> tuple[float, float]:
         """The culprit's share of the worst output's error, and the sum of all."""
@@ -97,8 +101,10 @@ def _plant(program: Executed, name: str, old: bytes, values: torch.Tensor, folde
     assert child.main(str(folder / "request.json")) == 0
     files = Files(paths["etdump"], program.path("etrecord"), paths["debug_buffer"], pte, folder / "model.etviz")
     inspection = etviz.Inspection(read(files, program.inputs, None, 1.0, ran_here=True))
+    alone = Files(paths["etdump"], program.path("etrecord"), paths["debug_buffer"], None, None)
+    by_handles = etviz.Inspection(read(alone, program.inputs, None, 1.0, ran_here=True))
     (culprit,) = _readers(record.graphs["forward"], name)
-    return Planted(f"{program.name}: {name}[{row}]", culprit, inspection)
+    return Planted(f"{program.name}: {name}[{row}]", culprit, inspection, by_handles)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +122,28 @@ def test_planted_operator_is_the_worst(planted: list[Planted]) -> None:
     """By default, that is by introduced severity."""
     found = {case.place: int(case.inspection.worst(1)["instruction"].iloc[0]) for case in planted}
     assert found == {case.place: case.culprit for case in planted}
+
+
+def test_planted_operator_is_the_worst_by_debug_handle(planted: list[Planted]) -> None:
+    """With the ETRecord alone, wherever its group has an introduced gap; elsewhere it is said that there is none."""
+    told = 0
+    for case in planted:
+        found = case.by_handles
+        coverage = found.coverage.set_index("instruction")
+        reason = str(coverage.loc[case.culprit, "reason"])
+        row = int(reason.split()[3]) if reason.startswith("grouped with") else case.culprit
+        own = found.gaps[found.gaps["instruction"] == row]
+        if own["introduced_severity"].notna().any():
+            told += 1
+            assert int(found.worst(1)["instruction"].iloc[0]) == row, case.place
+            assert found.first_divergence is not None, case.place
+            assert found.first_divergence["instruction"] == row, case.place
+        else:
+            assert found.first_divergence is None, case.place
+            assert own["reason"].str.contains("is not paired").all(), case.place
+            assert len(own) or coverage.loc[row, "status"] == "not compared", case.place
+            assert "where it is known" in found.summary(), case.place
+    assert told >= PLACES // 2
 
 
 def test_total_gap_often_blames_another(planted: list[Planted]) -> None:

@@ -1,0 +1,212 @@
+"""Where the ETRecord is all that is known: what a group of debug handles introduced, and where that is not known."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from executorch.exir import to_edge_transform_and_lower
+from torch import Tensor, nn
+from torch.export import export
+
+import etviz
+from etviz.errors import UsageError
+from etviz.pipeline.execute import execute
+from tests import oracles
+from tests.numpy_metrics import EPS, expected_metrics
+from tests.programs import FILES, RECIPES, Executed
+
+Programs = Callable[[str], Executed]
+UNKNOWN = "what it introduced is not known: "
+READS = re.compile(
+    r"its group reads (\w+), a value of (instruction \d+|instructions \d+ (and|to) \d+) that is not paired"
+)
+
+
+def by_handles(program: Executed, folder: Path | None = None, **options: Any) -> etviz.Inspection:
+    """What the ETRecord tells of a run, without `.pte` and record."""
+    where = folder or program.folder
+    given: dict[str, Any] = {"etrecord": program.path("etrecord"), "debug_buffer": where / FILES["debug_buffer"]}
+    return etviz.load(where / FILES["etdump"], **given | options)
+
+
+def rerun(program: Executed, folder: Path, *runs: list[Any], **options: Any) -> etviz.Inspection:
+    """What the ETRecord tells of other executions."""
+    execute(program.path("pte"), runs, workdir=folder)
+    return by_handles(program, folder, **options)
+
+
+def known(found: etviz.Inspection) -> pd.DataFrame:
+    """The rows with an introduced gap."""
+    return found.gaps[found.gaps["introduced_allclose"].notna()]
+
+
+def members(found: etviz.Inspection) -> dict[int, set[int]]:
+    """The instructions of the group that each one closes."""
+    groups: dict[int, set[int]] = {}
+    for instruction, reason in zip(found.coverage["instruction"], found.coverage["reason"], strict=True):
+        if told := re.match(r"grouped with instruction (\d+) ", reason):
+            groups.setdefault(int(told[1]), set()).add(instruction)
+    return groups
+
+
+def assert_close(found: Mapping[Any, Any], expected: Mapping[str, float], rounding: float, where: str) -> None:
+    """Within 1e-6, or within the rounding of the value: two copies of a weight may give products that differ by it."""
+    for name in ("rmse", "max_abs", "mean_abs", "severity"):
+        got, value = float(found[f"introduced_{name}"]), expected[name]
+        if math.isnan(value) or math.isinf(value):
+            assert got == value or (math.isnan(got) and math.isnan(value)), f"{name} {where}"
+            continue
+        unit = rounding * value / expected["rmse"] if expected["rmse"] else rounding if name != "severity" else 1.0
+        assert math.isclose(got, value, rel_tol=1e-6, abs_tol=unit), f"{name} {where}: {got} instead of {value}"
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "branches"])
+def test_introduced_metrics_of_every_group(name: str, executed: Programs) -> None:
+    """Torch's interpreter evaluates the lowered program on the runtime's values, but for those of the group itself."""
+    program = executed(name)
+    found, nodes = by_handles(program), oracles.nodes_of_instructions(program)
+    runtime = oracles.runtime_values(program, oracles.logged(program.folder))
+    every = {nodes[instruction]: values for instruction, values in runtime.items()}
+    single, _ = oracles.evaluate(program, every)
+    groups, rows = members(found), known(found)
+    for _, row in rows.iterrows():
+        instruction, output = row["instruction"], row["output"]
+        key, inside, local = nodes[instruction], {nodes[i] for i in groups.get(instruction, ())}, single
+        assert ("together" in row["reason"]) == bool(inside)
+        if inside:
+            local, _ = oracles.evaluate(program, {k: v for k, v in every.items() if k not in inside})
+        value = runtime[instruction][output]
+        expected = expected_metrics(local[key][output], value, oracles.grid(program, key, output))
+        finite = value.double()[value.isfinite()]
+        rounding = EPS.get(value.dtype, 0.0) * float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+        assert_close(dict(row), expected, rounding, f"of {name}, instruction {instruction}")
+    assert len(rows) or name == "poisoned"
+
+
+def test_a_row_says_which_value_its_group_lacks(executed: Programs) -> None:
+    """A delegate with several outputs is not paired, so what its readers had as input is not known."""
+    found = by_handles(executed("many_outputs"))
+    unknown = found.gaps.drop(known(found).index)
+    assert 0 < len(unknown) < len(found.gaps)
+    uncompared = found.coverage.loc[found.coverage["status"] == "not compared", "instruction"]
+    for reason in unknown["reason"]:
+        assert reason.startswith(UNKNOWN)
+        told = READS.fullmatch(reason.removeprefix(UNKNOWN))
+        assert told is not None
+        assert int(told[2].split()[-1]) in set(uncompared)
+    assert unknown.filter(like="introduced_").isna().all(axis=None)
+    assert (unknown["non_finite"] == "").all()
+    count = len(known(found))
+    assert f"First divergence: none in the {count} values where it is known" in found.summary()
+    hints = " ".join(fact.hint for fact in found.digest.facts)
+    assert f"Known for {count} values" in hints
+    assert set(found.worst(count)["instruction"]) == set(known(found)["instruction"])
+
+
+def test_of_a_group_all_instructions_are_compared_or_none(executed: Programs) -> None:
+    coverage = by_handles(executed("encoder")).coverage.set_index("instruction")
+    for last, inside in members(by_handles(executed("encoder"))).items():
+        expected = "grouped" if coverage.loc[last, "status"] == "compared" else "not compared"
+        assert set(coverage.loc[list(inside), "status"]) == {expected}
+
+
+def test_what_a_delegate_logged_is_not_what_its_group_reads(executed: Programs) -> None:
+    """Its inputs were made by other instructions of its group, whose error would be left out."""
+    found = by_handles(executed("encoder"))
+    delegates = found.gaps[(found.gaps["kind"] == "delegate") & found.gaps["instruction"].isin(members(found))]
+    assert len(delegates)
+    for reason in delegates["reason"]:
+        assert READS.fullmatch(reason.removeprefix(UNKNOWN))
+
+
+def test_introduced_can_be_left_out_and_asked_for_later(executed: Programs) -> None:
+    program = executed("residual_cnn")
+    now, later = by_handles(program), by_handles(program, introduced=False)
+    assert not later.introduced
+    assert known(later).empty
+    later.compute_introduced()
+    pd.testing.assert_frame_equal(later.gaps, now.gaps)
+
+
+def test_what_needs_operators_says_so(executed: Programs, tmp_path: Path) -> None:
+    found = by_handles(executed("residual_cnn"))
+    assert not found.zoomable(0)
+    for ask in (lambda: found.zoom(0), lambda: found.repro(0, tmp_path / "a"), lambda: found.repro(1, tmp_path / "b")):
+        with pytest.raises(UsageError, match="paired by debug handle"):
+            ask()
+    with pytest.raises(UsageError, match="needs the operators of each instruction"):
+        found.attribution()
+
+
+def test_inputs_are_taken_from_what_a_delegate_logged(executed: Programs, tmp_path: Path) -> None:
+    """The run had others than the ETRecord's: the gaps are those on its own inputs."""
+    program = executed("residual_cnn")
+    other = [torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(5))]
+    found = rerun(program, tmp_path, other)
+    assert "computed on the inputs that were logged" in found.summary()
+    told = by_handles(program, tmp_path, inputs=tuple(other))
+    assert "inputs" not in told.summary()
+    pd.testing.assert_frame_equal(found.gaps.drop(columns="input_index"), told.gaps.drop(columns="input_index"))
+    assert found.gaps["severity"].max() < 100
+
+
+def test_inputs_that_are_not_believed_introduce_nothing(executed: Programs, tmp_path: Path) -> None:
+    """No delegate logged them: what the first kernel introduced is not known, nor any total; the rest is."""
+    program = executed("plain_cnn")
+    other = [torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(5))]
+    found = rerun(program, tmp_path, other)
+    assert "most likely had other inputs" in found.summary()
+    first = found.gaps["instruction"] == found.gaps["instruction"].min()
+    assert found.gaps.loc[first, "introduced_severity"].isna().all()
+    assert found.gaps["severity"].isna().all()
+    assert found.gaps.loc[~first, "introduced_severity"].max() < 100
+    assert (found.gaps["reason"] != "").all()
+    assert found.first_divergence is None
+
+
+def test_a_buffer_that_earlier_executions_changed(executed: Programs, tmp_path: Path) -> None:
+    program = executed("counter")
+    inputs = list(program.inputs)
+    found = rerun(program, tmp_path, inputs, inputs, inputs=[program.inputs, program.inputs])
+    blocks = [part for _, part in found.gaps.groupby("event_block")]
+    assert blocks[0]["introduced_severity"].notna().all()
+    changed = blocks[1][blocks[1]["introduced_severity"].isna()]
+    assert len(changed) == 1
+    assert (
+        changed["reason"].iloc[0] == f"{UNKNOWN}its group reads the buffer mean, which earlier executions have changed"
+    )
+    assert changed["severity"].iloc[0] < 100
+
+
+class SameNames(nn.Module):
+    """The branches and what follows them have operators of the same name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cond(x.sum() > 0, lambda y: torch.sin(y).clone(), lambda y: torch.sin(-y).clone(), (x,))
+        return torch.sin(x)
+
+
+def test_operators_of_branches_are_no_other_operators(tmp_path: Path) -> None:
+    inputs = (torch.tensor([[0.5, 1.0, 2.0]]),)
+    edge = to_edge_transform_and_lower(export(SameNames(), inputs), generate_etrecord=True)
+    manager = edge.to_executorch()
+    manager.save(str(tmp_path / "model.pte"))
+    etrecord = manager.get_etrecord()
+    etrecord.update_representative_inputs(inputs)
+    etrecord.save(str(tmp_path / "etrecord.bin"))
+    execute(tmp_path / "model.pte", [list(inputs)], workdir=tmp_path)
+    found = etviz.load(
+        tmp_path / "etdump.etdp", etrecord=tmp_path / "etrecord.bin", debug_buffer=tmp_path / "debug_buffer.bin"
+    )
+    row = found.gaps[found.gaps["op"].str.contains("sin")].iloc[-1]
+    reference, _ = found.tensors(row)
+    torch.testing.assert_close(reference, torch.sin(torch.sin(inputs[0])))
+    assert row["severity"] < 100
+    assert "which torch.cond gives" in row["reason"]
