@@ -182,9 +182,12 @@ class _Execution:
             for gap in gaps:
                 gap.introduced, gap.introduced_sums = gap.metrics, gap.total
             return
+        limits = self._evaluator.limits
+        live = limits.live
         try:
             found = self._evaluator.call(cut.graph, list(values.values()))
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
+            limits.live = live
             for gap in gaps:
                 gap.introduced_problem = f"its operators fail on the runtime's inputs: {error}"
             return

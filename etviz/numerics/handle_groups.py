@@ -7,7 +7,7 @@ follows from the weights: it adds no error of its own. Everything else that no i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,8 @@ _MOVING: Final = {
     "view", "view_copy", "_clone_dim_order",
 }  # fmt: skip
 """Operators whose results hold nothing but their input's elements."""
+_MOST_TAKEN: Final = 256
+"""Values between groups that one group may take along: each group computes them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,7 @@ class HandleGroups:
 
     def _cut(self, match: Match) -> Cut | None:
         own = {name for op in match.group.operators if not op.subgraphs for name in self._names(op)}
-        nodes, reads = self._back(match.values, lambda name: name in own or name in self._free)
+        nodes, reads = self._back(match.values, own)
         if not reads.isdisjoint(match.values):
             return None
         inner = [node for node in nodes if node.name in own]
@@ -163,18 +165,20 @@ class HandleGroups:
         graph.backend_id = self._backends[match.instruction]
         return Cut(match, graph, tuple(given), direct)
 
-    def _back(self, names: Sequence[str], inside: Callable[[str], bool]) -> tuple[list[Node], set[str]]:
+    def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
         """The nodes, in program order, that some values follow from, and where following them back ends."""
         needed: set[str] = set()
         reads: set[str] = set()
-        waiting = list(names)
+        waiting, left = list(names), _MOST_TAKEN
         while waiting:
             name = waiting.pop()
             if name in needed or name in reads:
                 continue
-            if name not in self._makers or not inside(name):
-                reads.add(name)
-                continue
+            if name not in own:
+                if name not in self._free or not left:
+                    reads.add(name)
+                    continue
+                left -= 1
             needed.add(name)
             node = self._makers[name]
             waiting.extend(refs((node.args, node.kwargs)))
