@@ -7,6 +7,7 @@ follows from the weights: it adds no error of its own. Everything else that no i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -191,32 +192,34 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
     A delegate does not say which of its inputs is which, so only those are told that no other has the shape and dtype
     of; none if it logged more or fewer than its group reads, or if other instructions of the group may have made them.
     """
-    import torch
+    fitting = _fitting(groups, cut, log)
+    taken = Counter(id(value) for values in fitting.values() for value in values)
+    found = {name: values[0] for name, values in fitting.items() if len(values) == 1 and name in cut.direct}
+    return {name: value for name, value in found.items() if taken[id(value)] == 1}
 
+
+def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
+    """By name of a program's input: what a delegate that reads it logged, one of which it must be."""
+    users = {item.name for item in groups.edge.user_inputs()}
+    found: dict[str, list[torch.Tensor]] = {}
+    for cut in groups.cuts.values():
+        if users.isdisjoint(cut.direct):
+            continue
+        for name, values in _fitting(groups, cut, log).items():
+            known = found.get(name)
+            if name in users & cut.direct and values and (known is None or len(values) < len(known)):
+                found[name] = values
+    return found
+
+
+def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
+    """By name of what a group reads: the inputs of its delegate, if that made the group alone, that it could be."""
     node = groups.nodes[cut.match.instruction]
     alone = node.target == "delegate" and len(cut.match.group.instructions) == 1
     values = log.values(node.instruction)[:-1] if alone else []
     if not values or len(values) != len(cut.reads):
         return {}
-    fitting = {name: [v for v in values if _fits(groups.meta(name), v)] for name in cut.reads}
-    found: dict[str, torch.Tensor] = {}
-    for name, own in fitting.items():
-        only = len(own) == 1 and sum(any(v is own[0] for v in others) for others in fitting.values()) == 1
-        if only and name in cut.direct and isinstance(own[0], torch.Tensor):
-            found[name] = own[0]
-    return found
-
-
-def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, torch.Tensor]:
-    """The program's inputs, by name, that a delegate logged as its own."""
-    users = {item.name for item in groups.edge.user_inputs()}
-    found: dict[str, torch.Tensor] = {}
-    for cut in groups.cuts.values():
-        if not users.isdisjoint(cut.reads):
-            for name, value in logged_by_itself(groups, cut, log).items():
-                if name in users:
-                    found.setdefault(name, value)
-    return found
+    return {name: [value for value in values if _fits(groups.meta(name), value)] for name in cut.reads}
 
 
 def instructions_text(instructions: Sequence[int]) -> str:

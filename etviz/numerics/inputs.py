@@ -68,7 +68,7 @@ def choose_inputs(
     log: RuntimeLog,
     candidates: Sequence[Sequence[Any]],
     expected: int,
-    logged: Mapping[str, torch.Tensor] | None = None,
+    logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
 ) -> Inputs:
     """The inputs of an execution.
 
@@ -83,20 +83,21 @@ def choose_inputs(
     expected
         The candidate to take if nothing speaks against it.
     logged
-        Inputs, by name, that are known to have been logged; by default those that the graph's delegates tell.
+        By name of an input: the logged values of which one must be it. By default what the graph's delegates tell.
     """
-    logged = logged_inputs(graph, log) if logged is None else logged
+    if logged is None:
+        logged = {name: [value] for name, value in logged_inputs(graph, log).items()}
     names = [item.name for item in graph.user_inputs()]
     order = sorted(range(len(candidates)), key=lambda i: i != expected)
     for index in order:
         by_name = dict(zip(names, candidates[index], strict=False))
-        if all(_identical(by_name.get(name), value) for name, value in logged.items()):
+        if all(any(_identical(by_name.get(name), value) for value in values) for name, values in logged.items()):
             return Inputs(list(candidates[index]), index)
-    if set(logged) == set(names):
+    if set(logged) == set(names) and all(len(values) == 1 for values in logged.values()):
         note = (
             "The run had other inputs than the reference's; the reference was computed on the inputs that were logged."
         )
-        return Inputs([logged[name].clone() for name in names], -1, note=note)
+        return Inputs([logged[name][0].clone() for name in names], -1, note=note)
     note = (
         "The run had other inputs than the reference's, and not all of them were logged, so total gaps are not known; "
         "give the run's inputs (inputs=)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir import to_edge_transform_and_lower
 from torch import Tensor, nn
 from torch.export import export
 
 import etviz
+from etviz.artifacts.ir import Graph, Input, Node, Ref
 from etviz.errors import UsageError
+from etviz.numerics.handle_groups import HandleGroups
 from etviz.pipeline.execute import execute
 from tests import oracles
 from tests.numpy_metrics import EPS, expected_metrics
@@ -40,6 +44,21 @@ def rerun(program: Executed, folder: Path, *runs: list[Any], **options: Any) -> 
     """What the ETRecord tells of other executions."""
     execute(program.path("pte"), runs, workdir=folder)
     return by_handles(program, folder, **options)
+
+
+def lower(model: nn.Module, inputs: tuple[Tensor, ...], folder: Path, partitioner: list[Any] | None = None) -> None:
+    """Write a program and its ETRecord."""
+    edge = to_edge_transform_and_lower(export(model, inputs), partitioner=partitioner, generate_etrecord=True)
+    manager = edge.to_executorch()
+    manager.save(str(folder / FILES["pte"]))
+    etrecord = manager.get_etrecord()
+    etrecord.update_representative_inputs(inputs)
+    etrecord.save(str(folder / FILES["etrecord"]))
+
+
+def without_program(folder: Path) -> dict[str, Any]:
+    """The arguments of `etviz.load` for what `lower` and a run have written, without the `.pte`."""
+    return {kind: folder / FILES[kind] for kind in ("etdump", "etrecord", "debug_buffer")}
 
 
 def known(found: etviz.Inspection) -> pd.DataFrame:
@@ -157,6 +176,33 @@ def test_inputs_are_taken_from_what_a_delegate_logged(executed: Programs, tmp_pa
     assert found.gaps["severity"].max() < 100
 
 
+class TwoAlike(nn.Module):
+    """A delegate that reads two inputs of the same shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cumsum(self.linear(x) * y, -1)
+
+
+def test_inputs_that_no_delegate_can_have_had(tmp_path: Path) -> None:
+    """Which of two logged values is which input is not known, but that the given ones are not among them is."""
+    given, other = ((torch.randn(2, 4), torch.randn(2, 4)) for _ in range(2))
+    lower(TwoAlike().eval(), given, tmp_path, [XnnpackPartitioner()])
+    execute(tmp_path / "model.pte", [list(given)], workdir=tmp_path)
+    right = etviz.load(**without_program(tmp_path))
+    assert right.gaps["introduced_severity"].max() < 100
+    assert right.gaps["severity"].max() < 100
+    wrong = etviz.load(**without_program(tmp_path), inputs=other)
+    assert "not all of them were logged" in wrong.summary()
+    assert wrong.gaps["severity"].isna().all()
+    delegate = wrong.gaps["kind"] == "delegate"
+    assert wrong.gaps.loc[delegate, "introduced_severity"].isna().all()
+    assert wrong.gaps.loc[~delegate, "introduced_severity"].max() < 100
+
+
 def test_inputs_that_are_not_believed_introduce_nothing(executed: Programs, tmp_path: Path) -> None:
     """No delegate logged them: what the first kernel introduced is not known, nor any total; the rest is."""
     program = executed("plain_cnn")
@@ -195,18 +241,27 @@ class SameNames(nn.Module):
 
 def test_operators_of_branches_are_no_other_operators(tmp_path: Path) -> None:
     inputs = (torch.tensor([[0.5, 1.0, 2.0]]),)
-    edge = to_edge_transform_and_lower(export(SameNames(), inputs), generate_etrecord=True)
-    manager = edge.to_executorch()
-    manager.save(str(tmp_path / "model.pte"))
-    etrecord = manager.get_etrecord()
-    etrecord.update_representative_inputs(inputs)
-    etrecord.save(str(tmp_path / "etrecord.bin"))
+    lower(SameNames(), inputs, tmp_path)
     execute(tmp_path / "model.pte", [list(inputs)], workdir=tmp_path)
-    found = etviz.load(
-        tmp_path / "etdump.etdp", etrecord=tmp_path / "etrecord.bin", debug_buffer=tmp_path / "debug_buffer.bin"
-    )
+    found = etviz.load(**without_program(tmp_path))
     row = found.gaps[found.gaps["op"].str.contains("sin")].iloc[-1]
     reference, _ = found.tensors(row)
     torch.testing.assert_close(reference, torch.sin(torch.sin(inputs[0])))
     assert row["severity"] < 100
     assert "which torch.cond gives" in row["reason"]
+
+
+def test_what_lies_between_groups_is_bounded() -> None:
+    """A file can make thousands of groups read a value behind thousands of views that no instruction claims."""
+    views = [Node(f"view_{i}", "aten.view_copy.default", (Ref(f"view_{i - 1}" if i else "x"),)) for i in range(20_000)]
+    readers = [Node(f"sin_{i}", "aten.sin.default", (Ref(views[-1].name),), handles=(i,)) for i in range(2_000)]
+    outputs = [Ref(node.name) for node in readers]
+    edge = Graph("forward", [Input("x", "user")], [*views, *readers], outputs)
+    program = Graph("forward", nodes=[Node(f"i{i}", "aten.sin.default", instruction=i) for i in range(2_000)])
+    started = time.process_time()
+    groups = HandleGroups(edge, program, {i: (i,) for i in range(2_000)})
+    assert time.process_time() - started < 10
+    assert len(groups.cuts) == 2_000
+    assert not groups.readers
+    (stopped,) = groups.cuts[0].reads
+    assert groups.origin(stopped) == "which no instruction claims by debug handle"
