@@ -88,7 +88,7 @@ class Explanations(Locating):
         """The gap row of the first instruction whose introduced error is more than its precision explains.
 
         That is the first one, in program order, with an introduced severity beyond the threshold of its dtype, or with
-        NaN or Inf of its own making. None if there is none.
+        NaN or Inf of its own making. None if there is none, as far as introduced gaps are known.
         """
         from etviz.summary import first_divergence
 
