@@ -161,9 +161,10 @@ class _Execution:
             values, problem = {}, "its group has branches"
         else:
             values, problem = self._read(cut)
+            together = cut.together if self._introduced else ""
             chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
             for gap in gaps:
-                gap.note = "; ".join(filter(None, (cut.together, chosen)))
+                gap.note = "; ".join(filter(None, (together, chosen if scales[gap.output] else "")))
         if cut is None or problem:
             for gap in gaps if self._introduced else ():
                 gap.introduced_problem = f"{_UNKNOWN}{problem}"
