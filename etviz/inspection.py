@@ -12,6 +12,7 @@ import pandas as pd
 import traitlets
 
 from etviz.artifacts.ir import Graph
+from etviz.collection import collection_paused
 from etviz.errors import UsageError
 from etviz.explanations import Explanations
 from etviz.graph.delegation import Delegation
@@ -118,7 +119,8 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
 
     @cached_property
     def _table(self) -> tuple[pd.DataFrame, list[Gap]]:
-        return gap_frame(self._graph, self._findings.runs, self._findings.latency)
+        with collection_paused():
+            return gap_frame(self._graph, self._findings.runs, self._findings.latency)
 
     @cached_property
     def _recall(self) -> Recall | None:

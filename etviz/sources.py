@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import threading
 from pathlib import Path
 from typing import Any
 
 from etviz.artifacts.bundle import BundledProgram, BundledTensor, read_bundled_program
-from etviz.artifacts.checksum import agrees
+from etviz.artifacts.checksum import Checking
 from etviz.artifacts.counts import count_nodes
 from etviz.artifacts.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump import ETDump, RunBlock, read_etdump
@@ -48,6 +47,12 @@ class Files:
         if record is None and pte is not None:
             beside = Path(pte).with_suffix(".etviz")
             record = beside if beside.is_file() else None
+        self.bundle = _read_bundle(pte) if pte is not None else None
+        self._checking: Checking | None = None
+        if checked and pte is not None and record is not None:
+            self._checking = Checking(bytes(self.bundle.program_bytes) if self.bundle else pte)
+        self.record: Record | None = read_record(record) if record is not None else None
+        self.record_path = str(record)
         dump = etdump if isinstance(etdump, ETDump) else read_etdump(etdump)
         given = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
         self.named = {kind: str(path) for kind, path in given.items() if path is not None}
@@ -56,19 +61,9 @@ class Files:
         if self.buffer is not None:
             self.buffer.require_whole(self.dump.tensor_refs())
         self.etrecord = ETRecord(etrecord) if etrecord is not None else None
-        self.bundle = _read_bundle(pte) if pte is not None else None
         self.program = self.bundle.program() if self.bundle else read_program(pte) if pte is not None else None
         self.derived: set[str] = set()
         self._edges: dict[str, Graph] = {}
-        self.record: Record | None = read_record(record) if record is not None else None
-        self.record_path = str(record)
-        self._agrees: list[bool] = []
-        self._checking: threading.Thread | None = None
-        if checked and pte is not None and self.record is not None:
-            content = bytes(self.bundle.program_bytes) if self.bundle else pte
-            stored = self.record.pte_checksum
-            self._checking = threading.Thread(target=lambda: self._agrees.append(agrees(content, stored)), daemon=True)
-            self._checking.start()
 
     def check_etrecord(self) -> None:
         """Refuse an ETRecord whose calls are not those of the program.
@@ -217,8 +212,7 @@ class Files:
         """
         if self._checking is None or self.record is None:
             return
-        self._checking.join()
-        if self._agrees != [True]:
+        if not self._checking.agrees(self.record.pte_checksum):
             raise ArtifactError(
                 self.record_path,
                 f"the record belongs to another program than {self.named['pte']} (their checksums differ)",

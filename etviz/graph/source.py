@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import PurePath
 from typing import Final
@@ -13,6 +14,7 @@ _CONVERSION: Final = re.compile(r"(de)?quantize_per_|choose_qparams_|_?to_copy|.
 _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def source_line(stack: str) -> str:
     r"""``file.py:12`` of the innermost frame in the user's own code, of the innermost one at all if there is none.
 

@@ -14,7 +14,7 @@ from etviz.numerics.gap import compare
 from etviz.numerics.metrics import METRICS, NAN, Sums, evaluate
 from etviz.numerics.nonfinite import NonFinite
 from etviz.numerics.reference import Evaluator, Value, flat_values
-from etviz.numerics.runtime_log import RuntimeLog, outputs_of_delegate
+from etviz.numerics.runtime_log import RuntimeLog
 
 if TYPE_CHECKING:
     import torch
@@ -156,10 +156,9 @@ def logged_outputs(log: RuntimeLog, node: Node) -> list[Any] | None:
     """What the runtime logged as outputs of a node's instruction, None if nothing or something else."""
     if node.instruction < 0:
         return None
-    values = log.values(node.instruction)
     if node.target in ("delegate", OBSERVED):
-        return outputs_of_delegate(values, len(node.outputs))
-    return values or None
+        return log.last_values(node.instruction, len(node.outputs))
+    return log.values(node.instruction) or None
 
 
 def _add(result: Comparison, log: RuntimeLog, node: Node, value: Value, *, introduced: bool, pairing: str) -> None:

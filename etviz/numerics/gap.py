@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from etviz.native import pair_sums
 from etviz.numerics.extreme import add_scaled, is_extreme
 from etviz.numerics.metrics import NAN, TOLERANCES, Sums
-from etviz.numerics.native import pair_sums
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ from etviz.numerics.spill import SpillFile
 if TYPE_CHECKING:
     import torch
 
-KEPT_BYTES: Final = 256 << 20
-"""Reference tensors up to this many bytes stay in memory."""
+KEPT_BYTES: Final = 16 << 20
+"""Reference tensors up to this many bytes stay in memory; fresh memory for more takes longer than it saves."""
 
 
 class Recall:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.debug_buffer import DebugBuffer
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FRAMEWORK_CHAIN = -1
 _NUMBERS = ("int", "double", "bool")
+_TENSORS = ("tensor", "tensor_list")
 
 
 class RuntimeLog:
@@ -52,14 +53,19 @@ class RuntimeLog:
 
     def values(self, instruction: int) -> list[Any]:
         """Everything that an instruction logged, in order: tensors, plain values, None where it can't be read."""
-        found: list[Any] = []
-        for event in self._events.get(instruction, ()):
-            found.extend(self._read(event, instruction))
-        return found
+        return [self._value(event, at, instruction) for event, at in self._places(instruction)]
+
+    def last_values(self, instruction: int, count: int) -> list[Any] | None:
+        """The outputs of a delegate call, which logs its inputs before them; None if there are fewer values."""
+        places = self._places(instruction)
+        if not 0 < count <= len(places):
+            return None
+        return [self._value(event, at, instruction) for event, at in places[-count:]]
 
     def outputs(self) -> list[Any]:
         """The program's final outputs as logged."""
-        return [value for event in self.block.debug if _is_result(event) for value in self._read(event, -1)]
+        results = [event for event in self.block.debug if _is_result(event)]
+        return [self._value(event, at, -1) for event in results for at in _positions(event)]
 
     def offsets(self, instruction: int) -> list[int]:
         """Where the tensors of an instruction lie in the debug buffer."""
@@ -69,10 +75,11 @@ class RuntimeLog:
         """Where the program's final outputs lie in the debug buffer."""
         return _offsets(event for event in self.block.debug if event.is_output)
 
-    def _read(self, event: DebugEvent, instruction: int) -> list[Any]:
-        if event.kind in ("tensor", "tensor_list"):
-            return [self._tensor(ref, instruction) for ref in event.tensors]
-        return [event.value]
+    def _places(self, instruction: int) -> list[tuple[DebugEvent, int]]:
+        return [(event, at) for event in self._events.get(instruction, ()) for at in _positions(event)]
+
+    def _value(self, event: DebugEvent, at: int, instruction: int) -> Any:
+        return self._tensor(event.tensors[at], instruction) if event.kind in _TENSORS else event.value
 
     def _tensor(self, ref: TensorRef, instruction: int) -> torch.Tensor | None:
         if self._buffer is None:
@@ -126,10 +133,10 @@ def _is_result(event: DebugEvent) -> bool:
     return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
 
 
+def _positions(event: DebugEvent) -> range:
+    """Positions of the values that an event holds."""
+    return range(len(event.tensors) if event.kind in _TENSORS else 1)
+
+
 def _offsets(events: Iterable[DebugEvent]) -> list[int]:
     return [ref.offset for event in events for ref in event.tensors if ref.offset >= 0]
-
-
-def outputs_of_delegate(values: Sequence[Any], outputs: int) -> list[Any] | None:
-    """The outputs among what a delegate call logged: its inputs come first; None if there are fewer values."""
-    return list(values[-outputs:]) if 0 < outputs <= len(values) else None

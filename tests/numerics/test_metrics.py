@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from torch import Tensor
 
 import etviz
-from etviz.numerics import native
+from etviz import native
 from etviz.numerics.gap import BLOCK, compare
 from etviz.numerics.metrics import METRICS, Sums, evaluate
 from tests.numpy_metrics import assert_metrics, expected_metrics

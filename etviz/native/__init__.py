@@ -1,7 +1,8 @@
-"""The compiled pass over a pair of float32 tensors, where the machine that installed etviz had a C compiler.
+"""What is compiled, where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
 
-It does what `etviz.numerics.gap` does with NumPy, ten times faster, for the pairs that nearly all rows are: float32,
-contiguous, every element finite. The tests hold both to the same numbers.
+`pair_sums` does what `etviz.numerics.gap` does with NumPy, ten times faster, for the pairs that nearly all rows are:
+float32, contiguous, every element finite. `table_sums` is the pass of `etviz.artifacts.checksum` over a file, without a
+word to the interpreter, so that other threads go on. The tests hold both ways to the same numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-LIBRARY: Final = Path(__file__).parent / "_sums.so"
+LIBRARY: Final = Path(__file__).parent / "_native.so"
 
 
 class PairSums(ctypes.Structure):
@@ -43,11 +44,13 @@ def _library() -> ctypes.CDLL | None:
     pointer, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
     library.etviz_sums_f32.restype = ctypes.c_int
+    library.etviz_table_sums.argtypes = [ctypes.c_int, size, pointer]
+    library.etviz_table_sums.restype = size
     return library
 
 
 def available() -> bool:
-    """True if the compiled pass was built and loads."""
+    """True if the compiled functions were built and load."""
     return _library() is not None
 
 
@@ -69,3 +72,22 @@ def pair_sums(
         reference.ctypes.data, runtime.ctypes.data, len(runtime), rtol, atol, ctypes.byref(found)
     )
     return found if finite else None
+
+
+def table_sums(file: int, out: npt.NDArray[np.uint64]) -> int | None:
+    """Row and column sums of the next tables of 256 x 256 little-endian words of a file, from where it is read.
+
+    Parameters
+    ----------
+    file
+        Its descriptor.
+    out
+        Of shape ``(tables, 2, 256)``, contiguous; is overwritten.
+
+    Returns
+    -------
+    int or None
+        How many tables were read, fewer than asked for if the file ends; None where nothing is compiled.
+    """
+    library = _library()
+    return None if library is None else library.etviz_table_sums(file, len(out), out.ctypes.data)

@@ -1,7 +1,7 @@
-"""Compiles `sums.c` when etviz is installed; without a C compiler the NumPy pass does the same work.
+"""Compiles the C files beside it when etviz is installed; without a C compiler NumPy does the same work.
 
 A hatchling build hook (see ``tool.hatch.build.hooks.custom`` in pyproject.toml). It can also be run by hand:
-``python etviz/numerics/native/build.py``.
+``python etviz/native/build.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FOLDER = Path(__file__).parent
-LIBRARY = FOLDER / "_sums.so"
+LIBRARY = FOLDER / "_native.so"
+SOURCES = sorted(FOLDER.glob("*.c"))
 # Sums may be taken in any order and no element is infinite by then, so loops become vector instructions. No fused
 # multiply-add: a threshold must be met by the same elements as in NumPy.
 FLAGS = [
@@ -30,19 +31,19 @@ def compile_library() -> bool:
     """Compile; returns False, with a word on stderr, where that is not possible."""
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
     if compiler is None:
-        sys.stderr.write("etviz: no C compiler, so metrics are computed with NumPy (slower, the same numbers)\n")
+        sys.stderr.write("etviz: no C compiler, so NumPy computes metrics and checksums (slower, the same numbers)\n")
         return False
     partial = LIBRARY.with_suffix(f".{os.getpid()}.so")
     problem = ""
     for extra in ([], ["-DETVIZ_ONE_TARGET"]):
-        command = [compiler, *FLAGS, *extra, str(FOLDER / "sums.c"), "-o", str(partial)]
+        command = [compiler, *FLAGS, *extra, *map(str, SOURCES), "-o", str(partial)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             partial.replace(LIBRARY)
             return True
         problem = done.stderr
     partial.unlink(missing_ok=True)
-    sys.stderr.write(f"etviz: metrics are computed with NumPy, since {compiler} failed:\n{problem}\n")
+    sys.stderr.write(f"etviz: NumPy computes metrics and checksums, since {compiler} failed:\n{problem}\n")
     return False
 
 
@@ -55,7 +56,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         """Compile before a wheel is packed; it then fits this platform only, but any Python."""
         if self.target_name != "wheel" or not compile_library():
             return
-        build_data["artifacts"].append("etviz/numerics/native/_sums.so")
+        build_data["artifacts"].append("etviz/native/_native.so")
         build_data["pure_python"] = False
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["tag"] = f"py3-none-{platform}"

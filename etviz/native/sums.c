@@ -1,16 +1,11 @@
 /* One pass over a pair of float32 arrays that gathers what every metric needs.
  *
  * All sums are float64, gathered in blocks so that their rounding error does not grow with the length of the arrays.
- * Built by build.py beside this file; compiled for several instruction sets, of which the processor's best one runs.
  */
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(ETVIZ_ONE_TARGET)
-#define EACH_TARGET __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EACH_TARGET
-#endif
+#include "targets.h"
 
 enum { BLOCK = 4096 };
 
