@@ -18,7 +18,7 @@ from etviz.artifacts.files import PathLike
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.collection import collection_paused
 from etviz.errors import UsageError
-from etviz.executorch_inspector import HeldEvent, HeldRun, held_by_inspector
+from etviz.executorch import HeldEvent, HeldRun, held_by_inspector
 from etviz.inspection import Inspection
 from etviz.opening import read
 from etviz.profile import TO_MS

@@ -10,11 +10,14 @@ import contextlib
 import functools
 import importlib
 import logging
-import operator
 import sys
 import warnings
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+_MILLISECONDS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
+_NANOSECONDS: Final = 1e6
 
 FxNode = Any
 """A `torch.fx.Node`: the types of its arguments are a union of everything, which helps nobody here."""
@@ -223,81 +226,6 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
     return target if isinstance(target, torch._ops.OpOverload) else None
 
 
-def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The functional operator that computes what an out variant writes; the overload itself where there is none.
-
-    Two overloads of one packet belong together when they take the same arguments, by name and type, but for the ones
-    that are written to; what the functional one takes besides must have a default (`full_like`'s dtype).
-    """
-    if not _written(overload):
-        return overload
-    wanted = {a.name: str(a.type) for a in overload._schema.arguments if not _is_written(a)}
-    loose = overload
-    for name in overload.overloadpacket.overloads():
-        candidate = getattr(overload.overloadpacket, name)
-        if _written(candidate):
-            continue
-        takes = {a.name: str(a.type) for a in candidate._schema.arguments}
-        if takes == wanted:
-            return candidate
-        optional = {a.name for a in candidate._schema.arguments if a.has_default_value()}
-        if wanted.items() <= takes.items() and takes.keys() - wanted.keys() <= optional:
-            loose = candidate
-    return loose
-
-
-def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
-    """Names of the keyword arguments that an out variant writes to."""
-    return [a.name for a in overload._schema.arguments if a.kwarg_only and _is_written(a)]
-
-
-def takes_dtype(overload: torch._ops.OpOverload) -> bool:
-    """True if the operator is told the dtype of its result; most out variants take it from what they write to."""
-    return any(a.name == "dtype" for a in overload._schema.arguments)
-
-
-def _is_written(argument: Any) -> bool:
-    return argument.alias_info is not None and argument.alias_info.is_write
-
-
-def _written(overload: torch._ops.OpOverload) -> bool:
-    return any(_is_written(a) for a in overload._schema.arguments)
-
-
-def qualified_name(overload: torch._ops.OpOverload) -> str:
-    """The name in etviz's graphs: ``aten.add.Tensor``."""
-    namespace, name = overload._schema.name.split("::")
-    return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
-
-
-def kernel_name(overload: torch._ops.OpOverload) -> str:
-    """The name under which the runtime looks the operator up: ``aten::add.out``."""
-    schema = overload._schema
-    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-
-
-def python_operator(target: Any) -> str | None:
-    """``py.add`` for `operator.add` and the like on sizes, None for anything else."""
-    import torch
-
-    if getattr(operator, getattr(target, "__name__", ""), None) is target:
-        return f"py.{target.__name__}"
-    named = {torch.sym_max: "py.sym_max", torch.sym_min: "py.sym_min", torch.sym_not: "py.sym_not"}
-    named |= {torch.sym_float: "py.sym_float", torch.sym_int: "py.sym_int"}
-    named |= {max: "py.max", min: "py.min", round: "py.round"}
-    return named.get(target) if callable(target) else None
-
-
-def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Names and graphs of the branches of a `torch.cond` node; empty for everything else."""
-    import torch
-
-    if node.target is not torch.ops.higher_order.cond:
-        return []
-    names = [str(arg.target) for arg in node.args[1:3]]
-    return [(name, getattr(owner, name)) for name in names]
-
-
 _LIBRARIES = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
     "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
@@ -339,34 +267,91 @@ def quietly() -> Generator[None]:
             logger.setLevel(level)
 
 
-_DIM_ORDER_KERNELS = {
-    "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
-    "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
-}
-"""Known without upstream's registry, whose import takes seconds."""
+@dataclass(frozen=True, slots=True)
+class HeldEvent:
+    """What an upstream Inspector keeps of an event: its times in nanoseconds, and the values of its first run.
 
-
-@functools.cache
-def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """What a kernel such as ``aten::add.out`` computes.
-
-    Returns
-    -------
-    tuple or None
-        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each argument that is read, in
-        the order in which a program stores them; None for kernels that are no registered operators.
+    `chain` is -1 for the framework's own events; `inside` is the backend's identifier of an event inside a delegate.
     """
+
+    name: str
+    chain: int
+    instruction: int
+    inside: int | str | None
+    ticks: list[int]
+    metadata: list[bytes]
+    values: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """One event block of an upstream Inspector; equal runs share one."""
+
+    name: str
+    index: int | None
+    events: list[HeldEvent]
+    outputs: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an upstream Inspector keeps.
+
+    `milliseconds` is one unit of its source time scale; `has_other_layouts` is True if its ETRecord's program has
+    values that are not contiguous; `save_etrecord` writes its ETRecord, or nothing if it has none.
+    """
+
+    runs: list[HeldRun]
+    milliseconds: float
+    metadata_parser: Any
+    has_other_layouts: bool
+    save_etrecord: Callable[[str], None]
+
+
+def held_by_inspector(inspector: Any) -> Held:
+    """Everything that can be had from an upstream Inspector."""
+    from executorch.devtools.inspector._inspector_utils import RESERVED_FRAMEWORK_EVENT_NAMES
+
+    shown = _MILLISECONDS[inspector._target_time_scale.value] * _NANOSECONDS
+    runs = []
+    for block in inspector.event_blocks:
+        events = [_held_event(event, shown, RESERVED_FRAMEWORK_EVENT_NAMES) for event in block.events]
+        index = block.bundled_input_index
+        known = index if index is not None and index >= 0 else None
+        runs.append(HeldRun(block.name, known, events, list(block.run_output or [])))
+    parsers = (event._delegate_metadata_parser for block in inspector.event_blocks for event in block.events)
+    etrecord = inspector._etrecord
+    return Held(
+        runs,
+        _MILLISECONDS[inspector._source_time_scale.value],
+        next((parser for parser in parsers if parser is not None), None),
+        any(not value.is_contiguous() for value in _edge_values(etrecord)),
+        etrecord.save if etrecord is not None else lambda path: None,
+    )
+
+
+def _held_event(event: Any, shown: float, framework: Any) -> HeldEvent:
+    raw = event.perf_data.raw if event.perf_data is not None else []
+    metadata = event.raw_delegate_debug_metadatas
+    return HeldEvent(
+        event.name,
+        -1 if event.name in framework else 0,
+        event._instruction_id or 0,
+        event.delegate_debug_identifier,
+        [round(time * shown) for time in raw],
+        [item.encode("latin-1") if isinstance(item, str) else bytes(item) for item in metadata],
+        list(event.debug_data),
+    )
+
+
+def _edge_values(etrecord: Any) -> Iterator[Any]:
+    """What the operators of an ETRecord's programs give, as fake tensors."""
     import torch
 
-    if kernel in _DIM_ORDER_KERNELS:
-        return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
-    namespace, _, rest = kernel.partition("::")
-    name, _, overload_name = rest.partition(".")
-    load_operator_library(namespace)
-    try:
-        overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
-    except AttributeError:
-        return None
-    written = set(out_arguments(overload))
-    read = tuple((a.name, a.default_value) for a in overload._schema.arguments if a.name not in written)
-    return qualified_name(functional_overload(overload)), read
+    edge = etrecord.edge_dialect_program if etrecord is not None else None
+    programs = edge.values() if isinstance(edge, dict) else [edge] if edge is not None else []
+    for program in programs:
+        for node in program.graph.nodes:
+            value = node.meta.get("val")
+            if node.op == "call_function" and isinstance(value, torch.Tensor):
+                yield value

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from etviz.artifacts.ir import Graph, Node
 from etviz.artifacts.program import Instruction, Method
-from etviz.executorch import runtime_operator
+from etviz.torch_operators import runtime_operator
 
 _SKIPPED = ("getitem",)
 

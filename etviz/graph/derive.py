@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from etviz.artifacts.ir import Graph, Meta, Node, Ref, Tag
 from etviz.artifacts.program import Instruction, Method, TensorSpec
-from etviz.executorch import runtime_operator
 from etviz.graph.branches import regions
 from etviz.graph.edge_values import EdgeValues
+from etviz.torch_operators import runtime_operator
 
 _VIEWS: Final = {"aten.view_copy.default"}
 _WRITE_BACK: Final = "aten::copy_"

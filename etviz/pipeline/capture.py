@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from etviz import executorch as et
+from etviz import torch_operators as ops
 from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, spread_scales
 from etviz.executorch import FxNode
 
@@ -104,7 +105,7 @@ def _capture_attribute(module: Any, node: FxNode, graph: Graph, prefix: str, con
 def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> Node:
     node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
     lowered = et.lowered_module(module, fx)
-    branches = et.branches(fx, module)
+    branches = ops.branches(fx, module)
     overload = et.operator_overload(fx.target)
     if lowered is not None:
         node.target, node.kernel = "delegate", "delegate"
@@ -121,19 +122,19 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
         for name, branch in branches:
             graph.subgraphs[name] = _capture_graph(branch, name, prefix, constants)
     elif overload is not None:
-        functional = et.functional_overload(overload)
-        written = set(et.out_arguments(overload))
-        node.target, node.kernel = et.qualified_name(functional), et.kernel_name(overload)
+        functional = ops.functional_overload(overload)
+        written = set(ops.out_arguments(overload))
+        node.target, node.kernel = ops.qualified_name(functional), ops.kernel_name(overload)
         node.args = tuple(_argument(arg) for arg in fx.args)
         node.kwargs = {key: _argument(arg) for key, arg in fx.kwargs.items() if key not in written}
         meta = node.outputs[0] if node.outputs else None
-        if meta is not None and et.takes_dtype(functional) and not et.takes_dtype(overload):
+        if meta is not None and ops.takes_dtype(functional) and not ops.takes_dtype(overload):
             node.kwargs["dtype"] = Tag("dtype", meta.dtype)  # an out variant reads it from `out`
     elif et.is_view(fx):
         node.target, node.kernel = "aten.view_copy.default", "executorch_prim::et_view.default"
         node.args = tuple(_argument(arg) for arg in fx.args)
     else:
-        python = et.python_operator(fx.target)
+        python = ops.python_operator(fx.target)
         node.target = "getitem" if python == "py.getitem" else python or f"unknown.{fx.target}"
         node.args = tuple(_argument(_written_by(arg)) for arg in fx.args)
     return node

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from etviz.artifacts.ir import Graph
 from etviz.errors import UsageError
-from etviz.executorch import operator_overload, python_operator, quietly
+from etviz.executorch import operator_overload, quietly
 from etviz.pipeline.capture import capture_program
+from etviz.torch_operators import python_operator
 
 if TYPE_CHECKING:
     import torch
