@@ -17,8 +17,8 @@ import numpy.typing as npt
 from etviz.artifacts.etdump import ProfileEvents, RunBlock
 from etviz.artifacts.ir import Graph, Node
 from etviz.errors import UsageError
+from etviz.graph.instruction import describe, owners_of
 from etviz.graph.modules import is_within, members, module_paths
-from etviz.numerics.frame import describe, owners_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,10 +1,13 @@
-"""The artifacts of one Inspection: opened, checked against one another, and asked for graphs, weights and inputs."""
+"""The artifacts of one Inspection: opened, checked against one another, and asked for graphs, weights and inputs.
+
+What only an evaluation needs is imported where it is needed, so that `etviz info` starts at once.
+"""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.bundle import BundledProgram, BundledTensor, read_bundled_program
 from etviz.artifacts.checksum import Checking
@@ -19,13 +22,11 @@ from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation
-from etviz.graph.derive import derive
-from etviz.graph.rebuild import InconsistentError, is_complete, rebuild
 from etviz.graph.skeleton import skeleton
-from etviz.numerics.limits import Limits
-from etviz.numerics.reference import Evaluator
-from etviz.numerics.weights import Weights
-from etviz.pipeline.lower import flatten
+
+if TYPE_CHECKING:
+    from etviz.numerics.limits import Limits
+    from etviz.numerics.reference import Evaluator
 
 
 class Files:
@@ -103,6 +104,9 @@ class Files:
 
     def _skeleton(self, method: str) -> Graph:
         """The graph that can be told of without a record: derived where that succeeds, else only the instructions."""
+        from etviz.graph.derive import derive
+        from etviz.graph.rebuild import InconsistentError, rebuild
+
         etrecord = self.etrecord
         if self.program is not None and etrecord is not None and (edge := self.edge(method)) is not None:
             plan = self.program.method(method)
@@ -132,6 +136,8 @@ class Files:
         """What is delegated of a method, None where the files do not tell."""
         if self.record is not None:
             return Delegation.from_counts(self.record.delegation[method])
+        from etviz.graph.rebuild import is_complete
+
         graph = self.graphs()[method]
         if method in self.derived and is_complete(graph):
             return Delegation.from_counts(count_nodes(graph))
@@ -139,6 +145,9 @@ class Files:
 
     def evaluator(self, method: str) -> Evaluator:
         """An evaluator of a method in its initial state: of the recorded graph, else of the ETRecord's edge graph."""
+        from etviz.numerics.reference import Evaluator
+        from etviz.numerics.weights import Weights
+
         limits = self._limits()
         if self.record is None:
             graph, etrecord = self.edge(method), self.etrecord
@@ -150,6 +159,8 @@ class Files:
         return Evaluator(self.record.graphs[method], Weights(self.record, self.record_path, self.etrecord), limits)
 
     def _limits(self) -> Limits:
+        from etviz.numerics.limits import Limits
+
         return Limits(sum(Path(path).stat().st_size for path in self.named.values()))
 
     def has_float(self, method: str) -> bool:
@@ -164,6 +175,9 @@ class Files:
         PairingError
             If there is none.
         """
+        from etviz.numerics.reference import Evaluator
+        from etviz.numerics.weights import Weights
+
         if self.record is None or method not in self.record.references:
             raise PairingError(f"The files hold no float model of the method {method}", "give record= with one")
         weights = Weights(self.record, self.record_path, self.etrecord)
@@ -171,6 +185,9 @@ class Files:
 
     def inputs(self, given: Any, method: str) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""
+        from etviz.numerics.weights import Weights
+        from etviz.pipeline.lower import flatten
+
         if given is None and self.bundle is not None:
             given = _bundled_inputs(self.bundle, method) or None
         if given is None and self.etrecord is not None:

@@ -90,7 +90,7 @@ class Zooming(Whole):
 
     def _inside(self, gap: Gap) -> Graph | None:
         """The subgraph of a gap's delegate call, None if it is none or its inside is not known."""
-        from etviz.numerics.frame import owners_of
+        from etviz.graph.instruction import owners_of
 
         if gap.node.target != "delegate" or self._findings.zoom is not None or not gap.node.subgraphs:
             return None
@@ -166,7 +166,7 @@ class Zooming(Whole):
     def piece(self, row: Any) -> Piece:
         """The delegate call of a gap row as a piece that can run alone, with what the runtime had as its inputs."""
         from etviz.errors import UsageError
-        from etviz.numerics.frame import owners_of
+        from etviz.graph.instruction import owners_of
         from etviz.numerics.zoom import delegate_piece
 
         gap, replay = self._gap(row), self._findings.replay
@@ -224,7 +224,7 @@ class Zooming(Whole):
     def _alone(self, row: Any) -> Alone:
         """What a row compares, as a piece that can run alone."""
         from etviz.errors import UsageError
-        from etviz.numerics.frame import owners_of
+        from etviz.graph.instruction import owners_of
         from etviz.numerics.operator_alone import Alone, operator_alone
         from etviz.numerics.reference import Evaluator
 

@@ -26,8 +26,8 @@ from etviz.artifacts.saving import check_target, whole_file
 from etviz.errors import UsageError
 from etviz.exporting.figures import figures, shape_text, worst_of
 from etviz.exporting.tracks import Tracks
+from etviz.graph.instruction import describe, owners_of
 from etviz.graph.tree import delegate_label, describe_outputs
-from etviz.numerics.frame import describe, owners_of
 from etviz.profile import CALLS, Profile, durations
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from etviz.artifacts.ir import Graph, Node, Ref
-from etviz.graph.source import reference_operators, source_line
+from etviz.artifacts.ir import Graph
+from etviz.graph.instruction import describe, owners_of
 from etviz.numerics.comparison import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.numerics.metrics import METRICS, NAN
 
@@ -41,41 +41,6 @@ COLUMNS: Final = (
 )
 
 
-def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
-    """Kind, operator, backend, reference operators, module, source and stack of one output of an instruction."""
-    if node.target != "delegate":
-        return {
-            "kind": "inner" if graph.backend_id else "kernel",
-            "op": node.target if graph.backend_id else node.kernel or node.target,
-            "backend": graph.backend_id,
-            "reference_ops": node.origin,
-            "module": node.module,
-            "source": source_line(node.stack),
-            "stack": node.stack,
-        }
-    inner = graph.subgraphs.get(node.subgraphs[0]) if node.subgraphs else None
-    maker = _maker(inner, output) if inner else None
-    return {
-        "kind": "delegate",
-        "op": "DELEGATE_CALL",
-        "backend": inner.backend_id if inner else "",
-        "reference_ops": ", ".join(reference_operators(inner)) if inner else "",
-        "module": maker.module if maker else "",
-        "source": source_line(maker.stack) if maker else "",
-        "stack": maker.stack if maker else "",
-    }
-
-
-def _maker(inner: Graph, output: int) -> Node | None:
-    """The operator inside a delegate that makes one of its outputs; its own code is looked for past conversions."""
-    nodes = {node.name: node for node in inner.nodes}
-    found = inner.outputs[output] if output < len(inner.outputs) else None
-    node = nodes.get(found.name) if isinstance(found, Ref) else None
-    while node is not None and not node.stack and node.args and isinstance(node.args[0], Ref):
-        node = nodes.get(node.args[0].name)
-    return node
-
-
 def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
@@ -99,16 +64,6 @@ def gap_frame(
             gaps.append(gap)
     frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])
     return frame.astype(dict.fromkeys(METRICS, float)), gaps
-
-
-def owners_of(graph: Graph) -> dict[int, Graph]:
-    """The graph (the method itself or one of its branches) that each instruction stands in."""
-    owners = {node.instruction: graph for node in graph.nodes if node.instruction >= 0}
-    for node in graph.nodes:
-        if node.target == "cond":
-            for name in node.subgraphs:
-                owners |= owners_of(graph.subgraphs[name])
-    return owners
 
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
