@@ -160,11 +160,15 @@ def _check_form(node: Node) -> None:
     if node.target == "cond":
         ok = len(node.args) == 2 == len(node.subgraphs) and isinstance(node.args[1], list)
     elif node.target == "getitem":
-        ok = len(node.args) == 2 and isinstance(node.args[0], Ref) and isinstance(node.args[1], int)
+        ok = len(node.args) == 2 and isinstance(node.args[0], Ref) and _is_position(node.args[1])
     else:
         ok = node.target != "delegate" or len(node.subgraphs) == 1
     if not ok:
         raise MalformedGraphError(f"{node.name} is no whole {node.target}")
+
+
+def _is_position(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def _dump_node(node: Node, table: TextTable) -> Json:

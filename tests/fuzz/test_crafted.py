@@ -74,6 +74,7 @@ CALLS: dict[str, tuple[str, list[Any]]] = {
     "text": ("py.mul", ["x", 10**11]),
     "format": ("py.mod", ["%99999999999d", 1]),
     "list": ("py.mul", [[0], 10**11]),
+    "item from the end": ("getitem", [REF, -3]),
     "primitive": ("executorch_prim.mul.Scalar", ["x", 10**11]),
 }
 
