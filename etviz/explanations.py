@@ -109,30 +109,52 @@ class Explanations(Locating):
         return replay is not None and replay.fresh_float is not None
 
     @cached_property
+    def _splits(self) -> dict[tuple[tuple[int, int], ...], Split]:
+        """The quantization split by the zooms that it knows; only the last is kept."""
+        return {}
+
+    @property
     def _split(self) -> Split:
         from etviz.errors import UsageError
         from etviz.numerics.quantization import split
 
+        if self._findings.zoom is not None:
+            raise UsageError(
+                "this is the inside of a delegate, and the float model is that of the whole program: call "
+                "quantization() of the Inspection that was zoomed, which has the rows inside of its delegates too"
+            )
         if self._findings.replay is None:
             raise UsageError("no value of the runtime was compared, so there is nothing to split; see summary()")
-        return split(self._findings.replay, self._table[1])
+        zooms = self.zoomed_calls()
+        key = tuple((item.run, item.instruction) for item in zooms)
+        found = self._splits.get(key)
+        if found is None:
+            found = split(self._findings.replay, self._table[1], zooms)
+            self._splits.clear()
+            self._splits[key] = found
+        return found
 
     @property
     def quantized_rows(self) -> Mapping[int, RowSplit]:
-        """By gap row: its quantization split, its grid, and the float model's values; raises as `quantization`."""
+        """By row: its quantization split, its grid, and the float model's values; raises as `quantization`.
+
+        Rows of zoomed delegates count on after those of `gaps`.
+        """
         return self._split.rows
 
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.
 
         Float eager, quantized eager and runtime are three values of one operator. They are taken where the next
-        operators read them: on the quantization grid where the operator's output is put on one.
+        operators read them: on the quantization grid where the operator's output is put on one. Operators inside of a
+        delegate have a runtime value once it was zoomed into, if that zoom is faithful.
 
         Returns
         -------
         DataFrame
             A row for each operator of the float model, in program order, and execution: ``row`` and ``instruction``
-            (-1 where the runtime logged no value for it), ``op`` (its name in the exported float model), ``module``;
+            (-1 where no value of the runtime is known; rows of zoomed delegates count on after those of `gaps`, as in
+            the widget and for `tensors`), ``op`` (its name in the exported float model), ``module``;
             ``quantization_*`` (float against quantized eager), ``backend_*`` (quantized eager against runtime),
             ``total_*`` (float against runtime), each as ``rmse`` and ``sqnr_db``; ``scale, zero_point, qmin, qmax`` of
             its grid; ``error_steps`` (quantization RMSE / scale; ideal rounding alone gives 1/√12 = 0.289);
@@ -148,4 +170,4 @@ class Explanations(Locating):
         """
         from etviz.numerics.quantization import split_frame
 
-        return split_frame(self._split, self._findings.runs, self._table[1])
+        return split_frame(self._split, self._findings.runs)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.ir import Graph
     from etviz.inspection import Findings
     from etviz.numerics.comparison import Gap
+    from etviz.numerics.quantization_inside import ZoomedCall
 
 
 class Whole:
@@ -40,6 +41,10 @@ class Whole:
 
         def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
             """The rows to look at first."""
+            ...
+
+        def zoomed_calls(self) -> list[ZoomedCall]:
+            """The delegates that were zoomed into."""
             ...
 
         @property

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etviz.inspection import Inspection
     from etviz.numerics.comparison import Gap
     from etviz.numerics.operator_alone import Alone
+    from etviz.numerics.quantization_inside import ZoomedCall
     from etviz.pipeline.alone import Piece
 
 _BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
@@ -68,6 +69,18 @@ class Zooming(Whole):
                 return inside, left
             left -= len(inside.stacks)
         return this, row
+
+    def zoomed_calls(self) -> list[ZoomedCall]:
+        """The delegates that were zoomed into, with the number of the first row inside of each."""
+        from etviz.numerics.quantization_inside import ZoomedCall
+
+        found, first = [], len(self._table[1])
+        for (run, instruction), inside in list(self.zooms.items()):
+            zoom = inside._findings.zoom
+            if zoom is not None:
+                found.append(ZoomedCall(run, instruction, zoom, first))
+            first += len(inside.stacks)
+        return found
 
     def zoomable(self, row: Any) -> bool:
         """True if `zoom` can look inside the delegate call of a gap row, as far as known without trying."""

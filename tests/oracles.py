@@ -234,6 +234,34 @@ def evaluate(program: Executed, runtime: Mapping[Key, list[Any]]) -> tuple[dict[
     return interpreter.kept, outputs
 
 
+class _Inner(fx.Interpreter):
+    """Evaluates the lowered program in eager mode, and keeps the values inside of each delegate call by name."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, Any] = {}
+        self.calls: list[dict[str, Any]] = []
+
+    def run_node(self, n: Node) -> Any:
+        """Evaluate one node."""
+        if n.target is not executorch_call_delegate:
+            self.values[n.name] = super().run_node(n)
+            return self.values[n.name]
+        program = getattr(self.module, str(n.args[0].target)).original_module
+        inner = _Inner(program.graph_module)
+        results = inner.run(*flat_inputs(program, tuple(map_arg(n.args[1:], lambda item: self.env[item]))))
+        self.calls.append(inner.values)
+        return results
+
+
+def inner_values(program: Executed) -> list[dict[str, Any]]:
+    """Values inside of each delegate call, in program order, by upstream's lowered modules in eager mode."""
+    interpreter = _Inner(program.edge.graph_module)
+    with torch.no_grad():
+        interpreter.run(*flat_inputs(program.edge, program.inputs))
+    return interpreter.calls
+
+
 def runtime_values(program: Lowered, log: Logged) -> dict[int, list[Any]]:
     """What each instruction gave: a delegate logs its inputs first, and only its outputs count."""
     nodes = dict(calls(program.edge.graph_module))

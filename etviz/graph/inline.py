@@ -24,10 +24,13 @@ class Inlined:
         Evaluates to the same values.
     written
         ``(instruction, output)`` of the runtime → the value that it writes.
+    inside
+        Instruction of each delegate call → what the names of its operators start with.
     """
 
     graph: Graph
     written: dict[tuple[int, int], Key] = field(default_factory=dict)
+    inside: dict[int, str] = field(default_factory=dict)
 
 
 def inline(graph: Graph) -> Inlined:
@@ -49,7 +52,9 @@ def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> di
     for node in graph.nodes:
         args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
         if node.target == "delegate":
-            names[node.name] = values = _enter(flat, graph.subgraphs[node.subgraphs[0]], prefix, args)
+            inner = graph.subgraphs[node.subgraphs[0]]
+            flat.inside[node.instruction] = start = f"{prefix}{inner.name}/"
+            names[node.name] = values = _enter(flat, inner, start, args)
             written = [(value.name, 0) if isinstance(value, Ref) else None for value in values]
         elif node.target == "getitem" and isinstance(args[0], list):
             names[node.name] = args[0][args[1]]
@@ -72,7 +77,6 @@ def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> l
     """Append the inside of a delegate; returns its outputs."""
     given = iter(args)
     names: dict[str, Any] = {}
-    prefix = f"{prefix}{inner.name}/"
     for item in inner.inputs:
         if item.kind == "user":
             names[item.name] = next(given, None)

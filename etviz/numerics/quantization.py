@@ -6,7 +6,7 @@ of an operator is taken where the next operators read it: on its quantization gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,7 +16,8 @@ from etviz.errors import UsageError
 from etviz.graph.inline import Inlined, Key, inline
 from etviz.numerics.comparison import Gap
 from etviz.numerics.operator_values import Values
-from etviz.numerics.quantization_passes import Logged, Pass, Plan, RowSplit, float_values
+from etviz.numerics.quantization_inside import ZoomedCall, inside_of
+from etviz.numerics.quantization_passes import Pass, Plan, RowSplit, float_values
 from etviz.numerics.reference import Evaluator
 from etviz.numerics.replay import Replay
 from etviz.numerics.spill import SpillFile
@@ -42,13 +43,16 @@ COLUMNS: Final = (
 
 @dataclass(slots=True)
 class Split:
-    """What the split gave: a dict for each execution and operator (see `split_frame`), and the gap rows by index."""
+    """What the split gave: a dict for each execution and operator (see `split_frame`), and rows by index.
+
+    Rows inside of delegates count on after the gap rows.
+    """
 
     operators: list[dict[str, Any]] = field(default_factory=list)
     rows: dict[int, RowSplit] = field(default_factory=dict)
 
 
-def split(replay: Replay, gaps: Sequence[Gap], inner: Mapping[int, Logged] | None = None) -> Split:
+def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
     """Run the float model and the quantized one side by side, and compare them with what the runtime logged.
 
     Parameters
@@ -57,8 +61,8 @@ def split(replay: Replay, gaps: Sequence[Gap], inner: Mapping[int, Logged] | Non
         What ran, with the float model.
     gaps
         All gap rows; their position is their index.
-    inner
-        By execution: further runtime values, of operators inside of delegates.
+    zooms
+        The delegates that were zoomed into: further runtime values.
 
     Raises
     ------
@@ -79,14 +83,17 @@ def split(replay: Replay, gaps: Sequence[Gap], inner: Mapping[int, Logged] | Non
     found, weights = Split(), {}
     with SpillFile() as file:
         for run, execution in enumerate(replay.executions):
-            logged = logged_values(flat, plan.quantized, gaps, run)
-            for key, rows in ((inner or {}).get(run) or {}).items():
+            logged, inside = logged_values(flat, plan.quantized, gaps, run), inside_of(flat, zooms, run)
+            for key, rows in inside.logged.items():
                 logged.setdefault(key, []).extend(rows)
             floats = float_values(floating, execution.inputs, plan, file)
             pass_ = Pass(plan, floats, logged, evaluator.constants, None if weights else floating.constants)
             evaluator.run(execution.inputs, pass_.seen)
             weights = weights or pass_.weights
-            found.operators.extend({"run": run} | row for row in pass_.operators(weights))
+            for item in pass_.operators(weights, inside.reasons):
+                row = item["row"]
+                instruction = gaps[row].instruction if 0 <= row < len(gaps) else inside.instructions.get(row, -1)
+                found.operators.append({"run": run, "instruction": instruction} | item)
             found.rows |= pass_.rows
     return found
 
@@ -101,7 +108,7 @@ def logged_values(flat: Inlined, values: Values, gaps: Sequence[Gap], run: int) 
     return found
 
 
-def split_frame(found: Split, runs: Sequence[tuple[int, int, Any]], gaps: Sequence[Gap]) -> pd.DataFrame:
+def split_frame(found: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataFrame:
     """One row for each operator and execution.
 
     Parameters
@@ -110,14 +117,11 @@ def split_frame(found: Split, runs: Sequence[tuple[int, int, Any]], gaps: Sequen
         From `split`.
     runs
         ``(event block, input index, comparison)`` of each execution.
-    gaps
-        All gap rows.
     """
     rows = []
     for item in found.operators:
         block, index, _ = runs[item["run"]]
-        instruction = gaps[item["row"]].instruction if item["row"] >= 0 else -1
-        rows.append({"event_block": block, "input_index": index, "instruction": instruction, "weight": ""} | item)
+        rows.append({"event_block": block, "input_index": index, "weight": ""} | item)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     numeric = [*NUMBERS, *GRID, "weight_rmse", "weight_sqnr_db"]
     return frame.astype(dict.fromkeys(numeric, float))

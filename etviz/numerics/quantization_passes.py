@@ -27,7 +27,7 @@ Logged = Mapping[Key, Sequence[tuple[int, "torch.Tensor"]]]
 
 @dataclass(slots=True)
 class RowSplit:
-    """One gap row: its numbers, the float model's values at the same place, and the grid that they are put on.
+    """One row: its numbers, the float model's values at the same place, and the grid that they are put on.
 
     `integers` tells that the row holds integers of the grid, not the numbers that they stand for.
     """
@@ -192,12 +192,12 @@ class Pass:
             if values.shape != quantized.shape:
                 continue
             numbers = found | _numbers("backend", quantized, values) | _numbers("total", floats, values)
-            if found["row"] < 0:
+            if not 0 <= found["row"] <= row:
                 found |= numbers | {"row": row}
             self.rows[row] = RowSplit(numbers, floats, grid, logged_integers)
 
-    def operators(self, weights: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """A dict for each float operator, in program order."""
+    def operators(self, weights: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
+        """A dict for each float operator, in program order; `reasons` says by node why it has no runtime value."""
         found = []
         for partner in self._plan.partners:
             about = {"op": partner.op, "output": partner.output, "module": partner.module, "row": -1}
@@ -217,9 +217,15 @@ class Pass:
                 status = MISMATCH
             elif measured["row"] < 0:
                 status = NOT_LOGGED
-                reason = "; ".join(filter(None, (reason, "it is inside of a delegate, which logs only its outputs")))
+                reason = "; ".join(filter(None, (reason, _why_not_logged(partner, reasons))))
             found.append(about | dict(weights.get(partner.op, {})) | measured | {"status": status, "reason": reason})
         return found
+
+
+def _why_not_logged(partner: Partner, reasons: Mapping[str, str]) -> str:
+    nodes = [partner.quantize.name] if partner.quantize is not None else []
+    nodes += [partner.value[0]] if partner.value is not None else []
+    return next((reasons[name] for name in nodes if name in reasons), "the runtime logged no value of it")
 
 
 def _numbers(part: str, reference: torch.Tensor, value: torch.Tensor) -> dict[str, float]:

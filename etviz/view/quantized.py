@@ -10,6 +10,7 @@ import pandas as pd
 
 from etviz.errors import EtvizError
 from etviz.inspection import Inspection
+from etviz.numerics.quantization_inside import not_counted
 from etviz.view.columns import Column
 
 if TYPE_CHECKING:
@@ -86,12 +87,14 @@ def quantized_rows(inspection: Inspection) -> tuple[Mapping[int, RowSplit], str]
 
 
 def add_quantization(inspection: Inspection, rows: pd.DataFrame) -> list[str]:
-    """Add the columns to a table of gap rows where something is known of them; returns notes for the header."""
+    """Add the columns to a table of rows where something is known of them; returns notes for the header."""
     found, problem = quantized_rows(inspection)
     if found:
         for column in QUANTIZATION_COLUMNS:
             values = {row: item.numbers.get(column.name, math.nan) for row, item in found.items()}
             rows[column.name] = pd.Series(values, dtype=float).reindex(rows.index)
+        doubtful = [call for call in inspection.zoomed_calls() if call.zoom.faithful is not True]
+        return [f"Quantization: {not_counted(call.instruction)}." for call in doubtful]
     return [problem] if problem else []
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import fx
 
 import etviz
 from etviz.artifacts.etdump import read_etdump
@@ -21,6 +20,7 @@ from etviz.graph.exposure import expose
 from etviz.pipeline.alone import BackendRefusedError, Piece, run_alone
 from etviz.pipeline.alone_child import widest
 from etviz.view.payload import build_payload, build_tensor
+from tests.oracles import inner_values
 from tests.programs import Executed
 
 Programs = Callable[[str], Executed]
@@ -29,37 +29,6 @@ Programs = Callable[[str], Executed]
 def _delegates(inspection: etviz.Inspection) -> list[int]:
     gaps = inspection.gaps
     return list(gaps[gaps["kind"] == "delegate"].drop_duplicates("instruction").index)
-
-
-class _Interpreter(fx.Interpreter):
-    """Evaluates upstream's own program, and keeps every value."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.values: dict[str, torch.Tensor] = {}
-
-    def run_node(self, n: fx.Node) -> object:
-        value = super().run_node(n)
-        if isinstance(value, torch.Tensor):
-            self.values[n.name] = value
-        return value
-
-
-def _upstream(executed: Executed, instruction: int, inputs: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Values inside of the delegate call that comes first, by upstream's lowered module on the logged inputs."""
-    calls = [n for n in executed.edge.graph.nodes if n.op == "call_function" and "delegate" in str(n.target)]
-    lowered = getattr(executed.edge.graph_module, str(calls[instruction].args[0]))
-    program = lowered.original_module
-    names = program.graph_signature.inputs_to_parameters | program.graph_signature.inputs_to_buffers
-    given, args = iter(inputs), []
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            known = node.name in names
-            args.append(program.state_dict[names[node.name]] if known else next(given))
-    interpreter = _Interpreter(program.graph_module)
-    with torch.no_grad():
-        interpreter.run(*args)
-    return interpreter.values
 
 
 def test_inner_operators_are_compared_with_their_own_references(executed: Programs) -> None:
@@ -79,7 +48,7 @@ def test_inner_operators_are_compared_with_their_own_references(executed: Progra
     assert inside.faithful is True
     assert inside.deviation == 0
     assert "bit for bit" in inside.summary()
-    expected = _upstream(program, 0, program.inputs)
+    expected = inner_values(program)[0]
     for row, gap in gaps.iterrows():
         reference, runtime = inside.tensors(row)
         independent = expected[inside.operator_name(row)].double().numpy()
