@@ -8,6 +8,7 @@ page shows the verdict, the facts and the worst rows.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
@@ -30,7 +31,7 @@ from etviz.view.tensor_payload import BUILDERS
 logger = logging.getLogger(__name__)
 
 DETAILED: Final = 50
-"""Rows whose worst elements a ``worst`` report lists."""
+"""Rows whose worst elements a ``worst`` report lists, and as many inside of each zoomed delegate."""
 
 MAPPED: Final = 20
 """Rows whose error map, error by channel and scatter a ``worst`` report holds."""
@@ -81,23 +82,31 @@ def report_page(inspection: Inspection, tensors: str, title: str) -> bytes:
     """The page itself, in UTF-8; `tensors` is one of `TENSORS`."""
     payload, buffers = build_payload(inspection)
     payload["title"] = title
-    data = pack((payload, buffers), *_tensors(inspection, tensors), _maps(inspection, tensors))
+    data = pack((payload, buffers), *_tensors(inspection, tensors, payload["compared"]), _maps(inspection, tensors))
     return html_page(f"{title} · etviz", _summary(inspection, title), data)
 
 
-def _tensors(inspection: Inspection, tensors: str) -> tuple[dict[int, Answer], dict[int, str]]:
-    """The answers about the rows, and why a row has none."""
+def _tensors(inspection: Inspection, tensors: str, rows: int) -> tuple[dict[int, Answer], dict[int, str]]:
+    """The answers about the first `rows` rows, and why a row has none."""
     answers: dict[int, Answer] = {}
     missing: dict[int, str] = {}
     if tensors == "none":
         return answers, missing
-    detailed = set(inspection.worst(DETAILED).index) if tensors == "worst" else set[int]()
-    for row in tqdm(range(len(inspection.gaps)), desc="histograms", unit="row", leave=False, delay=1):
+    detailed = set(_worst_rows(inspection, DETAILED)) if tensors == "worst" else set[int]()
+    for row in tqdm(range(rows), desc="histograms", unit="row", leave=False, delay=1):
         try:
             answers[row] = build_tensor(inspection, row, worst=row in detailed)
         except EtvizError as error:
             missing[row] = str(error)
     return answers, missing
+
+
+def _worst_rows(inspection: Inspection, number: int) -> Iterator[int]:
+    """The worst gap rows, and as many inside of each delegate that was zoomed into."""
+    first = 0
+    for part in (inspection, *inspection.zooms.values()):
+        yield from (first + int(row) for row in part.worst(number).index)
+        first += len(part.stacks)
 
 
 def _maps(inspection: Inspection, tensors: str) -> dict[tuple[str, int], Answer]:
