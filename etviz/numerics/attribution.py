@@ -17,9 +17,10 @@ from etviz.errors import UsageError
 from etviz.numerics.comparison import logged_outputs
 from etviz.numerics.contribution import Contribution
 from etviz.numerics.error_target import ErrorTarget, Loss
-from etviz.numerics.exact import Exact, State, widen
+from etviz.numerics.exact import Exact, State
 from etviz.numerics.linearize import Linearization, Linearizer
 from etviz.numerics.replay import Replay
+from etviz.numerics.widened import widen
 
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
 PATCHES: Final = 8
@@ -166,7 +167,7 @@ def _collect(
         elif not item.size:
             result.shares[key] = Share(0.0, GRADIENT, _left_out(item))
         elif not item.bit & target.reach:
-            result.shares[key] = Share(0.0, GRADIENT, "this value does not reach the output")
+            result.shares[key] = Share(0.0, GRADIENT, "its error does not reach the output")
         elif item.influence is not None:
             method = STRAIGHT_THROUGH if item.bit & target.rounded else GRADIENT
             result.shares[key] = Share(item.influence, method, _left_out(item))

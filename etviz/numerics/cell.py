@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from etviz.numerics.reference import flat_values
 
 if TYPE_CHECKING:
     import torch
 
 NEAR: Final = 1e-4
 """Relative L2 distance of runtime and reference up to which derivatives are taken at the reference."""
-_COMPACT: Final = 1 << 16
-"""Elements from which autograd keeps a tensor as float32."""
 
 
 @dataclass(slots=True)
@@ -50,36 +49,46 @@ def detached(value: Any) -> Any:
     return [detached(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def passing(computed: Cell) -> list[bool]:
+    """For each output of an operator: whether errors pass to it.
+
+    They do not where it has no derivative and comes out the same from the reference's inputs as from the runtime's,
+    as a comparison with −∞ does.
+    """
+    references, locals_ = flat_values(computed.reference), flat_values(computed.runtime)
+    if len(locals_) != len(references):
+        return [True] * len(references)
+    middles = flat_values(computed.middle)
+    return [
+        getattr(m, "requires_grad", False) or not _same(a, b)
+        for a, b, m in zip(references, locals_, middles, strict=True)
+    ]
+
+
+def _same(reference: Any, runtime: Any) -> bool:
+    import torch
+
+    if reference is runtime:
+        return True
+    if isinstance(reference, torch.Tensor) and isinstance(runtime, torch.Tensor):
+        return torch.equal(reference, runtime)
+    return type(reference) is type(runtime) and bool(reference == runtime)
+
+
 def shift_of(reference: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor | None:
     """Half the way from reference to runtime where both are finite; None where they are near each other."""
     import torch
 
     if runtime is reference or runtime.shape != reference.shape:
         return None
-    shift = torch.nan_to_num(runtime - reference, 0.0, 0.0, 0.0)
-    scale = torch.nan_to_num(reference, 0.0, 0.0, 0.0).norm()
-    return None if bool(shift.norm() <= NEAR * scale) else shift / 2
+    shift = runtime - reference
+    distance, scale = float(shift.norm()), float(reference.norm())
+    if not math.isfinite(distance + scale):
+        shift = torch.nan_to_num(shift, 0.0, 0.0, 0.0)
+        distance, scale = float(shift.norm()), float(torch.nan_to_num(reference, 0.0, 0.0, 0.0).norm())
+    return None if distance <= NEAR * scale else shift / 2
 
 
 def forget(leaf: torch.Tensor) -> None:
     """Hook that keeps a leaf from holding its gradient."""
     leaf.grad = None
-
-
-@contextmanager
-def compact() -> Generator[None]:
-    """Let autograd keep large tensors as float32: derivatives need no more, and it halves the memory."""
-    import torch
-
-    def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        if tensor.dtype != torch.float64 or tensor.numel() < _COMPACT:
-            return tensor, tensor.dtype
-        small = tensor.float()
-        overflow = bool((small.isinf() & tensor.isfinite()).any())
-        return (tensor if overflow else small), tensor.dtype
-
-    def unpack(packed: tuple[torch.Tensor, torch.dtype]) -> torch.Tensor:
-        return packed[0].to(packed[1])
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        yield

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etviz.numerics.nonfinite import has_nonfinite
+
 if TYPE_CHECKING:
     import torch
 
@@ -53,13 +55,13 @@ class Contribution:
             self.replacement = (where, runtime) if self.size else None
             return
         difference = runtime - local
-        finite = torch.isfinite(difference)
-        if not bool(finite.all()):
+        if has_nonfinite(difference):
+            finite = torch.isfinite(difference)
             same = (runtime == local) | (runtime.isnan() & local.isnan())
             self.excluded += int((~finite & ~same).sum())
-            difference = torch.where(finite, difference, 0.0)
-        largest = float(difference.abs().max()) if difference.numel() else 0.0
-        norm = float(torch.where(finite, local, 0.0).norm())
+            difference, local = torch.where(finite, difference, 0.0), torch.where(finite, local, 0.0)
+        largest = float(torch.linalg.vector_norm(difference, torch.inf)) if difference.numel() else 0.0
+        norm = float(local.norm())
         self.size = float(difference.norm()) / norm if norm else largest
         self.difference = difference.float() if 1e-30 < largest < 1e30 else difference
 
@@ -69,8 +71,9 @@ class Contribution:
 
         if gradient is None:
             return None
-        finite, clean = torch.isfinite(gradient), None
-        if not bool(finite.all()):
+        clean = None
+        if has_nonfinite(gradient):
+            finite = torch.isfinite(gradient)
             self.excluded += int((~finite).sum())
             gradient = clean = torch.where(finite, gradient, 0.0)
         if self.difference is not None:

@@ -16,6 +16,7 @@ from etviz.errors import EtvizError, PairingError
 from etviz.numerics.operators import constant, resolve
 from etviz.numerics.quantized import is_dequantize, is_rounding, positional, round_through, widen_dequantize
 from etviz.numerics.reference import last_uses
+from etviz.numerics.widened import Widened, widen
 
 if TYPE_CHECKING:
     import torch
@@ -25,28 +26,17 @@ After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
 
 
-def widen(value: Any) -> Any:
-    """`value` with its floating tensors as float64; other values as they are."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value
-    if isinstance(value, (list, tuple)):
-        return [widen(item) for item in value]
-    return value
-
-
 class Exact:
     """Evaluates the graphs of one method in float64.
 
     Parameters
     ----------
     constants
-        Tensors by `Input.target`; each is widened when it is needed, and not kept.
+        Tensors by `Input.target`; each is widened when it is needed.
     """
 
     def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
-        self.constants = constants
+        self.constants = Widened(constants)
         self._metas: dict[int, dict[str, Meta]] = {}
 
     def run(self, graph: Graph, args: Sequence[Any], state: State, after: After | None = None) -> list[Any]:
@@ -98,24 +88,9 @@ class Exact:
         if not isinstance(value, Tag):
             return value
         if value.kind == "weights":
-            return self.weights(value.value)
+            return self.constants[value.value]
         found = constant(value.kind, value.value)
         return torch.float64 if value.kind == "dtype" and found.is_floating_point else found
-
-    def weights(self, target: str) -> Any:
-        """A constant, widened.
-
-        Raises
-        ------
-        PairingError
-            If none of the files holds it.
-        """
-        if target not in self.constants:
-            raise PairingError(
-                f"The weights {target} are in none of the files",
-                "give the ETRecord that was written together with the record (etrecord=)",
-            )
-        return widen(self.constants[target])
 
     def apply(self, graph: Graph, node: Node, args: Any, kwargs: Any, state: State) -> Any:
         """The value of one node on widened arguments.

@@ -14,10 +14,11 @@ from typing import Any
 
 from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.errors import EtvizError
-from etviz.numerics.cell import Cell, compact, detached, forget, item_of, shift_of
+from etviz.numerics.cell import Cell, detached, forget, item_of, passing, shift_of
 from etviz.numerics.contribution import Contribution
-from etviz.numerics.exact import Exact, State, leading_to, rounds, widen
+from etviz.numerics.exact import Exact, State, leading_to, rounds
 from etviz.numerics.reference import Logged, flat_values, last_uses
+from etviz.numerics.widened import widen
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class Linearizer:
 
         self._found, self._gradients = Linearization(), gradients
         middle_state = dict(self.reference_state)
-        with torch.no_grad(), compact():
+        with torch.no_grad(), self.exact.constants.compact():
             env = self._cells(self.graph, [Cell(x, x, x) for x in map(widen, inputs)])
             self._walk(self.graph, env, logged, middle_state)
             self._found.outputs = [self._cell(env, out) for out in self.graph.outputs]
@@ -176,25 +177,31 @@ class Linearizer:
                 local = evaluate("runtime", self.runtime_state)
             except EtvizError as error:
                 local, problem = None, f"the operator fails on the runtime's inputs: {error}"
-        cell = self._finish(node, Cell(reference, local, middle, near), logged(node), problem)
-        self._depend(graph, node, cell, cells)
+        computed = Cell(reference, local, middle, near)
+        cell = self._finish(node, computed, logged(node), problem)
+        self._depend(graph, node, cell, cells, passing(computed))
         return cell
 
-    def _depend(self, graph: Graph, node: Node, cell: Cell, cells: dict[str, Cell]) -> None:
-        """Add what the arguments depend on; an output of a delegate depends on those that lead to it."""
+    def _depend(self, graph: Graph, node: Node, cell: Cell, cells: dict[str, Cell], passes: list[bool]) -> None:
+        """Add what the arguments depend on; an output of a delegate depends on those that lead to it.
+
+        Nothing leads to an output that errors do not pass to.
+        """
         before = 0
         for used in cells.values():
             before |= used.reach
             cell.rounded |= used.rounded
-        cell.reach |= before
         if rounds(graph, node):
             cell.rounded |= before
+        if any(passes):
+            cell.reach |= before
         if node.target == "delegate":
             inner = leading_to(graph.subgraphs[node.subgraphs[0]])
             found = [{name for at in sources for name in refs(node.args[at])} for sources in inner]
         else:
             found = [set(cells)] * len(cell.parts)
-        cell.parts = tuple(_union(own, names, cells) for own, names in zip(cell.parts, found, strict=False))
+        named = [names if go else set[str]() for names, go in zip(found, passes, strict=False)]
+        cell.parts = tuple(_union(own, names, cells) for own, names in zip(cell.parts, named, strict=False))
 
     def _finish(self, node: Node, computed: Cell, logged: Any, problem: str) -> Cell:
         """Put what the runtime logged beside the computed values, and note what it differs by."""
@@ -256,11 +263,12 @@ class Linearizer:
         if not self._gradients:
             return value, None
         contribution = self._contribution(node.instruction, output)
-        if isinstance(local, torch.Tensor) and local.shape == value.shape:
-            contribution.measure(value, local)
-            value = local if torch.equal(value, local) else value
-        else:
+        if not isinstance(local, torch.Tensor) or local.shape != value.shape:
             contribution.problem = problem or "its shape on the runtime's inputs differs"
+        elif torch.equal(value, local):
+            value = local
+        else:
+            contribution.measure(value, local)
         return value, contribution
 
     def _contribution(self, instruction: int, output: int) -> Contribution:

@@ -131,6 +131,26 @@ def test_where_rounding_hides_the_gradient(executed: Callable[[str], Executed]) 
         assert "one at a time" in found.attrs["note"]
 
 
+class Guarded(nn.Module):
+    """Nine values are only compared, and the comparisons come out the same whatever their errors are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.cos(x)
+        for shift in range(9):
+            y = torch.where(torch.sin(x + shift) > -5.0, y, 0.0)
+        return y
+
+
+def test_errors_that_end_at_a_comparison(tmp_path: Path) -> None:
+    found = etviz.debug(Guarded().eval(), (torch.linspace(-2, 2, 64)[None],), workdir=tmp_path).attribution()
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
+    assert set(found["method"]) == {"gradient"}
+    compared = found[found["op"].str.contains("sin")]
+    assert len(compared) == 9
+    assert (compared["share"] == 0.0).all()
+    assert compared["reason"].str.contains("does not reach the output").any()
+
+
 def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     """What an earlier execution left in a buffer is no fault of the instruction that reads it."""
     program = executed("counter")
