@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -12,14 +13,7 @@ from tests.programs import RECIPES, Executed, run
 @pytest.fixture(scope="session")
 def executed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Executed]:
     """Any program by name; it is made when it is first asked for."""
-    made: dict[str, Executed] = {}
-
-    def get(name: str) -> Executed:
-        if name not in made:
-            made[name] = run(name, tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return get
+    return functools.cache(lambda name: run(name, tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture(params=RECIPES)

@@ -234,21 +234,33 @@ def evaluate(program: Executed, runtime: Mapping[Key, list[Any]]) -> tuple[dict[
     return interpreter.kept, outputs
 
 
-class _Inner(fx.Interpreter):
-    """Evaluates the lowered program in eager mode, and keeps the values inside of each delegate call by name."""
+class Recorder(fx.Interpreter):
+    """Runs a graph and keeps the value of every node by its name."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.values: dict[str, Any] = {}
+
+    def run_node(self, n: Node) -> Any:
+        """Evaluate one node."""
+        value = super().run_node(n)
+        self.values[n.name] = value.detach().clone() if isinstance(value, Tensor) else value
+        return value
+
+
+class _Calls(fx.Interpreter):
+    """Evaluates the lowered program in eager mode, and keeps the values inside of each delegate call."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
         self.calls: list[dict[str, Any]] = []
 
     def run_node(self, n: Node) -> Any:
         """Evaluate one node."""
         if n.target is not executorch_call_delegate:
-            self.values[n.name] = super().run_node(n)
-            return self.values[n.name]
+            return super().run_node(n)
         program = getattr(self.module, str(n.args[0].target)).original_module
-        inner = _Inner(program.graph_module)
+        inner = Recorder(program.graph_module)
         results = inner.run(*flat_inputs(program, tuple(map_arg(n.args[1:], lambda item: self.env[item]))))
         self.calls.append(inner.values)
         return results
@@ -256,7 +268,7 @@ class _Inner(fx.Interpreter):
 
 def inner_values(program: Executed) -> list[dict[str, Any]]:
     """Values inside of each delegate call, in program order, by upstream's lowered modules in eager mode."""
-    interpreter = _Inner(program.edge.graph_module)
+    interpreter = _Calls(program.edge.graph_module)
     with torch.no_grad():
         interpreter.run(*flat_inputs(program.edge, program.inputs))
     return interpreter.calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -12,11 +13,4 @@ from tests.conformance.cases import Case, make
 @pytest.fixture(scope="session")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Any program of `cases.py` by name."""
-    made: dict[str, Case] = {}
-
-    def get(name: str) -> Case:
-        if name not in made:
-            made[name] = make(name, tmp_path_factory.mktemp(name))
-        return made[name]
-
-    return get
+    return functools.cache(lambda name: make(name, tmp_path_factory.mktemp(name)))

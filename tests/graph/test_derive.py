@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from torch import Tensor, nn
 
 import etviz
 from etviz.artifacts.etrecord import ETRecord
@@ -18,6 +17,7 @@ from etviz.artifacts.program import read_program
 from etviz.graph.derive import derive
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
+from tests.kinds.models import Decoder
 from tests.programs import Executed
 
 PLACE = ["event_block", "instruction", "output"]
@@ -67,32 +67,6 @@ def test_delegation_is_that_of_the_record(program: Executed, tmp_path: Path) -> 
     assert found is not None
     assert expected is not None
     pd.testing.assert_frame_equal(found.by_operator, expected.by_operator)
-
-
-class Decoder(nn.Module):
-    """One attention layer over a cache of keys and values that each step writes one place of."""
-
-    def __init__(self, width: int = 16, heads: int = 2, length: int = 6) -> None:
-        super().__init__()
-        self.heads, self.length = heads, length
-        self.embed = nn.Embedding(20, width)
-        self.norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.project = nn.Linear(width, width)
-        self.register_buffer("keys", torch.zeros(1, heads, length, width // heads))
-        self.register_buffer("values", torch.zeros(1, heads, length, width // heads))
-        self.keys: Tensor
-        self.values: Tensor
-
-    def forward(self, token: Tensor, position: Tensor) -> Tensor:
-        x = self.embed(token)
-        split = self.query_key_value(self.norm(x)).view(1, 1, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        query, key, value = split.unbind(0)
-        self.keys.index_copy_(2, position, key)
-        self.values.index_copy_(2, position, value)
-        mask = torch.where(torch.arange(self.length) <= position[:, None], 0.0, float("-inf"))
-        weights = torch.softmax(query @ self.keys.transpose(-1, -2) / query.shape[-1] ** 0.5 + mask, -1)
-        return x + self.project((weights @ self.values).transpose(1, 2).reshape(x.shape))
 
 
 @pytest.mark.parametrize("partitioner", [None, [XnnpackPartitioner()]], ids=["portable", "xnnpack"])

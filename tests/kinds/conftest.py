@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -13,14 +14,7 @@ from tests.kinds.recipes import KINDS
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
     """The program of any kind; it is made when it is first asked for."""
-    found: dict[str, Made] = {}
-
-    def get(name: str) -> Made:
-        if name not in found:
-            found[name] = make(name, KINDS[name], tmp_path_factory.mktemp(name))
-        return found[name]
-
-    return get
+    return functools.cache(lambda name: make(name, KINDS[name], tmp_path_factory.mktemp(name)))
 
 
 @pytest.fixture(params=KINDS)

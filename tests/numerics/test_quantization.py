@@ -22,6 +22,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 import etviz
 from etviz.errors import ArtifactError, UsageError
 from etviz.view.payload import build_payload, build_tensor
+from tests.oracles import Recorder
 from tests.programs import FILES, Executed
 
 NUMBERS = ["quantization_rmse", "quantization_sqnr_db", "error_steps", "saturated"]
@@ -50,19 +51,6 @@ class Net(nn.Module):
         x = x + torch.relu(self.second(x))
         x = torch.cumsum(self.kept(x), -1).mean((2, 3))
         return self.head(self.norm(x)) * 0.5
-
-
-class Recorder(fx.Interpreter):
-    """Runs a graph and keeps the value of every node by its name."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        self.values[n.name] = value.detach().clone() if isinstance(value, Tensor) else value
-        return value
 
 
 @dataclass(frozen=True)

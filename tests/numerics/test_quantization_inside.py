@@ -16,32 +16,18 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
-from torch import fx
 
 import etviz
 from etviz.artifacts.etdump import read_etdump
 from etviz.errors import UsageError
 from etviz.numerics.quantization import split
 from etviz.view.payload import build_payload, build_tensor
-from tests.oracles import inner_values
+from tests.oracles import Recorder, inner_values
 from tests.programs import FILES, Executed
 
 Array = npt.NDArray[np.float64]
 ZOOMED = {0: 0, 4: 2}
 """Instructions of the delegates that are zoomed into, and which delegate each is; the one between is left."""
-
-
-class Recorder(fx.Interpreter):
-    """Runs the float model and keeps the value of every node by its name."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.values: dict[str, Any] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        value = super().run_node(n)
-        self.values[n.name] = value.detach().clone() if isinstance(value, torch.Tensor) else value
-        return value
 
 
 @dataclass(frozen=True)
