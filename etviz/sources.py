@@ -20,6 +20,7 @@ from etviz.artifacts.ir import Graph
 from etviz.artifacts.lost_values import restore_lost_values
 from etviz.artifacts.program import read_program
 from etviz.artifacts.record_file import Record, read_record
+from etviz.belonging import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, misfit
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation
 from etviz.graph.skeleton import skeleton
@@ -202,17 +203,33 @@ class Files:
     def executions(self, method: str) -> list[tuple[int, RunBlock]]:
         """``(position, block)`` of each execution of a method.
 
-        An ETDump does not name methods, so a block belongs to the method whose operators its events name.
+        An ETDump does not name methods, so a block belongs to the method whose calls its events tell of.
+
+        Raises
+        ------
+        ArtifactError
+            If there is one method only and the ETDump tells of other calls.
         """
         blocks = [(at, block) for at, block in enumerate(self.dump.blocks) if block.name == "Execute"]
-        if self.program is None or len(self.program.methods) < 2:
-            return blocks
-        kernels = {
-            item.index: str(item.operator).partition("::")[2]
-            for item in self.program.method(method).instructions
-            if item.kind == "kernel"
-        }
-        return [(at, block) for at, block in blocks if _names_fit(block, kernels)]
+        calls, source, methods = self._calls(method)
+        other = {at: misfit(block, calls) for at, block in blocks}
+        if methods == 1 and (found := next(filter(None, other.values()), "")):
+            raise ArtifactError(
+                self.dump.path,
+                f"the ETDump belongs to another program than {self.named[source]} ({found})",
+                "give the files of one program",
+            )
+        return [(at, block) for at, block in blocks if not other[at]]
+
+    def _calls(self, method: str) -> tuple[Calls, str, int]:
+        """The calls of a method, the kind of file that tells of them, and how many methods that has."""
+        if self.program is not None:
+            return calls_of_program(self.program.method(method)), "pte", len(self.program.methods)
+        if self.record is not None:
+            return calls_of_graph(self.record.graphs[method]), "record", len(self.record.graphs)
+        if self.etrecord is not None and method in self.etrecord.methods:
+            return calls_of_etrecord(self.etrecord, method), "etrecord", len(self.etrecord.methods)
+        return Calls(), "etdump", 0
 
     def restore(self, method: str) -> None:
         """Put back what the ETDump lost of a method's values, where program and debug buffer tell."""
@@ -257,12 +274,3 @@ def _bundled_inputs(bundle: BundledProgram, method: str) -> list[tuple[Any, ...]
         return torch.from_numpy(item.data.copy()).view(getattr(torch, item.dtype))
 
     return [tuple(value(item) for item in case.inputs) for case in bundle.suites.get(method, ())]
-
-
-def _names_fit(block: RunBlock, kernels: dict[int, str]) -> bool:
-    """True if every kernel that a block names stands at its place in a method."""
-    profile = block.profile
-    for name, instruction in zip(profile.name.tolist(), profile.instruction_id.tolist(), strict=True):
-        if name and name.startswith("native_call_") and kernels.get(instruction) != name.removeprefix("native_call_"):
-            return False
-    return True

@@ -287,6 +287,18 @@ def test_etrecord_of_another_program_is_refused_beside_a_pte(
         etviz.load(encoder.path("etdump"), etrecord=other, debug_buffer=encoder.path("debug_buffer"), pte=alone)
 
 
+@pytest.mark.parametrize("known", [("pte",), ("record",), ("etrecord",), ("etrecord", "debug_buffer")])
+def test_etdump_of_another_program_is_refused(
+    encoder: Executed, executed: Callable[[str], Executed], known: tuple[str, ...]
+) -> None:
+    """Its events name other kernels, or delegates at other places, than the file that tells of the program."""
+    other = executed("residual_cnn")
+    given = {kind: encoder.path(kind) for kind in known}
+    pattern = rf"{other.path('etdump').name}: the ETDump belongs to another program than .*instruction \d+ calls"
+    with pytest.raises(ArtifactError, match=pattern):
+        etviz.load(other.path("etdump"), **given)
+
+
 @pytest.mark.parametrize("name", ["residual_cnn", "counter"])
 def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str) -> None:
     """Without them everything else is the same; asked for later they are what they would have been."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
 _ADVICE: Final = "write it again with ETRecord.save()"
+_TRUNCATED: Final = "the ETRecord is truncated: its directory is missing"
 _LOCAL_HEADER: Final = 30
 _SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
 
@@ -54,6 +55,8 @@ class ETRecord:
             raise wrong_kind(path, bytes(self._data[:64]), "an ETRecord", "give the file from ETRecord.save()")
         self._members = self._directory()
         if _IDENTIFIER not in self._members:
+            if self._first_name() not in self._members:  # what was found is the directory of an archive inside
+                raise ArtifactError(path, _TRUNCATED, _ADVICE)
             raise ArtifactError(
                 path,
                 f"this zip archive has no member {_IDENTIFIER}, so it is not an ETRecord",
@@ -62,6 +65,11 @@ class ETRecord:
                 expected=_IDENTIFIER,
             )
 
+    def _first_name(self) -> str:
+        """The name of the member that the file begins with."""
+        size = int.from_bytes(self._data[26:28], "little")
+        return bytes(self._data[_LOCAL_HEADER : _LOCAL_HEADER + size]).decode("utf-8", "replace")
+
     def _directory(self) -> dict[str, tuple[int, int]]:
         """``name → (start, size)`` of every member."""
         members: dict[str, tuple[int, int]] = {}
@@ -69,7 +77,9 @@ class ETRecord:
             with zipfile.ZipFile(self.path) as archive:
                 infos = archive.infolist()
         except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-            raise ArtifactError(self.path, f"the archive is damaged ({error})", _ADVICE) from error
+            cut = "not a zip file" in str(error)  # the directory stands at the end
+            problem = _TRUNCATED if cut else f"the archive is damaged ({error})"
+            raise ArtifactError(self.path, problem, _ADVICE) from error
         for info in infos:
             if info.filename in members:
                 raise ArtifactError(self.path, f"the member {info.filename} is there twice", _ADVICE)
