@@ -47,7 +47,7 @@ class Sharing(Whole):
         UsageError
             If there is no such `tensors`.
         ArtifactError
-            If the file can't be written.
+            If the file can't be written, or the front end was not built.
         """
         return _writer("view.report").write_report(self, path, tensors, title)
 

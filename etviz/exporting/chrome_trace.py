@@ -43,26 +43,7 @@ Event = dict[str, Any]
 
 
 def write_chrome_trace(inspection: Inspection, graph: Graph, profile: Profile | None, path: PathLike) -> Path:
-    """Write the trace of an Inspection.
-
-    Parameters
-    ----------
-    inspection
-        Its gaps go into the events.
-    graph
-        The method that ran.
-    profile
-        What the runtime timed.
-    path
-        The file; it appears under this name when it is whole.
-
-    Raises
-    ------
-    UsageError
-        If the runtime timed nothing.
-    ArtifactError
-        If the file can't be written.
-    """
+    """Write the trace of what `profile` holds for the method `graph`; see `Inspection.to_chrome_trace`."""
     target = check_target(path, "the trace")
     if profile is None or not any(len(block.profile) for block in profile.blocks):
         raise UsageError("the ETDump holds no timed event, so there is no trace; run with event tracing on")

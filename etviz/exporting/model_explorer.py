@@ -41,30 +41,7 @@ Json = dict[str, Any]
 
 
 def write_model_explorer(inspection: Inspection, graph: Graph, path: PathLike) -> list[Path]:
-    """Write the graph, and beside it a file of node data for each metric that is known.
-
-    Parameters
-    ----------
-    inspection
-        Its tree and its gaps.
-    graph
-        The method that ran.
-    path
-        Of the graph (``model.json``); the node data goes to ``model.severity.json`` and
-        ``model.introduced_severity.json``. The files appear when all of them are whole.
-
-    Returns
-    -------
-    list of Path
-        The files, the graph first.
-
-    Raises
-    ------
-    UsageError
-        If the files do not hold the program.
-    ArtifactError
-        If a file can't be written.
-    """
+    """Write `graph` and the node data of its gaps; see `Inspection.to_model_explorer`."""
     target = check_target(path, "the graph")
     if inspection.delegation is None:
         raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")

@@ -32,16 +32,8 @@ td.o { word-break: break-word; } .dim { opacity: .65; } .worse { color: var(--wo
 _SHOWN: Final = 12
 
 
-def write_compared(comparison: Comparison, path: PathLike, by: str = "introduced_severity") -> Path:
-    """Write the page.
-
-    Raises
-    ------
-    UsageError
-        If `by` is no metric.
-    ArtifactError
-        If the file can't be written.
-    """
+def write_compared(comparison: Comparison, path: PathLike, by: str) -> Path:
+    """Write the page; see `Comparison.to_html`."""
     style = f"sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode('ascii')}"
     title = "etviz: " + ", ".join(comparison.labels)
     body = [f"<h1>{escape(title)}</h1>", _verdicts(comparison)]

@@ -43,32 +43,8 @@ _IMAGE: Final = 4
 _PRINTED: Final = 25
 
 
-def write_report(inspection: Inspection, path: PathLike, tensors: str = "histograms", title: str | None = None) -> Path:
-    """Write the report of an Inspection.
-
-    Parameters
-    ----------
-    inspection
-        What to show.
-    path
-        The file; it appears under this name when it is whole.
-    tensors
-        ``none``, ``histograms`` or ``worst``, see `TENSORS`.
-    title
-        Heading and title of the page; by default the Inspection's.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    UsageError
-        If there is no such `tensors`.
-    ArtifactError
-        If the file can't be written, or the front end was not built.
-    """
+def write_report(inspection: Inspection, path: PathLike, tensors: str, title: str | None) -> Path:
+    """Write the report of an Inspection; see `Inspection.to_html`."""
     if tensors not in TENSORS:
         raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
     target = check_target(path, "the report")
