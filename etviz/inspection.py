@@ -79,7 +79,7 @@ class Findings:
     listing: str = ""
     notes: list[str] = field(default_factory=list)
     replay: Replay | None = None
-    complete: Callable[[], None] | None = None
+    complete: Callable[[Findings], None] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     zoom: Zoom | None = None
     keep_alive: Any = None
@@ -193,7 +193,7 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
         """
         if self._findings.complete is None:
             return
-        self._findings.complete()
+        self._findings.complete(self._findings)
         for name in ("_table", "_recall", "coverage", "outputs", "digest", "_on_grid"):
             vars(self).pop(name, None)
 

@@ -163,7 +163,7 @@ def read(
             "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
         )
     if not introduced and findings.runs:
-        findings.complete = partial(_complete, findings, files, executions, inputs, ran_here)
+        findings.complete = partial(_complete, files, executions, inputs, ran_here)
     if not findings.runs:
         _leave_out(findings, executions)
     files.finish()
@@ -171,7 +171,7 @@ def read(
 
 
 def _complete(
-    findings: Findings, files: Files, executions: Sequence[tuple[int, RunBlock]], inputs: Any, ran_here: bool
+    files: Files, executions: Sequence[tuple[int, RunBlock]], inputs: Any, ran_here: bool, findings: Findings
 ) -> None:
     """Compare again, now with introduced gaps."""
     again = replace(findings, runs=[], notes=[])

@@ -94,9 +94,12 @@ class Files:
                     expected=delegates,
                 )
 
-    @functools.cache  # noqa: B019 - lives as long as one call of load
     def graphs(self) -> dict[str, Graph]:
         """The graphs of all methods that the files tell of."""
+        return self._graphs
+
+    @functools.cached_property
+    def _graphs(self) -> dict[str, Graph]:
         if self.record is not None:
             return dict(self.record.graphs)
         methods = [m.name for m in self.program.methods] if self.program else []
