@@ -191,6 +191,20 @@ def test_no_permission_to_write(run: Run, folder: Path, tmp_path: Path) -> None:
     assert "permission" in err
 
 
+def test_demo(run: Run, tmp_path: Path) -> None:
+    """The main job from training to the report, and its result as data."""
+    status, text, steps = run("demo", "--out", "demo", "--json")
+    assert status == 0
+    assert "Training a digit classifier" in steps
+    body = json.loads(text)
+    assert body["float_accuracy"] > 0.9
+    assert abs(body["executorch_accuracy"] - body["float_accuracy"]) < 0.05
+    assert body["rows"][0]["introduced_severity"] >= body["rows"][1]["introduced_severity"]
+    made = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert {"model.pte", "etrecord.bin", "etdump.etdp", "debug_buffer.bin", "model.etviz"} <= made
+    assert {Path(body["notebook"]).name, Path(body["report"]).name} <= made
+
+
 @pytest.mark.parametrize("command", ["demo", "info", "gaps", "report", "check", "compare"])
 def test_help_has_an_example(run: Run, command: str) -> None:
     status, out, _ = run(command, "--help")
