@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Sequence
@@ -21,14 +20,13 @@ from etviz.artifacts.etdump import read_etdump
 from etviz.artifacts.files import PathLike
 from etviz.artifacts.program import debug_buffer_bytes, read_program
 from etviz.errors import ExecutionError, UsageError
+from etviz.pipeline.process import KEPT_LINES, close, collect, how_it_ended, kill, start, too_slow
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_TIMEOUT: Final = 600.0
 """Seconds that a run may take if the caller names no limit."""
 _LARGEST_BUFFER: Final = 64 << 30
-_KEPT_LINES: Final = 20
-_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ def _attempt(
         raise ExecutionError(
             f"The child process ended without an error, but its outputs can't be read ({error})",
             0,
-            lines[-_KEPT_LINES:],
+            lines[-KEPT_LINES:],
         ) from error
     return Run(found, etdump, buffer, size, tuple(lines))
 
@@ -198,19 +196,10 @@ def run_child(
         If it exits with another status than 0, is killed by a signal, or exceeds `timeout` seconds.
     """
     limit = DEFAULT_TIMEOUT if timeout is None else timeout
-    command = [sys.executable, "-m", module, str(request)]
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
+    child = start(module, str(request))
     lines: list[str] = []
     readers = [
-        threading.Thread(target=_read_errors, args=(child.stderr, lines), daemon=True),
+        threading.Thread(target=collect, args=(child.stderr, lines), daemon=True),
         threading.Thread(target=_read_progress, args=(child.stdout, progress), daemon=True),
     ]
     for reader in readers:
@@ -218,46 +207,28 @@ def run_child(
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired:
-        _kill(child)
-        raise ExecutionError(
-            f"The run did not end within {limit:g} s and was stopped; give a longer timeout= if it needs one",
-            None,
-            lines[-_KEPT_LINES:],
-        ) from None
+        kill(child)
+        raise too_slow(limit, lines) from None
     except BaseException:
-        _kill(child)
+        kill(child)
         raise
     finally:
         for reader in readers:
             reader.join(2)
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
+        close(child)
     if status:
-        raise ExecutionError(_explain(status, lines), status, lines[-_KEPT_LINES:])
+        raise ExecutionError(_explain(status, lines), status, lines[-KEPT_LINES:])
     return lines
 
 
 def _explain(status: int, lines: Sequence[str]) -> str:
     if _overflowed(status, lines):
         return "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
-    if status == -signal.SIGKILL:
-        return "The child process was killed (by the system's out-of-memory killer, most likely)"
-    if status < 0:
-        known = {item.value: item.name for item in signal.Signals}
-        return f"The child process was ended by signal {known.get(-status, -status)}"
-    return f"The child process failed with exit status {status}"
+    return how_it_ended(status)
 
 
 def _overflowed(status: int | None, lines: Sequence[str]) -> bool:
     return status == -signal.SIGABRT and any("buffer" in line.lower() for line in lines)
-
-
-def _read_errors(stream: Any, lines: list[str]) -> None:
-    for line in stream:
-        if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
-            lines.append(text)
-            del lines[: -10 * _KEPT_LINES]
 
 
 def _read_progress(stream: Any, progress: Callable[[int], None] | None) -> None:
@@ -265,12 +236,6 @@ def _read_progress(stream: Any, progress: Callable[[int], None] | None) -> None:
         word, _, number = line.partition(" ")
         if word == "run" and progress is not None and number.strip().isdigit():
             progress(int(number))
-
-
-def _kill(child: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _trim(run: Run) -> None:

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from etviz.errors import ExecutionError
+from etviz.pipeline.process import KEPT_LINES, close, collect, how_it_ended, kill, start, too_slow
 
 IDLE: Final = 300.0
 """Seconds without a request after which the process ends."""
 _PATIENCE: Final = 0.1
 """Seconds between two looks at whether a request was cancelled."""
-_KEPT_LINES: Final = 20
 
 
 class Worker:
@@ -73,13 +72,8 @@ class Worker:
         child, self._child = self._child, None
         if child is None:
             return
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-        for stream in (child.stdin, child.stdout, child.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        kill(child)
+        close(child)
 
     def _send(self, request: Path) -> None:
         for _ in range(2):
@@ -96,16 +90,8 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         self.stop()
         self._said, self._errors = queue.Queue(), []
-        child = self._child = subprocess.Popen(
-            [sys.executable, "-m", self._module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        for target, args in ((_read, (child.stdout, self._said)), (_collect, (child.stderr, self._errors))):
+        child = self._child = start(self._module, stdin=subprocess.PIPE)
+        for target, args in ((_read, (child.stdout, self._said)), (collect, (child.stderr, self._errors))):
             threading.Thread(target=target, args=args, daemon=True).start()
         return child
 
@@ -116,11 +102,7 @@ class Worker:
                 raise ExecutionError("The run was cancelled")
             left = end - time.monotonic()
             if left <= 0:
-                raise ExecutionError(
-                    f"The run did not end within {timeout:g} s and was stopped; give a longer timeout= if it needs one",
-                    None,
-                    self._errors[-_KEPT_LINES:],
-                )
+                raise too_slow(timeout, self._errors)
             try:
                 word, _, number = self._said.get(timeout=min(_PATIENCE, left)).partition(" ")
             except queue.Empty:
@@ -135,11 +117,7 @@ class Worker:
     def _crashed(self) -> ExecutionError:
         child = self._child
         status = child.wait() if child is not None else None
-        if status is not None and status < 0:
-            how = f"was ended by signal {signal.Signals(-status).name}"
-        else:
-            how = f"failed with exit status {status}"
-        return ExecutionError(f"The child process {how}", status, self._errors[-_KEPT_LINES:])
+        return ExecutionError(how_it_ended(status), status, self._errors[-KEPT_LINES:])
 
 
 def _read(stream: object, said: queue.Queue[str]) -> None:
@@ -150,14 +128,6 @@ def _read(stream: object, said: queue.Queue[str]) -> None:
             if word in ("run", "done") and number.isdigit():
                 said.put(f"{word} {number}")
     said.put("")
-
-
-def _collect(stream: object, errors: list[str]) -> None:
-    with contextlib.suppress(ValueError):
-        for line in stream:  # type: ignore[attr-defined]
-            if text := line.rstrip():
-                errors.append(text)
-                del errors[: -10 * _KEPT_LINES]
 
 
 def serve(work: Callable[[str], int]) -> None:
