@@ -54,10 +54,17 @@ def available() -> bool:
     return _library() is not None
 
 
-def pair_sums(
-    reference: npt.NDArray[np.float32], runtime: npt.NDArray[np.float32], rtol: float, atol: float
-) -> PairSums | None:
-    """The sums of two flat, contiguous float32 arrays of the same length.
+def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float) -> PairSums | None:
+    """The sums of two flat, contiguous float32 arrays.
+
+    Parameters
+    ----------
+    reference, runtime
+        Addresses of their first elements.
+    count
+        Number of elements of each.
+    rtol, atol
+        Tolerances of `PairSums.close`.
 
     Returns
     -------
@@ -68,10 +75,7 @@ def pair_sums(
     if library is None:
         return None
     found = PairSums()
-    finite = library.etviz_sums_f32(
-        reference.ctypes.data, runtime.ctypes.data, len(runtime), rtol, atol, ctypes.byref(found)
-    )
-    return found if finite else None
+    return found if library.etviz_sums_f32(reference, runtime, count, rtol, atol, ctypes.byref(found)) else None
 
 
 def table_sums(file: int, out: npt.NDArray[np.uint64]) -> int | None:

@@ -61,13 +61,33 @@ def compare(
     default_rtol, default_atol = TOLERANCES.get(dtype, (0.0, 0.0))
     if scale is not None:
         default_atol = max(default_atol, 1.0001 * abs(scale))
-    pass_ = _Pass(reference, runtime, default_rtol if rtol is None else rtol, default_atol if atol is None else atol)
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums = pass_.gather()
-    sides = pass_.reference.array, pass_.runtime.array
-    if is_extreme(sums) and sides[0] is not None and sides[1] is not None:
-        add_scaled(sums, *(side.astype(np.float64) for side in sides if side is not None))
+    rtol = default_rtol if rtol is None else rtol
+    atol = default_atol if atol is None else atol
+    sums = _compiled(reference, runtime, rtol, atol)
+    if sums is None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = _Pass(reference, runtime, rtol, atol).gather()
+    if is_extreme(sums):
+        sides = _Side(reference).array, _Side(runtime).array
+        if sides[0] is not None and sides[1] is not None:
+            add_scaled(sums, *(side.astype(np.float64) for side in sides if side is not None))
     return sums
+
+
+def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> Sums | None:
+    """The sums from the compiled pass; None where it can't tell: other dtypes, or an element that is not finite."""
+    import torch
+
+    count = runtime.numel()
+    if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
+        return None
+    r, q = reference.detach().reshape(-1), runtime.detach().reshape(-1)
+    found = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
+    if found is None:
+        return None
+    gathered = {name: getattr(found, name) for name in ("dd", "rr", "qq", "rq", "ad", "max_d", "max_r", "close")}
+    classes = ((count, 0, 0, 0), *((0,) * 4,) * 3)
+    return Sums(count, count, max_ulp=float(found.max_ulp), classes=classes, **gathered)
 
 
 def as_float64(block: torch.Tensor, out: Floats) -> Floats:
@@ -110,8 +130,6 @@ class _Pass:
 
     def gather(self) -> Sums:
         """Go through all blocks."""
-        if self._gather_native():
-            return self.sums
         work = _work()
         for start in range(0, self.sums.elements, BLOCK):
             part = slice(start, min(start + BLOCK, self.sums.elements))
@@ -122,22 +140,6 @@ class _Pass:
         classes[0, 0] += self.finite
         self.sums.classes = tuple(tuple(row) for row in classes.tolist())
         return self.sums
-
-    def _gather_native(self) -> bool:
-        """Let the compiled pass do it all; False where it can't: other dtypes, or an element that is not finite."""
-        r, q = self.reference.array, self.runtime.array
-        if r is None or q is None or r.dtype != np.float32 or q.dtype != np.float32 or not len(q):
-            return False
-        found = pair_sums(r, q, self.rtol, self.atol)
-        if found is None:
-            return False
-        sums = self.sums
-        sums.count = len(q)
-        for name in ("dd", "rr", "qq", "rq", "ad", "max_d", "max_r", "close"):
-            setattr(sums, name, getattr(found, name))
-        sums.max_ulp = float(found.max_ulp)
-        sums.classes = ((len(q), 0, 0, 0), *((0,) * 4,) * 3)
-        return True
 
     def _add_identical(self, part: slice, r: Floats) -> bool:
         """Add a block of equal, finite values, for which little is to be done; False if it is none."""
