@@ -121,12 +121,14 @@ def attribute(
     if target.error == 0.0:
         result.shares = {key: Share(0.0, GRADIENT) for key in found.contributions if key[0] >= 0}
         result.notes.append("There is no error to attribute: runtime and reference are the same.")
+        steps.catch_up()
         return result
     pairs = zip(target.middles, target.seeds, strict=True)
     roots = [(y, seed) for y, seed in pairs if seed is not None and getattr(y, "requires_grad", False)]
+    steps.total += len(found.contributions)
     if roots:
         torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
-    steps()
+    steps.catch_up()
 
     def patch(contribution: Contribution) -> float:
         return target.effect(_patched(exact, linearizer, replay.executions[run].inputs, before, contribution))
@@ -148,6 +150,11 @@ class _Steps:
         self.total = max(self.total, self.done)
         if self.progress is not None:
             self.progress(self.done, self.total)
+
+    def catch_up(self) -> None:
+        """Count what turned out not to be needed as done."""
+        self.done = max(self.done, self.total - 1)
+        self()
 
 
 def _collect(

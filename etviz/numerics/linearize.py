@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.errors import EtvizError
@@ -19,6 +20,9 @@ from etviz.numerics.contribution import Contribution
 from etviz.numerics.exact import Exact, State, leading_to, rounds
 from etviz.numerics.reference import Logged, flat_values, last_uses
 from etviz.numerics.widened import widen
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(slots=True)
@@ -50,7 +54,7 @@ class Linearizer:
     exact
         Evaluates its operators.
     step
-        Called after each node.
+        Called after each node, and when a gradient comes back to a logged value.
     """
 
     def __init__(self, graph: Graph, exact: Exact, step: Callable[[], None] = lambda: None) -> None:
@@ -300,8 +304,16 @@ class Linearizer:
                 middle.register_post_accumulate_grad_hook(forget)
             with torch.enable_grad():
                 middle = middle.view_as(middle)
-            middle.register_hook(contribution.collect)
+            middle.register_hook(partial(_collect, self.step, contribution))
         return middle, shift is None
+
+
+def _collect(
+    step: Callable[[], None], contribution: Contribution, gradient: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Hook of the backward pass; `step` may raise here, which ends it."""
+    step()
+    return contribution.collect(gradient)
 
 
 def _union(own: int, names: set[str], cells: dict[str, Cell]) -> int:

@@ -209,6 +209,32 @@ def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
     assert inspection.attributed is None
 
 
+class EnoughError(Exception):
+    """What a progress function raises."""
+
+
+@pytest.mark.parametrize("part", [0.1, 0.9])
+def test_it_can_be_stopped_on_the_way_forward_and_back(part: float, executed: Callable[[str], Executed]) -> None:
+    inspection = again(executed("encoder"))
+    seen: list[tuple[int, int]] = []
+    inspection.attribute(0, 0, lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1]
+    last = int(part * len(seen))
+    inspection, told = again(executed("encoder")), 0
+
+    def stop(done: int, total: int) -> None:
+        nonlocal told
+        told += 1
+        if told == last:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        inspection.attribute(0, 0, stop)
+    assert told == last
+    assert inspection.attributed is None
+
+
 def test_first_divergence(executed: Callable[[str], Executed]) -> None:
     """Rounding is no divergence; a NaN that the runtime alone makes is one."""
     assert executed("encoder").inspection.first_divergence is None
