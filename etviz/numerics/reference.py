@@ -60,6 +60,16 @@ class _Constant:
         return self.tensors[self.name]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The values of one graph while it is evaluated: reference, local (None without a replay); and who is told."""
+
+    env: dict[str, Any]
+    local: dict[str, Any] | None = None
+    seen: Seen | None = None
+    logged: Logged | None = None
+
+
 class Evaluator:
     """Evaluates one method.
 
@@ -125,7 +135,7 @@ class Evaluator:
         with torch.no_grad():
             env = self._inputs(self.graph, inputs)
             local = dict(env) if logged is not None and replay else None
-            self._walk(self.graph, env, local, seen, logged)
+            self._walk(self.graph, _Scope(env, local, seen, logged))
             for target, name in self.graph.mutations.items():
                 self.state[target] = _lookup(env, Ref(name))
             return [_lookup(env, out) for out in self.graph.outputs]
@@ -133,7 +143,7 @@ class Evaluator:
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Evaluate a delegate's subgraph on its inputs."""
         env, live = self._inputs(graph, args), self.limits.live
-        self._walk(graph, env, None, None, None)
+        self._walk(graph, _Scope(env))
         outputs = [_lookup(env, out) for out in graph.outputs]
         self.limits.live = live
         for target, name in graph.mutations.items():
@@ -153,13 +163,12 @@ class Evaluator:
                 env[item.name] = _Constant(item.target, self.constants)
         return env
 
-    def _walk(
-        self, graph: Graph, env: dict[str, Any], local: dict[str, Any] | None, seen: Seen | None, logged: Logged | None
-    ) -> None:
+    def _walk(self, graph: Graph, scope: _Scope) -> None:
         last, limits = self._plan(graph), self.limits
+        env, local, seen = scope.env, scope.local, scope.seen
         sizes: dict[str, int] = {}
         for node in graph.nodes:
-            value = self._step(graph, node, env, local, seen, logged)
+            value = self._step(graph, node, scope)
             own = value.local if value.local is not value.reference else None
             sizes[node.name] = limits.add(node.target, (value.reference, own))
             env[node.name] = value.reference
@@ -175,17 +184,10 @@ class Evaluator:
                 if local is not None:
                     local.pop(name, None)
 
-    def _step(
-        self,
-        graph: Graph,
-        node: Node,
-        env: dict[str, Any],
-        local: dict[str, Any] | None,
-        seen: Seen | None,
-        logged: Logged | None,
-    ) -> Value:
+    def _step(self, graph: Graph, node: Node, scope: _Scope) -> Value:
         if node.target == "cond":
-            return self._branch(graph, node, env, local, seen, logged)
+            return self._branch(graph, node, scope)
+        env, local, logged = scope.env, scope.local, scope.logged
         args = map_arg(node.args, lambda leaf: _lookup(env, leaf))
         kwargs = map_arg(node.kwargs, lambda leaf: _lookup(env, leaf))
         try:
@@ -223,31 +225,24 @@ class Evaluator:
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         return self.limits.call(node.target, args, kwargs)
 
-    def _branch(
-        self,
-        graph: Graph,
-        node: Node,
-        env: dict[str, Any],
-        local: dict[str, Any] | None,
-        seen: Seen | None,
-        logged: Logged | None,
-    ) -> Value:
+    def _branch(self, graph: Graph, node: Node, scope: _Scope) -> Value:
         """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""
+        env, local, seen, logged = scope.env, scope.local, scope.seen, scope.logged
         operands = node.args[1]
         branch = _taken(graph, node, env)
         inner = self._inputs(branch, [_lookup(env, leaf) for leaf in operands])
         live = self.limits.live
         if local is None or logged is None:
-            self._walk(branch, inner, None, seen, None)
+            self._walk(branch, _Scope(inner, seen=seen))
             own = None
         else:
             ours = _taken(graph, node, local)
             inner_local = self._inputs(ours, [_lookup(local, leaf) for leaf in operands])
             if ours is branch:
-                self._walk(branch, inner, inner_local, seen, logged)
+                self._walk(branch, _Scope(inner, inner_local, seen, logged))
             else:
-                self._walk(branch, inner, None, None, None)
-                self._walk(ours, dict(inner_local), inner_local, _without_reference(seen), logged)
+                self._walk(branch, _Scope(inner))
+                self._walk(ours, _Scope(dict(inner_local), inner_local, _without_reference(seen), logged))
             own = [_lookup(inner_local, out) for out in ours.outputs]
         self.limits.live = live
         return Value([_lookup(inner, out) for out in branch.outputs], own, None)
