@@ -5,7 +5,6 @@ Checked against upstream's own graphs in eager mode, the float model by `torch.f
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +17,12 @@ import pytest
 import torch
 
 import etviz
-from etviz.artifacts.etdump import read_etdump
 from etviz.errors import UsageError
 from etviz.numerics.quantization import split
 from etviz.view.payload import build_payload, build_tensor
 from tests.oracles import Recorder, inner_values
 from tests.programs import FILES, Executed
+from tests.shifted import load_shifted
 
 Array = npt.NDArray[np.float64]
 ZOOMED = {0: 0, 4: 2}
@@ -173,15 +172,7 @@ def test_a_zoom_that_is_not_faithful_is_left_out_and_said_so(
     executed: Callable[[str], Executed], tmp_path: Path
 ) -> None:
     """What the run logged as the delegate's output is changed, so that the zoom gives something else."""
-    program = executed("digits_int8")
-    for name in FILES.values():
-        shutil.copy(program.folder / name, tmp_path)
-    block = next(b for b in read_etdump(program.path("etdump")).blocks if b.name == "Execute")
-    logged = [t for e in block.debug if e.instruction_id == 0 and e.chain >= 0 for t in e.tensors]
-    data = np.memmap(tmp_path / FILES["debug_buffer"], np.uint8, "r+")
-    data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(0.5)
-    data.flush()
-    inspection = load(tmp_path)
+    inspection = load_shifted(executed("digits_int8"), tmp_path, instruction=0, by=0.5)
     before = inspection.quantization()
     inside = inspection.zoom(call_row(inspection, 0))
     assert inside.faithful is False

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import etviz
-from etviz.artifacts.etdump import read_etdump
 from etviz.errors import ExecutionError, UsageError
 from etviz.graph.exposure import expose
 from etviz.pipeline.alone import BackendRefusedError, Piece, run_alone
@@ -22,6 +19,7 @@ from etviz.pipeline.alone_child import widest
 from etviz.view.payload import build_payload, build_tensor
 from tests.oracles import inner_values
 from tests.programs import Executed
+from tests.shifted import load_shifted
 
 Programs = Callable[[str], Executed]
 
@@ -75,19 +73,7 @@ def test_quantized_delegates_show_the_integers_between_operators(executed: Progr
 
 
 def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_path: Path) -> None:
-    program = executed("residual_cnn")
-    for kind in ("etdump", "etrecord", "debug_buffer", "pte", "record"):
-        shutil.copy(program.path(kind), tmp_path)
-    block = next(b for b in read_etdump(program.path("etdump")).blocks if b.name == "Execute")
-    event = next(e for e in block.debug if e.instruction_id == 0 and e.chain >= 0)
-    logged = [t for e in block.debug if e.instruction_id == event.instruction_id and e.chain >= 0 for t in e.tensors]
-    data = np.memmap(tmp_path / "debug_buffer.bin", np.uint8, "r+")
-    data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(0.5)
-    data.flush()
-    files: dict[str, Any] = {
-        kind: tmp_path / program.path(kind).name for kind in ("etrecord", "debug_buffer", "pte", "record")
-    }
-    inspection = etviz.load(tmp_path / "etdump.etdp", **files)
+    inspection = load_shifted(executed("residual_cnn"), tmp_path, instruction=0, by=0.5)
     inside = inspection.zoom(0)
     assert inside.faithful is False
     assert inside.deviation == pytest.approx(0.5, abs=1e-6)

@@ -1,0 +1,24 @@
+"""A run whose debug buffer holds another number than the runtime gave: what is zoomed into it can't be faithful."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import etviz
+from etviz.artifacts.etdump import read_etdump
+from tests.programs import FILES, Executed
+
+
+def load_shifted(program: Executed, folder: Path, instruction: int, by: float) -> etviz.Inspection:
+    """A copy of a program's artifacts with `by` added to the first number of an instruction's last logged output."""
+    copied: dict[str, Any] = {kind: shutil.copy(program.path(kind), folder / name) for kind, name in FILES.items()}
+    block = next(b for b in read_etdump(program.path("etdump")).blocks if b.name == "Execute")
+    logged = [t for e in block.debug if e.instruction_id == instruction and e.chain >= 0 for t in e.tensors]
+    data = np.memmap(copied["debug_buffer"], np.uint8, "r+")
+    data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(by)
+    data.flush()
+    return etviz.load(copied.pop("etdump"), **copied)
