@@ -19,7 +19,9 @@ from etviz.numerics.contribution import Contribution
 from etviz.numerics.error_target import ErrorTarget, Loss
 from etviz.numerics.exact import Exact, State
 from etviz.numerics.linearize import Linearization, Linearizer
+from etviz.numerics.reference import Evaluator
 from etviz.numerics.replay import Replay
+from etviz.numerics.threads import threads_for
 from etviz.numerics.widened import widen
 
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
@@ -96,9 +98,16 @@ def attribute(
     PairingError
         If the reference can't be evaluated.
     """
+    evaluator = replay.fresh()
+    with threads_for(evaluator.graph):
+        return _attribute(replay, evaluator, run, output, loss, progress)
+
+
+def _attribute(
+    replay: Replay, evaluator: Evaluator, run: int, output: int, loss: Loss | None, progress: Progress | None
+) -> Attribution:
     import torch
 
-    evaluator = replay.fresh()
     exact = Exact(evaluator.constants)
     stateful = _stateful(evaluator.graph)
     first = 0 if stateful else run

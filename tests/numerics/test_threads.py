@@ -1,0 +1,49 @@
+"""How many threads torch may use while a model is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import pytest
+import torch
+
+from etviz.artifacts.ir import Graph, Input, Meta
+from etviz.errors import UsageError
+from etviz.inspection import Inspection
+from etviz.numerics.threads import SMALL, threads_for
+from tests.programs import Executed
+
+
+def graph(weights: int) -> Graph:
+    """A delegate with so many weights that is called twice, and an input of any size."""
+    inner = Graph("inner", [Input("w", "constant", "w", Meta("float32", (2, weights // 2)))])
+    large = Input("x", "user", "", Meta("float32", (SMALL, SMALL)))
+    return Graph("outer", [large], subgraphs={"a": inner, "b": inner})
+
+
+@pytest.fixture
+def two() -> Generator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize(("weights", "threads"), [(100, 1), (SMALL, 1), (SMALL + 2, 2)])
+def test_small_models_use_one(weights: int, threads: int) -> None:
+    with threads_for(graph(weights)):
+        assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two")
+def test_what_was_set_before_is_set_again(executed: Callable[[str], Executed]) -> None:
+    inspection = Inspection(executed("encoder").inspection._findings)  # pyright: ignore[reportPrivateUsage]
+    seen: list[int] = []
+    inspection.attribute(0, 0, lambda done, total: seen.append(torch.get_num_threads()))
+    assert set(seen) == {1}
+    assert torch.get_num_threads() == 2
+    with pytest.raises(UsageError):
+        inspection.attribution(loss=lambda outputs: 1.0)
+    assert torch.get_num_threads() == 2
