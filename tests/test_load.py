@@ -300,14 +300,15 @@ def test_etdump_of_another_program_is_refused(
         etviz.load(other.path("etdump"), **given)
 
 
-@pytest.mark.parametrize("name", ["residual_cnn", "counter"])
+@pytest.mark.parametrize("name", ["residual_cnn", "counter", "branches"])
 def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str) -> None:
     """Without them everything else is the same; asked for later they are what they would have been."""
     program = executed(name)
-    paths: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
-    found = etviz.load(program.path("etdump"), **paths, introduced=False)
+    paths = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
+    given: dict[str, Any] = {kind: path for kind, path in paths.items() if path.exists()}  # upstream lacks cond's
+    found = etviz.load(program.path("etdump"), **given, introduced=False)
     total = [name for name in found.gaps if name in etviz.metrics]
-    at_once = etviz.load(program.path("etdump"), **paths)
+    at_once = etviz.load(program.path("etdump"), **given)
     assert not found.introduced
     assert found.gaps["introduced_rmse"].isna().all()
     pd.testing.assert_frame_equal(found.gaps[total], at_once.gaps[total])

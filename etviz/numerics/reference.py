@@ -114,7 +114,8 @@ class Evaluator:
         logged
             If given, runtime values are told too.
         replay
-            Compute the local values from them.
+            Compute the local values from them. A graph with branches has them in any case: they tell which branch the
+            runtime took.
 
         Returns
         -------
@@ -134,7 +135,8 @@ class Evaluator:
         self.limits.begin(inputs)
         with torch.no_grad():
             env = self._inputs(self.graph, inputs)
-            local = dict(env) if logged is not None and replay else None
+            told = logged is not None and (replay or any(node.target == "cond" for node in self.graph.nodes))
+            local = dict(env) if told else None
             self._walk(self.graph, _Scope(env, local, seen, logged))
             for target, name in self.graph.mutations.items():
                 self.state[target] = _lookup(env, Ref(name))
