@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,19 @@ def item_of(cell: Cell, index: int) -> Cell:
     reach = cell.parts[index] if index < len(cell.parts) else cell.reach
     reference, runtime = cell.reference[index], cell.runtime[index]
     return Cell(reference, runtime, cell.middle[index], cell.near, reach, cell.rounded)
+
+
+def together(outs: Sequence[Cell]) -> Cell:
+    """The outputs of one operator as one cell."""
+    cell = Cell([out.reference for out in outs], [out.runtime for out in outs], [out.middle for out in outs])
+    cell.near = all(out.near for out in outs)
+    if all(out.runtime is out.reference for out in outs):
+        cell.runtime = cell.reference
+    cell.parts = tuple(out.reach for out in outs)
+    for out in outs:
+        cell.reach |= out.reach
+        cell.rounded |= out.rounded
+    return cell
 
 
 def detached(value: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.errors import EtvizError
-from etviz.numerics.cell import Cell, detached, forget, item_of, passing, shift_of
+from etviz.numerics.cell import Cell, detached, forget, item_of, passing, shift_of, together
 from etviz.numerics.contribution import Contribution
 from etviz.numerics.exact import Exact, State, leading_to, rounds
 from etviz.numerics.reference import Logged, flat_values, last_uses
@@ -149,14 +149,7 @@ class Linearizer:
         branch = graph.subgraphs[node.subgraphs[0 if taken else 1]]
         inner = self._cells(branch, [self._cell(env, leaf) for leaf in operands])
         self._walk(branch, inner, logged, middle_state)
-        outs = [self._cell(inner, out) for out in branch.outputs]
-        cell = Cell([o.reference for o in outs], [o.runtime for o in outs], [o.middle for o in outs])
-        cell.near = all(out.near for out in outs)
-        cell.parts = tuple(out.reach for out in outs)
-        for out in outs:
-            cell.reach |= out.reach
-            cell.rounded |= out.rounded
-        return cell
+        return together([self._cell(inner, out) for out in branch.outputs])
 
     def _call(self, graph: Graph, node: Node, env: dict[str, Cell], logged: Logged, middle_state: State) -> Cell:
         """Evaluate an operator or a delegate three times at most."""
@@ -222,17 +215,7 @@ class Linearizer:
             if contribution is not None:
                 out.reach = contribution.bit
             outs.append(out)
-        if not isinstance(computed.reference, (list, tuple)):
-            cell = outs[0]
-        else:
-            cell = Cell([o.reference for o in outs], [o.runtime for o in outs], [o.middle for o in outs])
-            cell.near = all(out.near for out in outs)
-            if all(out.runtime is out.reference for out in outs):
-                cell.runtime = cell.reference
-            cell.parts = tuple(out.reach for out in outs)
-            for out in outs:
-                cell.reach |= out.reach
-        return cell
+        return together(outs) if isinstance(computed.reference, (list, tuple)) else outs[0]
 
     def _observed(self, node: Node, env: dict[str, Cell], logged: Logged) -> dict[str, Cell]:
         """A delegate whose inside is not certain: its outputs take the place of the values that its arguments name."""
