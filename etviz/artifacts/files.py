@@ -12,7 +12,7 @@ from etviz.errors import ArtifactError
 PathLike = str | os.PathLike[str]
 
 _HEAD: Final = 64
-_RESIDENT: Final = 256 << 20
+_RESIDENT: Final = 384 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
