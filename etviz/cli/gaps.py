@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from etviz.inspection import Inspection
 
+_SOURCE: Final = 20
+"""Characters that a source line may take from the operator's column."""
 _SHOWN: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
 
 
@@ -99,7 +101,8 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
         label = column.replace("introduced_", "introduced ").replace("introduced severity", "introduced")
         table.add_column(label.replace("_db", " dB"), justify="right", no_wrap=True)
     if out.width >= 70:
-        table.add_column("source", overflow="ellipsis", no_wrap=True, ratio=1)
+        longest = max((len(str(source)) for source in rows["source"]), default=0)
+        table.add_column("source", overflow="ellipsis", no_wrap=True, ratio=1, min_width=min(longest, _SOURCE))
     table.expand = True
     for _, row in rows.iterrows():
         name = f"{row['backend']}: {row['reference_ops']}" if row["backend"] else short_operator(str(row["op"]))
