@@ -102,7 +102,7 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
         table.add_column(label.replace("_db", " dB"), justify="right", no_wrap=True)
     if out.width >= 70:
         longest = max((len(str(source)) for source in rows["source"]), default=0)
-        table.add_column("source", overflow="ellipsis", no_wrap=True, ratio=1, min_width=min(longest, _SOURCE))
+        table.add_column("source", overflow="ellipsis", no_wrap=True, width=max(6, min(longest, _SOURCE)))
     table.expand = True
     for _, row in rows.iterrows():
         name = f"{row['backend']}: {row['reference_ops']}" if row["backend"] else short_operator(str(row["op"]))
