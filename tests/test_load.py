@@ -294,7 +294,7 @@ def test_etdump_of_another_program_is_refused(
 ) -> None:
     """Its events name other kernels, or delegates at other places, than the file that tells of the program."""
     other = executed("residual_cnn")
-    given = {kind: encoder.path(kind) for kind in known}
+    given: dict[str, Any] = {kind: encoder.path(kind) for kind in known}
     pattern = rf"{other.path('etdump').name}: the ETDump belongs to another program than .*instruction \d+ calls"
     with pytest.raises(ArtifactError, match=pattern):
         etviz.load(other.path("etdump"), **given)
