@@ -10,11 +10,11 @@ from etviz.artifacts.ir import Graph
 from etviz.artifacts.record_file import read_record, write_record
 from tests.programs import FILES, Executed
 
-HACK = "document.title='hacked'"
-IMAGE = f"<img src=x onerror={HACK}>"
-SCRIPT = f"</script><script>{HACK}</script>"
+INJECTED = "document.title='hacked'"
+IMAGE = f"<img src=x onerror={INJECTED}>"
+SCRIPT = f"</script><script>{INJECTED}</script>"
 MARKUP = f"'\"&amp;{SCRIPT}<!--<script>{IMAGE}</style><style>*{{display:none}}</style></title>"
-STACK = f'File "/home/<script>{HACK}</script>/{IMAGE}.py", line 7, in {MARKUP}\n    return x  # {MARKUP}\n'
+STACK = f'File "/home/<script>{INJECTED}</script>/{IMAGE}.py", line 7, in {MARKUP}\n    return x  # {MARKUP}\n'
 
 
 def poisoned_names(program: Executed, folder: Path) -> etviz.Inspection:
