@@ -83,13 +83,15 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
             f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared.",
         )
     count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
+    empty = int(known["max_abs"].isna().sum())
+    if empty:
+        which = "" if len(outputs) == 1 else f" in {empty} of them"
+        return "warn", f"{count} the reference, but{which} no element is finite in both."
     return "ok", f"{count} the reference ({_agreement(known)})."
 
 
 def _agreement(known: pd.DataFrame) -> str:
     largest = float(known["max_abs"].max())
-    if math.isnan(largest):
-        return "no element is finite in both"
     if largest == 0:
         return "bit for bit"
     within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"

@@ -131,3 +131,16 @@ def test_options_reach_the_run(tmp_path: Path) -> None:
 def test_a_reference_that_is_no_model() -> None:
     with pytest.raises(UsageError, match=r"reference must be an nn\.Module or an ExportedProgram, found dict"):
         etviz.debug(torch.nn.Identity(), (torch.ones(1),), reference={})  # type: ignore[arg-type]
+
+
+class OnlyNaN(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.log(x - 2).softmax(-1)
+
+
+def test_outputs_without_a_finite_element_are_not_called_good(tmp_path: Path) -> None:
+    """They are alike in the reference and the runtime, but nobody wants them."""
+    found = etviz.debug(OnlyNaN(), (torch.tensor([[1.0, 3.0, 4.0]]),), partitioner=[], workdir=tmp_path)
+    assert found.digest.level == "warn"
+    assert found.digest.verdict == "The final output matches the reference, but no element is finite in both."
+    assert found.gaps["non_finite"].tolist()[-2:] == ["created", "carried"]
