@@ -59,18 +59,20 @@ demo: install ## train, quantize, lower, run and compare a real model
 	$(BIN)/etviz demo
 
 # All three parts run even when one fails, and pytest's closing line comes last.
-test: install chromium ## run the Python, TypeScript and browser tests
+test: install chromium ## run the Python, TypeScript and browser tests, on all cores
 	@failed=; \
-	npm run --silent typecheck || failed="$$failed typecheck"; \
+	npm run --silent typecheck & types=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
-	$(BIN)/python -m pytest || failed="$$failed pytest"; \
+	wait $$types || failed="$$failed typecheck"; \
+	$(BIN)/python -m pytest -n logical --maxprocesses 8 || failed="$$failed pytest"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
-lint: install ## ruff, pyright and tsc
+lint: install ## ruff, pyright, tsc and the flow of imports
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
-	npm run --silent typecheck
+	$(BIN)/lint-imports --no-cache --no-logo
+	npm run --silent lint
 
 format: install ## let ruff format and sort imports
 	$(BIN)/ruff check --fix

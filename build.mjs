@@ -28,7 +28,7 @@ async function buildLabextension() {
   await rm(labextension, { recursive: true, force: true });
   const { metafile } = await esbuild.build({
     ...shared,
-    entryPoints: { remoteEntry: "js/labextension/container.ts" },
+    entryPoints: { remoteEntry: "js/labextension/remoteEntry.ts" },
     outdir: `${labextension}/static`,
     entryNames: "[name].[hash]",
     format: "iife",
@@ -45,7 +45,11 @@ async function buildLabextension() {
     dependencies: { "@jupyterlab/application": "^4.0.0" },
     jupyterlab: { extension: true, _build: { load, extension: "./extension" } },
   };
-  const install = { packageManager: "python", packageName: "etviz", uninstallInstructions: "pip uninstall etviz" };
+  const install = {
+    packageManager: "python",
+    packageName: "etviz",
+    uninstallInstructions: "pip uninstall etviz",
+  };
   await writeFile(`${labextension}/package.json`, `${JSON.stringify(manifest, null, 2)}\n`);
   await writeFile(`${labextension}/install.json`, `${JSON.stringify(install, null, 2)}\n`);
 }

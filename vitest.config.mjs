@@ -1,9 +1,9 @@
-// Unit tests of the views: pure modules in Node, components in happy-dom (they say so on top).
+// Unit tests of the views: pure modules in Node, components in happy-dom (they say so on top); and the flow of imports.
 import { defineConfig } from "vitest/config";
 
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
-    include: ["js/**/*.test.{ts,tsx}"],
+    include: ["js/**/*.test.{ts,tsx}", "flow.test.mjs"],
   },
 });

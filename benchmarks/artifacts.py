@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
-from etviz.artifacts.record_file import VERSION as RECORD_FORMAT
+from etviz.artifacts.record.record_file import VERSION as RECORD_FORMAT
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

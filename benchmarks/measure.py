@@ -7,14 +7,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
-from benchmarks.artifacts import Artifacts, Program
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from benchmarks.artifacts import Artifacts, Program
 
 TOOLS: Final = ("upstream", "etviz")
 _LIMIT: Final = 1800.0

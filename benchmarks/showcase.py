@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,8 @@ from benchmarks.artifacts import Program, prepare, programs
 from benchmarks.tasks import Meter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
     import etviz
@@ -123,7 +124,7 @@ def _quantized(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _digits() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
-    from etviz.pipeline.digits import load_digits, train
+    from etviz.demo.digits import load_digits, train
 
     digits = load_digits()
     return train(digits), [(image[None],) for image in digits.train_images[:128]]
@@ -172,7 +173,7 @@ def _zoomed(inspection: etviz.Inspection) -> dict[str, str]:
     size = calls["reference_ops"].str.count(",")
     order = size.sort_values(ascending=False, kind="stable").index
     inside, first = _timed(lambda: inspection.zoom(order[0]))
-    inspection.zooms.clear()
+    inspection.analysis.inside = {}
     slowest = calls["latency_ms"].idxmax()
     again, other = (_timed(lambda row=row: inspection.zoom(row))[1] for row in (order[0], slowest))
     worst = inside.worst(1).iloc[0]
@@ -185,7 +186,7 @@ def _zoomed(inspection: etviz.Inspection) -> dict[str, str]:
 
 
 def _split(inspection: etviz.Inspection) -> dict[str, str]:
-    if not inspection.has_float_model:
+    if not inspection.analysis.quantization.known:
         return {"quantization": "not quantized"}
     split, seconds = _timed(inspection.quantization)
     worst = split.sort_values("error_steps", ascending=False).iloc[0]

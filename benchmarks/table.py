@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measure import TOOLS, Measured, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _WIDTH: Final = 150
 

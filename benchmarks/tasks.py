@@ -13,9 +13,11 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Files = dict[str, str]
 Result = dict[str, Any]
@@ -40,10 +42,10 @@ def import_upstream(files: Files, tiny: Files) -> Result:
 def metadata_etviz(files: Files, tiny: Files) -> Result:
     """What `etviz info` reads: events, instructions, and where every operator comes from. Imports are counted."""
     start = time.perf_counter()
-    from etviz.artifacts.etdump import read_etdump
-    from etviz.artifacts.etrecord import ETRecord
-    from etviz.artifacts.program import read_program
-    from etviz.artifacts.record_file import read_record
+    from etviz.artifacts.etdump.etdump import read_etdump
+    from etviz.artifacts.program.program import read_program
+    from etviz.artifacts.record.etrecord import ETRecord
+    from etviz.artifacts.record.record_file import read_record
     from etviz.graph.tree import program_tree
 
     dump, program, etrecord = read_etdump(files["etdump"]), read_program(files["pte"]), ETRecord(files["etrecord"])

@@ -2,97 +2,42 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-import traitlets
-
-from etviz.artifacts.ir import Graph
-from etviz.collection import collection_paused
-from etviz.errors import UsageError
-from etviz.explanations import Explanations
-from etviz.graph.delegation import Delegation
-from etviz.graph.tree import Tree, module_tree, program_tree
-from etviz.measurements import Measurements
-from etviz.numerics.comparison import Comparison, Gap
-from etviz.numerics.frame import coverage_frame, gap_frame, rank
-from etviz.numerics.outputs import compare_outputs
-from etviz.sharing import Sharing
-from etviz.summary import Summary, summarize
-from etviz.zooming import Zooming
+from etviz.view.plots import Plots
+from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
     import torch
+    from matplotlib.axes import Axes
 
-    from etviz.numerics.histogram import Histogram
-    from etviz.numerics.recall import Recall
-    from etviz.numerics.replay import Replay
-    from etviz.numerics.zoom import Zoom
-    from etviz.profile import Profile
-
-
-@dataclass(slots=True)
-class Findings:
-    """What loading and comparing gave; an Inspection shows it.
-
-    Attributes
-    ----------
-    title
-        Name for people.
-    method
-        Name of the compared method.
-    graphs
-        The graphs that are known, by method.
-    runs
-        ``(event block, input index, comparison)`` of each execution.
-    latency
-        Milliseconds by instruction.
-    profile
-        The events that the runtime timed, None where nothing was read.
-    delegation
-        Counts, None where the program is not known.
-    listing
-        The lowered program as text, as upstream prints it; empty where it was not kept.
-    notes
-        What could not be shown, and why.
-    replay
-        What ran, on what; None where there is no reference.
-    complete
-        Adds introduced gaps to `runs`; None where they are there, or can't be.
-    files
-        The artifacts, by kind.
-    zoom
-        What was looked into; None for a whole program.
-    """
-
-    title: str
-    method: str
-    graphs: Mapping[str, Graph]
-    runs: list[tuple[int, int, Comparison]] = field(default_factory=list)
-    latency: Mapping[int, float] = field(default_factory=dict)
-    profile: Profile | None = None
-    delegation: Delegation | None = None
-    listing: str = ""
-    notes: list[str] = field(default_factory=list)
-    replay: Replay | None = None
-    complete: Callable[[Findings], None] | None = None
-    files: Mapping[str, str] = field(default_factory=dict)
-    zoom: Zoom | None = None
-    keep_alive: Any = None
+    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.profile import ModuleTotal
+    from etviz.analysis.summary import Summary
+    from etviz.explain.attribution.shares import Loss
+    from etviz.graph.delegation import Delegation
+    from etviz.graph.tree import Tree
+    from etviz.tensors.error_map import ErrorMap
+    from etviz.tensors.histogram import Histogram
+    from etviz.tensors.scatter import Scatter
 
 
-class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTraits):
+class Inspection(ViewState):
     """One executed program, compared with its reference.
 
-    Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. The traits
-    below are shared with every widget of this Inspection; observe and set them from Python.
+    Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. Its traits
+    are shared with every view of it; observe and set them from Python.
 
     Attributes
     ----------
+    analysis
+        What was found, and what is computed from it; the methods below hand over to it.
     selected
         Index of the selected gap row, or None.
     sort_by, descending
@@ -105,83 +50,88 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
         Height of the widget in pixels.
     """
 
-    selected = traitlets.Int(None, allow_none=True)
-    sort_by = traitlets.Unicode("severity")
-    descending = traitlets.Bool(True)
-    filter = traitlets.Unicode("")
-    expanded = traitlets.List(traitlets.Int())
-    height = traitlets.Int(620, min=200, max=4000)
-
-    def __init__(self, findings: Findings) -> None:
-        super().__init__()
-        self._findings = findings
-        self._graph = findings.graphs.get(findings.method, Graph(findings.method))
-
-    @cached_property
-    def _table(self) -> tuple[pd.DataFrame, list[Gap]]:
-        with collection_paused():
-            return gap_frame(self._graph, self._findings.runs, self._findings.latency)
-
-    @cached_property
-    def _recall(self) -> Recall | None:
-        """Gives back reference tensors that the comparison did not keep."""
-        from etviz.numerics.recall import Recall
-
-        return Recall(self._findings.replay) if self._findings.replay is not None else None
+    def __init__(self, analysis: Analysis) -> None:
+        super().__init__(analysis)
+        self._inside: dict[int, Inspection] = {}
 
     @property
     def title(self) -> str:
         """Name for people: the model's file and method."""
-        return self._findings.title
+        return self.analysis.title
 
     @property
     def gaps(self) -> pd.DataFrame:
         """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely."""
-        return self._table[0].drop(columns="stack")
+        return self.analysis.gaps
 
     @property
-    def stacks(self) -> pd.Series:
-        """Stack trace of each gap row."""
-        return self._table[0]["stack"]
-
-    @cached_property
     def coverage(self) -> pd.DataFrame:
-        """Every instruction, with `status` (``compared``, ``grouped``, ``not compared``) and `reason`."""
-        return coverage_frame(self._graph, self._findings.runs)
+        """Every instruction, with `status` (``compared``, ``grouped``, ``not compared``) and `reason`; a copy."""
+        return self.analysis.tables.coverage.copy()
 
-    @cached_property
+    @property
     def outputs(self) -> pd.DataFrame:
         """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
-        rows: list[dict[str, Any]] = []
-        for block, index, run in self._findings.runs:
-            compared = compare_outputs(run.reference_outputs, run.runtime_outputs, run.output_scales)
-            rows.extend({"event_block": block, "input_index": index} | row for row in compared)
-        return pd.DataFrame(rows)
+        return self.analysis.tables.outputs.copy()
 
     @property
     def latency(self) -> Mapping[int, float]:
         """Mean latency by instruction, in milliseconds."""
-        return self._findings.latency
+        return self.analysis.latency
 
     @property
     def delegation(self) -> Delegation | None:
         """Delegated and non-delegated nodes, equal to upstream's `get_delegation_info`; None where not known."""
-        return self._findings.delegation
+        return self.analysis.delegation
 
-    @cached_property
+    def format_delegated_graph(self) -> str:
+        """The lowered program as text, delegates unfolded.
+
+        It is what upstream's function of this name prints where `etviz.debug` lowered the model; in the same form, but
+        with the node numbers of the emitted program, where the files hold only that.
+
+        Raises
+        ------
+        UsageError
+            If the files do not hold the program.
+        """
+        return self.analysis.listing
+
+    @property
     def tree(self) -> Tree:
         """The delegated-graph tree in program order."""
-        return program_tree({self._findings.method: self._graph}, self._findings.latency)
+        return self.analysis.tree
 
-    @cached_property
+    @property
     def modules(self) -> Tree:
         """The tree by module hierarchy."""
-        return module_tree({self._findings.method: self._graph}, self._findings.latency)
+        return self.analysis.modules
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """A row for each event that the runtime timed, over all executions; see `etviz.analysis.profile.events_frame`.
+
+        Raises
+        ------
+        UsageError
+            If the delegate_metadata_parser fails.
+        """
+        return self.analysis.events.copy()
+
+    def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
+        """Time and worst gap of a module and its descendants, matched by path (``encoder.layers.0``).
+
+        Raises
+        ------
+        UsageError
+            If no operator comes from that module, or `by` is no column of `gaps`.
+        """
+        return self.analysis.module_total(name, by)
 
     @property
     def introduced(self) -> bool:
         """True once introduced gaps are computed."""
-        return any(gap.introduced is not None for gap in self._table[1])
+        return self.analysis.tables.introduced
 
     def compute_introduced(self) -> None:
         """Replay every instruction on the runtime's own inputs; only after ``load(..., introduced=False)``.
@@ -191,17 +141,21 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
         PairingError
             If the reference can't be computed.
         """
-        if self._findings.complete is None:
-            return
-        self._findings.complete(self._findings)
-        for name in ("_table", "_recall", "coverage", "outputs", "digest", "_on_grid"):
-            vars(self).pop(name, None)
+        self.analysis.compute_introduced()
 
-    @cached_property
+    @property
+    def first_divergence(self) -> pd.Series | None:
+        """The gap row of the first instruction whose introduced error is more than its precision explains.
+
+        That is the first one, in program order, with an introduced severity beyond the threshold of its dtype, or with
+        NaN or Inf of its own making. None if there is none, as far as introduced gaps are known.
+        """
+        return self.analysis.tables.first_divergence
+
+    @property
     def digest(self) -> Summary:
         """Verdict, facts and notes, as the header of the widget shows them."""
-        notes = list(self._findings.notes)
-        return summarize(self._table[0], self.coverage, self.outputs, self.delegation, notes, self._on_grid)
+        return self.analysis.tables.digest
 
     def summary(self) -> str:
         """Short text: verdict, coverage, delegation, worst operators, non-finite values."""
@@ -223,71 +177,281 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
         UsageError
             If there is no such column.
         """
-        frame = self.gaps
-        if by not in frame:
-            raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(_metrics(frame))}")
-        if by.startswith("introduced_") and frame[by].isna().all():
-            by = by.removeprefix("introduced_")
-        return rank(frame, by).head(n)
+        return self.analysis.worst(n, by)
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)`` tensors of a gap row, by its index or the row itself.
+        """``(reference, runtime)`` tensors of a gap row.
+
+        Parameters
+        ----------
+        row
+            Here and below: its index, or the row of `gaps` itself. Rows of zoomed delegates count on after those of
+            `gaps`, in the order in which they were zoomed into.
 
         Raises
         ------
         UsageError
-            If there is no such row.
+            If there is no such row, or it has no reference.
         """
-        reference, runtime = self.values(row)
-        if reference is None:
-            raise UsageError(f"row {row} has no reference tensor: {self.reference_missing(row)}")
-        return reference, runtime
-
-    def values(self, row: Any) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """As `tensors`, with None for a reference that is missing."""
-        owner, index = self.located(row)
-        if owner is not self:
-            return owner.values(index)
-        gap = self._gap(row)
-        reference = gap.reference
-        if reference is None and self._recall is not None and not gap.unpaired:
-            reference = self._recall.reference(gap)
-        return reference, gap.runtime
-
-    def reference_missing(self, row: Any) -> str | None:
-        """Why a gap row has no reference tensor, None if it has one.
-
-        Raises
-        ------
-        UsageError
-            If there is no such row.
-        """
-        if self.values(row)[0] is not None:
-            return None
-        return self._gap(row).unpaired or "it could not be computed again"
-
-    def _gap(self, row: Any) -> Gap:
-        owner, row = self.located(row)
-        if owner is not self:
-            return owner._gap(row)
-        index = getattr(row, "name", row)
-        gaps = self._table[1]
-        if not hasattr(index, "__index__") or not 0 <= int(index) < len(gaps):
-            raise UsageError(f"row must be an index of gaps from 0 to {len(gaps) - 1}, found {index!r}")
-        return gaps[int(index)]
+        return self.analysis.values.tensors(row)
 
     def histogram(self, row: Any, bins: int = 64) -> Histogram:
         """Shared bin edges, counts of reference, runtime and error, and non-finite counts of a gap row.
 
-        Where the row has no reference (`reference_missing`), only the runtime is counted.
+        Where the row has no reference, only the runtime is counted.
         """
-        from etviz.numerics.histogram import histogram
+        return self.analysis.values.histogram(row, bins)
 
-        return histogram(*self.values(row), bins)
+    def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
+        """Likely classes of bug of a gap row: hypotheses with their evidence, best first.
+
+        Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels,
+        a single bad channel, a scale factor, a constant offset and a constant output.
+
+        Parameters
+        ----------
+        row
+            Index of the gap row, or the row.
+        force
+            Also look at a row whose error is ordinary rounding, or inherited from earlier instructions.
+
+        Returns
+        -------
+        DataFrame
+            ``name``; ``score`` from 0.6 to 1, the share of the squared error that the hypothesis explains less what
+            chance would; ``evidence``, a sentence. Empty where nothing fits.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row, or it has no reference.
+        """
+        return self.analysis.values.fingerprints(row, force=force)
+
+    def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
+        """The error of a gap row for each index of an axis.
+
+        Parameters
+        ----------
+        row
+            Index of the gap row, or the row.
+        axis
+            The axis, negative from the end. A single number has one axis.
+
+        Returns
+        -------
+        DataFrame
+            By index on the axis: ``rmse`` and ``max_abs`` in the tensor's units, ``share`` of Σd², ``count`` of pairs
+            that are finite in both, ``nonfinite`` ones that were left out.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row or axis, or the row has no reference.
+        """
+        return self.analysis.values.channel_error(row, axis)
+
+    def error_map(
+        self,
+        row: Any,
+        of: str = "error",
+        axes: Sequence[int] | None = None,
+        index: Sequence[int] | None = None,
+        size: int = 256,
+    ) -> ErrorMap:
+        """A 2-D slice of a gap row's error, reference or runtime values; see `etviz.tensors.error_map.error_map`."""
+        return self.analysis.values.error_map(row, of, axes, index, size)
+
+    def scatter(self, row: Any, bins: int = 64) -> Scatter:
+        """Reference against runtime values of a gap row as a density; see `etviz.tensors.scatter.scatter`."""
+        return self.analysis.values.scatter(row, bins)
+
+    def attribution(self, output: int | None = None, loss: Loss | None = None, run: int = 0) -> pd.DataFrame:
+        """Which share of a final output's error each instruction caused.
+
+        An instruction's share is the part of the error that would be gone, to first order, if it had computed exactly
+        what its inputs give. Shares may be negative where errors cancel. The reference is evaluated in float64.
+
+        Parameters
+        ----------
+        output
+            Index of the final output, by default the one with the largest severity.
+        loss
+            A function of the list of final outputs that gives a scalar tensor; then its difference between runtime
+            and reference is attributed, instead of an output's.
+        run
+            Number of the execution.
+
+        Returns
+        -------
+        DataFrame
+            By index of the gap row, largest share first: ``instruction, output, op, reference_ops, module, share,
+            method, reason``. The method is ``gradient``; ``straight-through`` where the gradient passes a rounding;
+            ``patch`` where the difference was put into the reference, which ran again; ``unknown`` (share NaN, see
+            `reason`). ``attrs`` holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``error`` (norm of
+            the output's error, or the loss's difference), ``methods`` and ``note``.
+
+        Raises
+        ------
+        UsageError
+            If the artifacts do not tell enough, or an argument makes no sense.
+        PairingError
+            If the reference can't be evaluated.
+        """
+        return self.analysis.attribution(output, run, loss=loss)
+
+    def quantization(self) -> pd.DataFrame:
+        """The error of quantization and the error of the backend, for each operator of a quantized model.
+
+        Float eager, quantized eager and runtime are three values of one operator. They are taken where the next
+        operators read them: on the quantization grid where the operator's output is put on one. Operators inside of a
+        delegate have a runtime value once it was zoomed into, if that zoom is faithful.
+
+        Returns
+        -------
+        DataFrame
+            A row for each operator of the float model, in program order, and execution: ``row`` and ``instruction``
+            (-1 where no value of the runtime is known; rows of zoomed delegates count on after those of `gaps`, as in
+            the widget and for `tensors`), ``op`` (its name in the exported float model), ``module``;
+            ``quantization_*`` (float against quantized eager), ``backend_*`` (quantized eager against runtime),
+            ``total_*`` (float against runtime), each as ``rmse`` and ``sqnr_db``; ``scale, zero_point, qmin, qmax`` of
+            its grid; ``error_steps`` (quantization RMSE / scale; ideal rounding alone gives 1/√12 = 0.289);
+            ``saturated``, the share of values at qmin or qmax whose float value lies beyond by more than half a step;
+            ``weight`` (how its weight is quantized), ``weight_rmse``, ``weight_sqnr_db``; ``status``, ``reason``.
+
+        Raises
+        ------
+        UsageError
+            If the float model is not known, or nothing was compared.
+        PairingError
+            If one of the two models can't be evaluated.
+        """
+        return self.analysis.quantization.frame()
+
+    def zoom(self, row: Any, *, timeout: float | None = None) -> Inspection:
+        """Look inside the delegate call of a gap row.
+
+        The delegate's subgraph is lowered again to the same backend with its inner values as outputs, and run in a
+        child process on the inputs that the runtime gave it. The reference of every inner operator is the subgraph
+        evaluated eagerly on the same inputs.
+
+        Parameters
+        ----------
+        row
+            A row of `gaps` of kind ``delegate``, by index or itself.
+        timeout
+            Seconds for lowering and running it, 600 if None.
+
+        Returns
+        -------
+        Inspection
+            Of the inner operators (kind ``inner``). Its `faithful` says whether the outputs are still those of the run,
+            bit for bit, and `deviation` by how much not. What exists only as part of another operator (inside of a
+            quantized operator, a convolution before its batch norm) has no row; its `coverage` says so. The same
+            Inspection is given back when the delegate is zoomed into again.
+
+        Raises
+        ------
+        UsageError
+            If the row is not of a delegate, or too little is known of it.
+        BackendRefusedError
+            If the backend can't lower or run it here.
+        ExecutionError
+            If the child process crashes or takes too long.
+        """
+        inner = self.analysis.zoom(row, timeout)
+        return self._inside.setdefault(id(inner), type(self)(inner))
+
+    @property
+    def faithful(self) -> bool | None:
+        """Of a zoomed delegate: True if its outputs are those of the run that it explains, bit for bit.
+
+        None where that is not known, and for an Inspection of a whole program.
+        """
+        zoom = self.analysis.findings.zoom
+        return zoom.faithful if zoom is not None else None
+
+    @property
+    def deviation(self) -> float:
+        """Of a zoomed delegate: largest absolute difference of its outputs to the run's, NaN where not known."""
+        zoom = self.analysis.findings.zoom
+        return zoom.deviation if zoom is not None else math.nan
+
+    @property
+    def fidelity(self) -> str:
+        """`faithful` and `deviation` of a zoomed delegate in words, empty for an Inspection of a whole program."""
+        zoom = self.analysis.findings.zoom
+        return zoom.message if zoom is not None else ""
+
+    def repro(self, row: Any, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
+        """Write a folder that shows the introduced gap of one row without etviz: what one attaches to a bug report.
+
+        It holds the operator or delegate alone as ``model.pte``, what the runtime had as its inputs, the expected
+        outputs (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints
+        the gap.
+
+        Parameters
+        ----------
+        row
+            A row of `gaps`.
+        path
+            The folder; it appears under this name when it is whole. An earlier repro there is replaced.
+        timeout
+            Seconds for lowering and running, 600 if None.
+
+        Returns
+        -------
+        Path
+            The folder.
+
+        Raises
+        ------
+        UsageError
+            If `path` is something else than a free name or an earlier repro, or too little is known of the row.
+        BackendRefusedError
+            If the piece can't be lowered or run by itself.
+        ExecutionError
+            If the child process crashes or takes too long.
+        """
+        return self.analysis.repro(row, path, timeout)
+
+    @property
+    def plot(self) -> Plots:
+        """Matplotlib figures: ``plot.gaps()``, ``plot.histogram(row)``, ``plot.error_map(row)`` and more."""
+        return Plots(self.analysis)
+
+    def plot_gaps(self, ax: Axes | None = None) -> Axes:
+        """As `plot.gaps`; so are the next ones the methods of `plot` without the prefix."""
+        return self.plot.gaps(ax)
+
+    def plot_histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
+        """As `plot.histogram`."""
+        return self.plot.histogram(row, bins, ax)
+
+    def plot_error_map(
+        self,
+        row: Any,
+        of: str = "error",
+        axes: Sequence[int] | None = None,
+        index: Sequence[int] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """As `plot.error_map`."""
+        return self.plot.error_map(row, of, axes, index, ax)
+
+    def plot_channels(self, row: Any, axis: int = 1, ax: Axes | None = None) -> Axes:
+        """As `plot.channels`."""
+        return self.plot.channels(row, axis, ax)
+
+    def plot_scatter(self, row: Any, bins: int = 128, ax: Axes | None = None) -> Axes:
+        """As `plot.scatter`."""
+        return self.plot.scatter(row, bins, ax)
 
     def widget(self, **options: Any) -> Any:
         """The widget; `options` set its traits (``height=800``)."""
-        return _view("widget").InspectionWidget(self, **options)
+        from etviz.view.widget.widget import InspectionWidget
+
+        return InspectionWidget(self, **options)
 
     def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
         """Display the widget.
@@ -304,21 +468,99 @@ class Inspection(Explanations, Measurements, Zooming, Sharing, traitlets.HasTrai
         UsageError
             If `sidebar` is none of these.
         """
-        _view("widget").show(self, sidebar)
+        from etviz.view.widget.widget import show
+
+        show(self, sidebar)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        return _view("widget").mimebundle(self, **kwargs)
+        from etviz.view.widget.widget import mimebundle
+
+        return mimebundle(self, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Inspection of {self.title}>\n{self.summary()}"
 
+    def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
+        """Write a report: one HTML file with the linked view, which needs no kernel and no network.
 
-def _metrics(frame: pd.DataFrame) -> Sequence[str]:
-    from etviz.numerics.metrics import METRICS
+        Parameters
+        ----------
+        path
+            The file; it appears under this name when it is whole.
+        tensors
+            ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
+            ``worst``: these, and the elements with the largest error of the 50 worst rows.
+        title
+            Heading of the report, by default the Inspection's title.
 
-    return [name for name in METRICS if name in frame]
+        Returns
+        -------
+        Path
+            The file.
 
+        Raises
+        ------
+        UsageError
+            If there is no such `tensors`.
+        ArtifactError
+            If the file can't be written, or the front end was not built.
+        """
+        from etviz.view.pages.report import write_report
 
-def _view(name: str) -> Any:
-    """A module of `etviz.view`, looked up only when something is shown: views know Inspections, not the reverse."""
-    return importlib.import_module(f"etviz.view.{name}")
+        return write_report(self.analysis, path, tensors, title)
+
+    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write what the runtime timed as a Chrome trace, for Perfetto and chrome://tracing.
+
+        The framework, the portable kernels and each backend have tracks of their own; so have the operators that a
+        backend timed inside of its calls. Each call carries its operator, source, module and shape, and the metrics of
+        its worst output. Executions follow each other; all times are in µs, as `events` has them in ms.
+
+        Parameters
+        ----------
+        path
+            The file (``trace.json``); it appears under this name when it is whole.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        UsageError
+            If the runtime timed nothing.
+        ArtifactError
+            If the file can't be written.
+        """
+        from etviz.view.export.chrome_trace import write_chrome_trace
+
+        return write_chrome_trace(self.analysis, path)
+
+    def to_model_explorer(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the program for Google's Model Explorer, and node data that colours it by error.
+
+        Every instruction and every operator inside a delegate is a node; layers are the modules of the model, and in
+        them the delegates. Open them with ``model-explorer model.json --node_data_paths=model.severity.json``.
+
+        Parameters
+        ----------
+        path
+            The graph's file (``model.json``). Beside it come ``model.severity.json`` and, where introduced gaps are
+            known, ``model.introduced_severity.json``. They appear when all of them are whole.
+
+        Returns
+        -------
+        list of Path
+            The files, the graph first.
+
+        Raises
+        ------
+        UsageError
+            If the artifacts do not hold the program.
+        ArtifactError
+            If a file can't be written.
+        """
+        from etviz.view.export.model_explorer import write_model_explorer
+
+        return write_model_explorer(self.analysis, path)

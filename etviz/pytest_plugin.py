@@ -6,13 +6,14 @@ def test_numerics(assert_numerics):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
     from etviz.gate import CheckResult, Rules
     from etviz.inspection import Inspection
 
@@ -68,4 +69,4 @@ def _check(inspection: Inspection, rules: Any, baseline: str | Path | None, limi
 
     demanded = rules if isinstance(rules, Rules) else read_rules(rules) if rules is not None else Rules()
     stored = read_baseline(baseline) if baseline is not None else None
-    return check(inspection, demanded.with_flags(limits), stored)
+    return check(inspection.analysis, demanded.with_flags(limits), stored)

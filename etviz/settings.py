@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from traitlets import Bool, Enum, Float, HasTraits, TraitError
+
 from etviz.errors import UsageError
 
 TENSORS: Final = ("none", "histograms", "worst")
@@ -15,8 +17,19 @@ the largest error, and of the 20 worst rows where in the tensor the error is.
 """
 
 
-class Options:
-    """Settings of this session; a name that there is not raises `AttributeError`.
+class _Flag(Bool[bool, bool | int]):
+    def validate(self, obj: Any, value: Any) -> bool:
+        return value if isinstance(value, bool) else self.error(obj, value)
+
+
+class _Positive(Float[float, int | float]):
+    def validate(self, obj: Any, value: Any) -> float:
+        number = 0.0 if isinstance(value, bool) else super().validate(obj, value)
+        return number if number > 0 else self.error(obj, value)
+
+
+class Options(HasTraits):
+    """Settings of this session; a name that there is not raises `AttributeError`, a value that can't be `UsageError`.
 
     Attributes
     ----------
@@ -40,54 +53,27 @@ class Options:
     AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors
     """
 
-    __slots__ = ("_values",)
-
-    embed: bool
-    embed_tensors: str
-    embed_megabytes: float
-
-    def __init__(self) -> None:
-        object.__setattr__(self, "_values", {"embed": False, "embed_tensors": "histograms", "embed_megabytes": 16.0})
+    embed = _Flag(False).tag(expected="True or False")
+    embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
+    embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return object.__getattribute__(self, "_values")[name]
-        except KeyError:
-            raise self._unknown(name) from None
+        raise AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in dir(self):
-            raise self._unknown(name)
-        object.__getattribute__(self, "_values")[name] = _checked(name, value)
+        if not name.startswith("_"):
+            getattr(self, name)
+        try:
+            super().__setattr__(name, value)
+        except TraitError:
+            expected = self.trait_metadata(name, "expected")
+            raise UsageError(f"etviz.options.{name} must be {expected}, found {value!r}") from None
 
     def __dir__(self) -> list[str]:
-        return sorted(object.__getattribute__(self, "_values"))
+        return sorted(self.trait_names())
 
     def __repr__(self) -> str:
         return "\n".join(f"etviz.options.{name} = {getattr(self, name)!r}" for name in dir(self))
-
-    def _unknown(self, name: str) -> AttributeError:
-        return AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")
-
-
-def _checked(name: str, value: Any) -> Any:
-    """The value, if the option can have it.
-
-    Raises
-    ------
-    UsageError
-        If it can't.
-    """
-    if name == "embed":
-        expected, fits = "True or False", isinstance(value, bool)
-    elif name == "embed_tensors":
-        expected, fits = f"one of {', '.join(map(repr, TENSORS))}", isinstance(value, str) and value in TENSORS
-    else:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        expected, fits = "a positive number of megabytes", number and value > 0
-    if not fits:
-        raise UsageError(f"etviz.options.{name} must be {expected}, found {value!r}")
-    return value
 
 
 options: Final = Options()

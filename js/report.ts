@@ -2,11 +2,10 @@
 // The page holds <script type="application/octet-stream" id="etviz-data">base64</script> and an
 // element with the id "etviz"; container.ts says what the data is. What the page shows without a
 // script (the summary) stays until the views are there: style/report.css goes by data-etviz-open.
-import { mount } from "./mount";
-import { readContainer, unpack } from "./state/container";
-import { staticSource } from "./state/staticSource";
+import { readContainer, reportSource, unpack } from "./kernel/container";
+import { localTraits } from "./kernel/traits";
 import { Store } from "./state/store";
-import { localTraits } from "./state/traits";
+import { mount } from "./mount";
 
 const TOO_OLD = "this browser is too old for it; one of 2024 or later can open it";
 
@@ -14,7 +13,7 @@ async function open(target: HTMLElement, data: HTMLElement): Promise<void> {
   if (typeof DecompressionStream === "undefined") throw new Error(TOO_OLD);
   const report = readContainer(await unpack(data.textContent ?? ""));
   data.remove();
-  const store = new Store(staticSource(report), localTraits());
+  const store = new Store(reportSource(report), localTraits());
   store.loadPayload();
   const payload = store.payload.peek();
   if (payload.status === "error") throw new Error(payload.error.message);

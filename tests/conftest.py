@@ -1,22 +1,102 @@
-"""Fixtures for all tests: every program of `programs.py`, made and run by `etviz.debug` once a session."""
+"""Fixtures for all tests: every program of `programs.py` and of `kinds/`, made once a test run, and random numbers.
+
+What imports torch is imported where it is needed: not by the process that only gives others their tests.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+import re
+import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.programs import RECIPES, Executed, run
+from tests.shelf import Shelf
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.kinds.making import Made
+    from tests.programs import Executed
+    from tests.scheduling import ByProgram
+
+LONG = ("browser", "slow", "fuzz")
+"""Marks of what takes long: it is begun first, so that no process waits for it at the end."""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByProgram:
+    """Keep together what shares a program or a file."""
+    from tests.scheduling import ByProgram
+
+    return ByProgram(config, log)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each program in turn for whoever asks for `program`, each kind for `kind`; not for who names them otherwise."""
+    own = {
+        name for mark in metafunc.definition.iter_markers("parametrize") for name in re.split(r"\W+", str(mark.args[0]))
+    }
+    asked = set(metafunc.fixturenames) - own
+    if "program" in asked:
+        from tests.programs import RECIPES
+
+        metafunc.parametrize("program", RECIPES, indirect=True)
+    if "kind" in asked:
+        from tests.kinds.recipes import KINDS
+
+        metafunc.parametrize("kind", KINDS, indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long."""
+    items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in LONG))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """A test draws the same numbers, whatever ran before it."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")
-def executed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Executed]:
-    """Any program by name; it is made when it is first asked for."""
-    return functools.cache(lambda name: run(name, tmp_path_factory.mktemp(name)))
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Shelf:
+    """What the processes of this test run share."""
+    base = tmp_path_factory.getbasetemp()
+    return Shelf((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shelf")
 
 
-@pytest.fixture(params=RECIPES)
+@pytest.fixture(scope="session")
+def executed(shelf: Shelf) -> Callable[[str], Executed]:
+    """Any program of `programs.py` by name."""
+    from tests.programs import run
+
+    return functools.cache(lambda name: run(name, shelf))
+
+
+@pytest.fixture
 def program(request: pytest.FixtureRequest, executed: Callable[[str], Executed]) -> Executed:
-    """Each program in turn."""
+    """The program that the test is parametrized with."""
     return executed(request.param)
+
+
+@pytest.fixture(scope="session")
+def made(shelf: Shelf) -> Callable[[str], Made]:
+    """The program of any kind of `kinds/` by name."""
+    from tests.kinds.making import make
+
+    @functools.cache
+    def get(name: str) -> Made:
+        return make(name, shelf, get)
+
+    return get
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, made: Callable[[str], Made]) -> Made:
+    """The program of the kind that the test is parametrized with."""
+    return made(request.param)

@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import etviz
-from etviz.artifacts.ir import Graph
-from etviz.artifacts.record_file import read_record, write_record
+from etviz.artifacts.record.record_file import read_record, write_record
+from etviz.graph.ir import Graph
 from tests.programs import FILES, Executed
 
 INJECTED = "document.title='hacked'"

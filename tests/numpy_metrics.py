@@ -19,8 +19,10 @@ RTOL_ATOL = {
 }
 
 
-def expected_metrics(reference: Tensor, runtime: Tensor, scale: float | None = None) -> dict[str, float]:
-    """All metrics of a pair."""
+def expected_metrics(
+    reference: Tensor, runtime: Tensor, scale: float | None = None, noise: float = math.nan
+) -> dict[str, float]:
+    """All metrics of a pair; `noise` is what was measured for it, NaN if nothing was."""
     r_all, q_all = (tensor.detach().to(torch.float64).numpy().ravel() for tensor in (reference, runtime))
     both = np.isfinite(r_all) & np.isfinite(q_all)
     r, q = r_all[both], q_all[both]
@@ -62,7 +64,7 @@ def expected_metrics(reference: Tensor, runtime: Tensor, scale: float | None = N
         "cosine": 1.0 if dd == 0 else float(rq / np.sqrt(rr * qq)) if rr * qq > 0 else 0.0,
         "allclose": share,
         "max_ulp": _largest_ulp(reference, runtime, both) if floating else math.nan,
-        "severity": _divide(rmse, unavoidable),
+        "severity": _divide(rmse, unavoidable if math.isnan(noise) else max(unavoidable, noise)),
     }
 
 

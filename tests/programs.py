@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,7 +22,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 import etviz
-from etviz.pipeline.digits import load_digits, train
+from etviz.demo.digits import load_digits, train
+from tests.shelf import Shelf
 
 
 class EncoderBlock(nn.Module):
@@ -177,34 +180,105 @@ class Recipe:
     strict: bool = True
 
 
-@dataclass(frozen=True, eq=False)
-class Executed:
-    """A program that `etviz.debug` ran.
+@dataclass(frozen=True)
+class Lowering:
+    """A program while it was lowered.
 
     Attributes
     ----------
     edge, emitted
-        The lowered program as it was before `to_executorch()`, and afterwards.
+        As it was before `to_executorch()`, and afterwards.
     plan
         What upstream emitted for the runtime.
     info
         What upstream says about its delegation, asked at the right time.
     """
 
-    name: str
-    recipe: Recipe
-    model: nn.Module
-    inspection: etviz.Inspection
-    folder: Path
-    inputs: tuple[Any, ...]
     edge: ExportedProgram
     emitted: ExportedProgram
     plan: ExecutionPlan
     info: DelegationInfo
 
+
+@dataclass(frozen=True, eq=False)
+class Executed:
+    """A program that `etviz.debug` ran, once a test run; only its files and tables are there in every process.
+
+    Attributes
+    ----------
+    folder
+        The files that `etviz.debug` wrote, and nothing else.
+    made
+        Set in the process that made it.
+    """
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    made: Lowering | None = None
+
     def path(self, kind: str) -> Path:
         """One of the artifacts, by its argument of `etviz.load`."""
         return self.folder / FILES[kind]
+
+    def told(self, name: str) -> str:
+        """What the Inspection that `etviz.debug` gave had: a table as CSV, the tree or the summary."""
+        return (self.folder.parent / "told" / name).read_text("utf-8")
+
+    def load(self, **changes: Any) -> etviz.Inspection:
+        """An Inspection of one's own."""
+        files = {kind: self.path(kind) for kind in FILES if self.path(kind).exists()}
+        given: dict[str, Any] = {**files, "inputs": self.inputs} | changes
+        return etviz.load(given.pop("etdump"), **given)
+
+    @cached_property
+    def inspection(self) -> etviz.Inspection:
+        """The Inspection that all tests of a process share, with rows: none of them zooms, selects or attributes."""
+        found = self.load()
+        assert len(found.gaps)
+        return found
+
+    @cached_property
+    def _built(self) -> tuple[nn.Module, tuple[Any, ...]]:
+        return build(self.recipe)
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that was given to `etviz.debug`."""
+        return self._built[0]
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The inputs that it ran on."""
+        return self._built[1]
+
+    @cached_property
+    def lowering(self) -> Lowering:
+        """The program in memory; it is lowered again where another process made it."""
+        if self.made is not None:
+            return self.made
+        with tempfile.TemporaryDirectory() as folder, torch.enable_grad():
+            return lower(self.recipe, Path(folder))[1]
+
+    @property
+    def edge(self) -> ExportedProgram:
+        """The program before `to_executorch()`."""
+        return self.lowering.edge
+
+    @property
+    def emitted(self) -> ExportedProgram:
+        """Afterwards."""
+        return self.lowering.emitted
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """What upstream emitted for the runtime."""
+        return self.lowering.plan
+
+    @property
+    def info(self) -> DelegationInfo:
+        """What upstream says about its delegation."""
+        return self.lowering.info
 
 
 def _digits() -> nn.Module:
@@ -218,6 +292,8 @@ def _image(*shape: int) -> Callable[[], tuple[Any, ...]]:
 def _nested() -> tuple[Any, ...]:
     return {"x": torch.randn(5, 8), "threshold": torch.tensor(0.1)}, (torch.randn(8), torch.tensor([3, -4]))
 
+
+TABLES = ("gaps", "coverage", "outputs")
 
 FILES = {
     "etdump": "etdump.etdp",
@@ -241,11 +317,17 @@ RECIPES = {
 }
 
 
-def run(name: str, folder: Path, **options: Any) -> Executed:
-    """Make a program with `etviz.debug`, and keep what `to_executorch()` would overwrite."""
-    recipe = RECIPES[name]
-    torch.manual_seed(0)
-    model, inputs = recipe.model().eval(), recipe.inputs()
+def build(recipe: Recipe) -> tuple[nn.Module, tuple[Any, ...]]:
+    """The model and its inputs, the same ones each time; whoever asks may be anywhere in a test."""
+    with torch.random.fork_rng(), torch.enable_grad():
+        torch.manual_seed(0)
+        return recipe.model().eval(), recipe.inputs()
+
+
+def lower(recipe: Recipe, folder: Path) -> tuple[etviz.Inspection, Lowering]:
+    """What `etviz.debug` gives; keeps what `to_executorch()` would overwrite."""
+    model, inputs = build(recipe)
+    options: dict[str, Any] = {}
     if recipe.delegated:
         options["partitioner"] = [XnnpackPartitioner()]
     if recipe.quantized:
@@ -265,4 +347,24 @@ def run(name: str, folder: Path, **options: Any) -> Executed:
     with mock.patch.object(EdgeProgramManager, "to_executorch", watched):
         inspection = etviz.debug(model, inputs, workdir=folder, strict=recipe.strict, **options)
     program, plan = after[0].exported_program(), after[0].executorch_program.execution_plan[0]
-    return Executed(name, recipe, model, inspection, folder, inputs, before[0], program, plan, infos[0])
+    return inspection, Lowering(before[0], program, plan, infos[0])
+
+
+def run(name: str, shelf: Shelf) -> Executed:
+    """A program of `RECIPES`; it is made if no process has made it yet."""
+    made: list[Lowering] = []
+
+    def make(folder: Path) -> None:
+        (folder / "files").mkdir()
+        (folder / "told").mkdir()
+        inspection, lowering = lower(RECIPES[name], folder / "files")
+        told = {table: getattr(inspection, table).to_csv() for table in TABLES}
+        told |= {"tree": repr(inspection.tree), "summary": inspection.summary()}
+        if RECIPES[name].quantized:
+            told["quantization"] = inspection.quantization().to_csv()
+        for about, text in told.items():
+            (folder / "told" / about).write_text(text, "utf-8")
+        made.append(lowering)
+
+    folder = shelf.folder(name, make)
+    return Executed(name, RECIPES[name], folder / "files", *made)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import etviz
-from etviz.artifacts.etdump import read_etdump
+from etviz.artifacts.etdump.etdump import read_etdump
 from tests.programs import FILES, Executed
 
 
-def load_shifted(program: Executed, folder: Path, instruction: int, by: float) -> etviz.Inspection:
+def load_shifted(program: Executed, folder: Path, instruction: int, by: float, **options: Any) -> etviz.Inspection:
     """A copy of a program's artifacts with `by` added to the first number of an instruction's last logged output."""
     copied: dict[str, Any] = {kind: shutil.copy(program.path(kind), folder / name) for kind, name in FILES.items()}
     block = next(b for b in read_etdump(program.path("etdump")).blocks if b.name == "Execute")
@@ -21,4 +21,4 @@ def load_shifted(program: Executed, folder: Path, instruction: int, by: float) -
     data = np.memmap(copied["debug_buffer"], np.uint8, "r+")
     data[logged[-1].offset :][:4].view(np.float32)[:] += np.float32(by)
     data.flush()
-    return etviz.load(copied.pop("etdump"), **copied)
+    return etviz.load(copied.pop("etdump"), **copied, **options)

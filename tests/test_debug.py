@@ -68,11 +68,11 @@ def test_an_exported_program(executed: Callable[[str], Executed], tmp_path: Path
 def test_references_that_are_not_kept_come_back(executed: Callable[[str], Executed], monkeypatch: Any) -> None:
     """Where memory does not suffice for all reference tensors they are computed again: the same ones."""
     program = executed("residual_cnn")
-    monkeypatch.setattr("etviz.opening.KEPT_BYTES", 3000)
+    monkeypatch.setattr("etviz.loading.executions.KEPT_BYTES", 3000)
     given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte")}
     found = etviz.load(program.path("etdump"), **given)
     assert found.gaps.equals(program.inspection.gaps)
-    kept = [gap.reference is not None for gap in found._table[1]]
+    kept = [gap.reference is not None for gap in found.analysis.tables.gaps]
     assert any(kept)
     assert not all(kept)
     for index in found.gaps.index:
@@ -125,7 +125,7 @@ def test_calibration_inputs_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_options_reach_the_run(tmp_path: Path) -> None:
     with pytest.raises(ExecutionError, match="timeout="):
-        etviz.debug(Nothing(), (torch.ones(3),), timeout=0.05, workdir=tmp_path)
+        etviz.debug(Nothing(), (torch.ones(3),), timeout=1e-6, workdir=tmp_path)
 
 
 def test_a_reference_that_is_no_model() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import etviz
-from etviz.numerics.frame import COLUMNS
-from etviz.numerics.metrics import TOLERANCES, Metric
+from etviz.comparison.tables import COLUMNS
+from etviz.tensors.metrics import TOLERANCES, Metric
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 import etviz
+from etviz.analysis.analysis import Analysis
 from etviz.errors import UsageError
 from etviz.settings import Options
-from etviz.view.widget import InspectionWidget, mimebundle
+from etviz.view.widget.widget import InspectionWidget, mimebundle
 from tests.markup import MARKUP
 from tests.programs import Executed
 
@@ -94,8 +96,8 @@ def test_a_report_that_is_too_large_holds_less_and_at_last_is_the_table(inspecti
     assert html.escape(inspection.digest.verdict) in shown
 
 
-def test_names_can_not_break_out_of_the_frame(inspection: etviz.Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection._findings, "title", f'"{MARKUP}')  # pyright: ignore[reportPrivateUsage]
+def test_names_can_not_break_out_of_the_frame(inspection: etviz.Inspection) -> None:
+    inspection = etviz.Inspection(Analysis(replace(inspection.analysis.findings, title=f'"{MARKUP}')))
     etviz.options.embed = True
     shown = mimebundle(inspection)[0]["text/html"]
     frame = shown[: shown.index("<noscript>")]

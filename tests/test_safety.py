@@ -15,7 +15,9 @@ BANNED_BUILTINS = {"eval", "exec", "compile", "__import__"} | BANNED_CALLS
 
 
 def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
+    paths = sorted(PACKAGE.rglob("*.py"))
+    assert paths
+    for path in paths:
         yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
 
 

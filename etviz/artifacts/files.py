@@ -1,17 +1,31 @@
-"""Opening a file that a user named, and telling what it is when it is not what was asked for."""
+"""Files that a user named: opened, told what they are, and written whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
+import json
 import mmap
 import os
+import tempfile
+import zipfile
+import zlib
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from etviz.errors import ArtifactError
+import orjson
+
+from etviz.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 PathLike = str | os.PathLike[str]
 
 _HEAD: Final = 64
+_LOCAL_HEADER: Final = 30
 _RESIDENT: Final = 384 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
@@ -103,3 +117,238 @@ class Residency:
         if self._read > _RESIDENT and self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._read = 0
             self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class _BytesFile(io.RawIOBase):
+    """Bytes as a file to read, without the copy that `io.BytesIO` makes."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        size = max(0, min(len(buffer), len(self._data) - self._at))
+        buffer[:size] = self._data[self._at : self._at + size]
+        self._at += size
+        return size
+
+
+def as_file(data: memoryview) -> io.BufferedReader:
+    """Mapped bytes as a file to read."""
+    return io.BufferedReader(_BytesFile(data))
+
+
+@contextmanager
+def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str, zipfile.ZipInfo]]]:
+    """A zip archive in mapped bytes, and its members by name.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or a name is there twice; also for what fails while it is open.
+    """
+    try:
+        with zipfile.ZipFile(as_file(data)) as archive:
+            members: dict[str, zipfile.ZipInfo] = {}
+            for info in archive.infolist():
+                if info.filename in members:
+                    raise ValueError(f"the member {info.filename} is there twice")
+                members[info.filename] = info
+            yield archive, members
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+
+
+def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
+    """The bytes of a member that is stored as it is, where they lie in the archive.
+
+    Raises
+    ------
+    ValueError
+        If it is packed, encrypted, or not there.
+    """
+    if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
+        raise ValueError(f"the member {info.filename} is compressed or encrypted, not stored as it is")
+    head = bytes(data[info.header_offset : info.header_offset + _LOCAL_HEADER])
+    start = info.header_offset + _LOCAL_HEADER
+    start += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+    if head[:4] != b"PK\x03\x04" or start + info.file_size > len(data):
+        raise ValueError(f"the member {info.filename} reaches beyond the end")
+    return data[start : start + info.file_size]
+
+
+@contextmanager
+def whole_file(path: PathLike, what: str) -> Generator[Path]:
+    """Give a temporary name in the folder of `path`; what was written there takes the place of `path` at the end.
+
+    Until then only its owner can read it.
+
+    Parameters
+    ----------
+    path
+        The file to make or to replace.
+    what
+        What is written, with its article: "the report".
+
+    Raises
+    ------
+    ArtifactError
+        If it can't be written: the disk is full, there is no permission. What stood under `path` before stays; after
+        an interrupt, too.
+    """
+    target = check_target(path, what)
+    try:
+        with _workshop(target.parent) as folder:
+            yield folder / target.name
+            (folder / target.name).replace(target)
+    except OSError as error:
+        raise _unwritable(path, what, error) from error
+
+
+@contextmanager
+def whole_files(folder: Path) -> Generator[Path]:
+    """Give a temporary folder inside of `folder`, which is made if it is missing; its files are moved out at the end.
+
+    What stood there before stays until then, and stays as it is where it is mapped.
+
+    Raises
+    ------
+    UsageError
+        If `folder` can't be written to.
+    ArtifactError
+        If a file can't be written.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            fresh = stack.enter_context(_workshop(folder))
+        except OSError as error:
+            raise UsageError(f"workdir {folder} can't be written to ({error.strerror or error})") from error
+        try:
+            yield fresh
+            for path in sorted(fresh.iterdir()):
+                path.replace(folder / path.name)
+        except OSError as error:
+            raise _unwritable(folder, "the artifacts", error) from error
+
+
+@contextmanager
+def whole_folder(path: Path, what: str) -> Generator[Path]:
+    """Give a temporary folder beside `path`; it takes the place of `path`, free or a folder, at the end.
+
+    Raises
+    ------
+    ArtifactError
+        If it can't be written. A folder that stood under `path` before stays.
+    """
+    try:
+        with _workshop(path.parent) as folder:
+            fresh, old = folder / "new", folder / "old"
+            fresh.mkdir()
+            yield fresh
+            if not path.exists():
+                fresh.rename(path)
+                return
+            path.rename(old)
+            try:
+                fresh.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
+    except OSError as error:
+        raise _unwritable(path, what, error) from error
+
+
+@contextmanager
+def _workshop(parent: Path) -> Generator[Path]:
+    """A folder inside of `parent` that only its owner can look into, and that is gone at the end."""
+    with tempfile.TemporaryDirectory(prefix=".etviz-", dir=parent, ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def check_target(path: PathLike, what: str) -> Path:
+    """Refuse what can't be a file's name before any work is done for it.
+
+    Raises
+    ------
+    ArtifactError
+        If `path` is a folder, or its folder is missing or can't be written to.
+    """
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise ArtifactError(path, f"this is a folder; {what} needs the name of a file", "add a file name")
+        if not target.parent.is_dir():
+            raise ArtifactError(path, f"there is no folder {target.parent}", "make it, or choose another")
+    except OSError as error:
+        raise _unwritable(path, what, error) from error
+    effective = os.access in os.supports_effective_ids
+    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=effective):
+        raise ArtifactError(path, f"no permission to write into {target.parent}", "choose another folder")
+    return target
+
+
+def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
+    reason = error.strerror or type(error).__name__
+    return ArtifactError(path, f"{what} can't be written ({reason})", "free some space, or choose another folder")
+
+
+_MOST_VALUES: Final = 3_000_000
+_SEPARATORS: Final = (b",", b"[", b"{", b":")
+
+
+def parse_json(data: bytes | memoryview) -> Any:
+    """Parse a document; Infinity and NaN, which upstream writes, are read too.
+
+    Raises
+    ------
+    ValueError
+        If it is not JSON, is nested too deeply, or holds millions of values.
+    """
+    text = bytes(data)
+    if sum(map(text.count, _SEPARATORS)) > _MOST_VALUES:
+        raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass  # Infinity and NaN, and integers of more than 64 bits, are read by the standard library only
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+@contextlib.contextmanager
+def collection_paused() -> Generator[None]:
+    """Keep the collector from running on its own; it is left as it was found.
+
+    Examples
+    --------
+    >>> import gc
+    >>> with collection_paused():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

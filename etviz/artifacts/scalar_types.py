@@ -19,15 +19,12 @@ class ScalarType:
     name
         Its name in torch, such as "float32".
     numpy
-        The NumPy dtype of its bytes, little-endian.
-    exact
-        False where NumPy has no such number and `numpy` only holds its bits (bfloat16, float8).
+        The NumPy dtype of its bytes, little-endian; of bfloat16 and float8, which NumPy lacks, of their bits.
     """
 
     code: int
     name: str
     numpy: str
-    exact: bool = True
 
     @property
     def itemsize(self) -> int:
@@ -52,12 +49,12 @@ SCALAR_TYPES: dict[int, ScalarType] = {
         ScalarType(12, "qint8", "<i1"),
         ScalarType(13, "quint8", "<u1"),
         ScalarType(14, "qint32", "<i4"),
-        ScalarType(15, "bfloat16", "<u2", exact=False),
+        ScalarType(15, "bfloat16", "<u2"),
         ScalarType(22, "bits16", "<u2"),
-        ScalarType(23, "float8_e5m2", "<u1", exact=False),
-        ScalarType(24, "float8_e4m3fn", "<u1", exact=False),
-        ScalarType(25, "float8_e5m2fnuz", "<u1", exact=False),
-        ScalarType(26, "float8_e4m3fnuz", "<u1", exact=False),
+        ScalarType(23, "float8_e5m2", "<u1"),
+        ScalarType(24, "float8_e4m3fn", "<u1"),
+        ScalarType(25, "float8_e5m2fnuz", "<u1"),
+        ScalarType(26, "float8_e4m3fnuz", "<u1"),
         ScalarType(27, "uint16", "<u2"),
         ScalarType(28, "uint32", "<u4"),
         ScalarType(29, "uint64", "<u8"),

@@ -12,6 +12,7 @@ from etviz.errors import UsageError
 
 if TYPE_CHECKING:
     from etviz.inspection import Inspection
+    from etviz.loading.artifact_set import ArtifactSet
 
 USUAL: Final = {
     "etdump": ("etdump.etdp", "etdump.bin", "*.etdp", "*.etdump"),
@@ -49,6 +50,20 @@ class Artifacts:
         """A short name for people."""
         return self.etdump.parent.name or str(self.etdump)
 
+    def open(self, *, checked: bool = True) -> ArtifactSet:
+        """Open them; see `ArtifactSet.open`."""
+        from etviz.loading.artifact_set import ArtifactSet
+
+        return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
+
+    def _others(self) -> dict[str, Any]:
+        return {
+            "etrecord": self.etrecord,
+            "debug_buffer": self.debug_buffer,
+            "pte": self.pte,
+            "record": self.record,
+        }
+
     def load(self, method: str | None = None, time_scale: str = "ns") -> Inspection:
         """Compare them.
 
@@ -57,15 +72,9 @@ class Artifacts:
         EtvizError
             If a file is missing, damaged, or does not belong to the others.
         """
-        from etviz.opening import load
+        from etviz.api import load
 
-        paths: dict[str, Any] = {
-            "etrecord": self.etrecord,
-            "debug_buffer": self.debug_buffer,
-            "pte": self.pte,
-            "record": self.record,
-        }
-        return load(self.etdump, method=method, source_time_scale=time_scale, **paths)
+        return load(self.etdump, method=method, source_time_scale=time_scale, **self._others())
 
 
 def find(source: Path, **given: Path | None) -> Artifacts:

@@ -86,7 +86,7 @@ def _check(
     inspection = found.load(method)
     if write_baseline is not None:
         stored.write_baseline(inspection.gaps, write_baseline)
-    return run_check(inspection, rules, before)
+    return run_check(inspection.analysis, rules, before)
 
 
 def _rules(config: Path | None, source: Path) -> Rules:
@@ -112,7 +112,7 @@ def _parse(limits: list[str]) -> dict[str, float]:
 def _write(
     result: CheckResult, junit: Path | None, json_file: Path | None, markdown: Path | None, seconds: float
 ) -> None:
-    from etviz.artifacts.saving import whole_file
+    from etviz.artifacts.files import whole_file
     from etviz.gate.formats import to_json, to_markdown, write_json, write_junit
 
     if junit is not None:

@@ -22,9 +22,9 @@ def compare(
     as_json: given.JsonOption = False,
 ) -> None:
     """Two or more programs side by side, joined by operator: what became worse from the first to the others."""
-    from etviz.artifacts.saving import check_target
+    from etviz.api import compare as put_side_by_side
+    from etviz.artifacts.files import check_target
     from etviz.cli.gaps import records
-    from etviz.comparing import compare as put_side_by_side
 
     if len(sources) < 2:
         raise UsageError(f"compare takes two or more folders, found {len(sources)}")

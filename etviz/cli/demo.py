@@ -14,7 +14,7 @@ from etviz.cli.console import err, out, print_json
 from etviz.cli.gaps import records, show_summary, worst_table
 
 if TYPE_CHECKING:
-    from etviz.demo import Demo
+    from etviz.demo.demo import Demo
 
 _WORST: Final = 5
 
@@ -27,7 +27,7 @@ def demo(
     as_json: JsonOption = False,
 ) -> None:
     """A real model, trained here in seconds, quantized, lowered, run and compared."""
-    from etviz.demo import run_demo
+    from etviz.demo.demo import run_demo
 
     steps = err if as_json else out
     result = run_demo(folder, lambda text: steps.print(f"[bold]-[/bold] {text} …"))

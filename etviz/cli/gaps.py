@@ -50,7 +50,11 @@ def gaps(
     rows = inspection.worst(top or len(inspection.gaps), by)
     if as_json or style is Format.json:
         print_json(
-            {"title": inspection.title, "verdict": inspection.digest.verdict, "notes": inspection.digest.notes}
+            {
+                "title": inspection.title,
+                "verdict": inspection.digest.verdict,
+                "notes": inspection.digest.notes,
+            }
             | {"rows": records(rows)}
         )
     elif style is Format.csv:
@@ -90,7 +94,7 @@ def show_summary(inspection: Inspection) -> None:
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
     """Gap rows as wide as the terminal: the number of columns follows from its width."""
-    from etviz.graph.source import short_operator
+    from etviz.graph.labels import short_operator
 
     columns = list(dict.fromkeys([by, *_SHOWN] if by in rows and by not in given_texts(rows) else _SHOWN))
     columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +12,10 @@ from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json
 
 if TYPE_CHECKING:
-    from etviz.artifacts.ir import Graph, Node
-    from etviz.sources import Files
+    from collections.abc import Iterator
+
+    from etviz.graph.ir import Graph, Node
+    from etviz.loading.paired import Paired
 
 _SLOWEST: Final = 5
 
@@ -45,37 +46,36 @@ def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
     EtvizError
         If a file is missing or damaged, or belongs to another program than the others.
     """
-    from etviz.profile import scale_factor
-    from etviz.sources import Files
+    from etviz.analysis.profile import scale_factor
+    from etviz.loading.paired import pair
 
     factor = scale_factor(time_scale)
-    files = Files(found.etdump, found.etrecord, found.debug_buffer, found.pte, found.record, checked=False)
-    files.check_etrecord()
+    artifacts = found.open(checked=False)
     return {
         "files": [
-            {"kind": kind, "path": path, "bytes": Path(path).stat().st_size} for kind, path in files.named.items()
+            {"kind": kind, "path": path, "bytes": Path(path).stat().st_size} for kind, path in artifacts.named.items()
         ],
-        "methods": [_method(files, name, factor) for name in files.graphs()],
-        "problems": list(files.dump.problems),
+        "methods": [_method(pair(artifacts, name), factor) for name in artifacts.methods],
+        "problems": list(artifacts.dump.problems),
     }
 
 
-def _method(files: Files, name: str, factor: float) -> dict[str, Any]:
-    from etviz.graph.source import short_operator, source_line
-    from etviz.profile import instruction_latency
+def _method(paired: Paired, factor: float) -> dict[str, Any]:
+    from etviz.analysis.profile import instruction_latency
+    from etviz.graph.labels import short_operator, source_line
 
-    graph = files.graphs()[name]
-    blocks = [block for _, block in files.executions(name)]
+    graph = paired.graph
+    blocks = [block for _, block in paired.executions]
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
     latency = instruction_latency(blocks, factor)
     slowest = sorted(latency, key=lambda instruction: -latency[instruction])[:_SLOWEST]
     kernels = Counter(short_operator(n.kernel or n.target) for n in nodes.values() if n.target != "delegate")
     return {
-        "name": name,
+        "name": paired.method,
         "instructions": len(nodes),
         "executions": len(blocks),
         "logged_values": sum(len(event.tensors) for block in blocks for event in block.debug),
-        "delegation": _delegation(files, name),
+        "delegation": _delegation(paired),
         "backends": dict(Counter(graph.subgraphs[n.subgraphs[0]].backend_id for n in nodes.values() if n.subgraphs)),
         "kernels": dict(kernels.most_common()),
         "total_ms": sum(latency.values()) if latency else None,
@@ -92,7 +92,7 @@ def _method(files: Files, name: str, factor: float) -> dict[str, Any]:
 
 
 def _label(graph: Graph, node: Node | None) -> str:
-    from etviz.graph.source import reference_operators, short_operator
+    from etviz.graph.labels import reference_operators, short_operator
 
     if node is None:
         return ""
@@ -102,8 +102,8 @@ def _label(graph: Graph, node: Node | None) -> str:
     return f"{inner.backend_id} ({', '.join(reference_operators(inner))})"
 
 
-def _delegation(files: Files, method: str) -> dict[str, int] | None:
-    found = files.delegation(method)
+def _delegation(paired: Paired) -> dict[str, int] | None:
+    found = paired.delegation
     if found is None:
         return None
     return {

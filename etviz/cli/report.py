@@ -36,7 +36,7 @@ def report(
     time_scale: given.ScaleOption = "ns",
 ) -> None:
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
-    from etviz.artifacts.saving import check_target
+    from etviz.artifacts.files import check_target
 
     found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     check_target(output, "the report")

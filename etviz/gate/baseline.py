@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import PathLike, open_artifact
-from etviz.artifacts.saving import whole_file
+from etviz.analysis.rows import row_keys
+from etviz.artifacts.files import PathLike, open_artifact, whole_file
 from etviz.errors import ArtifactError
-from etviz.numerics.metrics import METRICS
+from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,18 +30,6 @@ class Baseline:
     """Metrics of each row, by `row_keys`; those that were not known are missing."""
 
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
-
-
-def row_keys(gaps: pd.DataFrame) -> list[str]:
-    """A name for each gap row that stays the same when other operators come and go."""
-    seen: Counter[str] = Counter()
-    keys = []
-    columns = gaps[["input_index", "module", "op", "reference_ops", "output"]]
-    for index, module, op, reference_ops, output in columns.itertuples(index=False):
-        name = f"{module or '-'} {op} ({reference_ops}) output {output} input {index}"
-        seen[name] += 1
-        keys.append(f"{name} #{seen[name]}")
-    return keys
 
 
 def baseline_of(gaps: pd.DataFrame) -> Baseline:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.gate.baseline import Baseline, row_keys
-from etviz.gate.rules import Rules
-from etviz.numerics.comparison import MISMATCH, NOT_COMPARED
-from etviz.numerics.metrics import METRICS
-from etviz.summary import describe_row
+from etviz.analysis.rows import row_keys
+from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.graph.labels import describe_row
+from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
-    from etviz.inspection import Inspection
+    from etviz.analysis.analysis import Analysis
+    from etviz.gate.baseline import Baseline
+    from etviz.gate.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,12 @@ class CheckResult:
         return "\n".join([head if count else f"passed: {self.title}, {len(self.cases)} checks", *lines])
 
 
-def check(inspection: Inspection, rules: Rules, baseline: Baseline | None = None) -> CheckResult:
+def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None) -> CheckResult:
     """Check every gap row, the final outputs and the coverage.
 
     Parameters
     ----------
-    inspection
+    analysis
         What to check.
     rules
         Limits. A metric that is not known (NaN) keeps every limit; a value that is NaN or Inf where the reference is
@@ -86,9 +87,9 @@ def check(inspection: Inspection, rules: Rules, baseline: Baseline | None = None
     CheckResult
         A case for each gap row, one for the outputs, one for the coverage.
     """
-    gaps = inspection.gaps
+    gaps = analysis.gaps
     keys = row_keys(gaps)
-    cases = [_outputs(inspection, rules), _coverage(inspection, rules)]
+    cases = [_outputs(analysis, rules), _coverage(analysis, rules)]
     notes = []
     for index, (_, row) in enumerate(gaps.iterrows()):
         found = [*_nonfinite(row), *_beyond_limits(row, rules)]
@@ -109,7 +110,7 @@ def check(inspection: Inspection, rules: Rules, baseline: Baseline | None = None
         fresh = set(keys) - baseline.rows.keys()
         if missing or fresh:
             notes.append(f"{len(fresh)} rows are not in the baseline, {len(missing)} of its rows are gone")
-    return CheckResult(inspection.title, inspection.digest.verdict, [c for c in cases if c is not None], notes)
+    return CheckResult(analysis.title, analysis.tables.digest.verdict, [c for c in cases if c is not None], notes)
 
 
 def _beyond_limits(row: Any, rules: Rules) -> list[Violation]:
@@ -140,22 +141,22 @@ def _worse(row: Any, stored: dict[str, float], factor: float) -> list[Violation]
     return [Violation("baseline", now, max(before, 1.0) * factor, text)]
 
 
-def _outputs(inspection: Inspection, rules: Rules) -> Case | None:
+def _outputs(analysis: Analysis, rules: Rules) -> Case | None:
     if not rules.outputs:
         return None
-    outputs = inspection.outputs
+    outputs = analysis.tables.outputs
     found = []
     if outputs.empty or (outputs["status"] == NOT_COMPARED).all():
         found.append(Violation("outputs", 0, 1, "the final outputs were not compared"))
     else:
         wrong = outputs[(outputs["status"] != NOT_COMPARED) & (outputs["matches"] != True)]  # noqa: E712 - objects
         if len(wrong):
-            found.append(Violation("outputs", len(wrong), 0, inspection.digest.verdict.rstrip(".")))
+            found.append(Violation("outputs", len(wrong), 0, analysis.tables.digest.verdict.rstrip(".")))
     return Case("final outputs", None, "program", "", tuple(found))
 
 
-def _coverage(inspection: Inspection, rules: Rules) -> Case | None:
-    coverage = inspection.coverage
+def _coverage(analysis: Analysis, rules: Rules) -> Case | None:
+    coverage = analysis.tables.coverage
     share = float((coverage["status"] != NOT_COMPARED).mean()) if len(coverage) else 0.0
     text = f"{100 * share:.4g} % of the instructions were compared, {100 * rules.min_compared:g} % are demanded"
     low = share < rules.min_compared

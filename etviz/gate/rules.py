@@ -17,15 +17,18 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError, UsageError
-from etviz.numerics.metrics import METRICS
+from etviz.tensors.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etviz.artifacts.files import PathLike
 
 CHECKED: Final = (*METRICS, *(f"introduced_{name}" for name in METRICS))
 """Columns of `gaps` that can have a limit."""

@@ -5,25 +5,26 @@ Upstream counts nodes of the live graph before `to_executorch()`; asked afterwar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from etviz.graph.ir import WHOLE, Graph
+from etviz.graph.uses import Uses, item_of
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pandas as pd
 
 
 @dataclass(frozen=True)
 class Delegation:
-    """Counts of one method.
+    """Counts of one method: delegate calls, and nodes inside and outside of delegates by operator type.
 
-    Attributes
-    ----------
-    num_delegated_subgraphs
-        Delegate calls.
-    delegated, non_delegated
-        Nodes by operator type (the node's name without its number), inside and outside of delegates.
+    An operator's type is its node's name without the number.
     """
 
     num_delegated_subgraphs: int
@@ -78,3 +79,31 @@ class Delegation:
             f"Number of delegated nodes: {self.num_delegated_nodes}\n"
             f"Number of non-delegated nodes: {self.num_non_delegated_nodes}\n"
         )
+
+
+def count_nodes(graph: Graph, elided: Sequence[str] = ()) -> dict[str, Any]:
+    """Calls by operator type: ``{"subgraphs": n, "delegated": {op: n}, "non_delegated": {op: n}}``.
+
+    An operator's type is its node's name without the number; a delegate's inside is counted, its call is not. `elided`
+    names operators that the program had before emission.
+    """
+    inside: Counter[str] = Counter()
+    subgraphs = [graph.inside(node) for node in graph.nodes if node.target == "delegate"]
+    for subgraph in subgraphs:
+        inside += _types(subgraph)
+    outside = _types(graph) + Counter(map(_type, elided))
+    return {"subgraphs": len(subgraphs), "delegated": dict(inside), "non_delegated": dict(outside)}
+
+
+def _types(graph: Graph) -> Counter[str]:
+    uses, counts = Uses(graph), Counter[str]()
+    for node in graph.nodes:
+        if item_of(node):
+            counts["getitem"] += uses.count(node.name) > 0
+        elif node.target not in ("delegate", "aten.copy_.default"):
+            counts[_type(node.name)] += 1
+    return counts
+
+
+def _type(name: str) -> str:
+    return re.sub(r"_\d+$", "", name.removesuffix(WHOLE))

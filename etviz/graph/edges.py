@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from etviz.artifacts.ir import Graph, Node, Ref, refs
-from etviz.graph.tree import HIDDEN, Tree
+from etviz.graph.ir import Graph, Node, Ref, refs
+from etviz.graph.tree import Tree
+from etviz.graph.uses import item_of
 
 
 class DataEdge(NamedTuple):
@@ -63,17 +64,16 @@ class _Walk:
     def block(self, graph: Graph, at: int, known: dict[str, _Values], *, inside: bool = False) -> None:
         """Walk the nodes of a graph, the first of which is shown at `at`; adds their values to `known`."""
         for node in graph.nodes:
-            if node.target in HIDDEN:
-                known[node.name] = _item(node, known)
+            if (item := item_of(node)) is not None:
+                known[node.name] = known.get(item[0], ())[item[1] : item[1] + 1]
                 continue
-            operands = _operands(node, known)
-            for argument, value in operands:
+            for argument, value in _operands(node, known):
                 self._read(value, at, argument, inside=inside)
             if node.target == "delegate" and node.subgraphs and not inside:
-                known[node.name] = self._delegate(node, graph.subgraphs[node.subgraphs[0]], at, known)
+                known[node.name] = self._delegate(node, graph.inside(node), at, known)
             else:
-                if node.target == "cond" and not inside:
-                    self._branches(node, graph, at + 1, known)
+                if not inside:
+                    self._branches(node, graph.branches(node), at + 1, known)
                 known[node.name] = [_Value(at, output) for output in range(max(1, len(node.outputs)))]
             at += self.tree.size[at]
 
@@ -98,15 +98,11 @@ class _Walk:
             values.append(_Value(at, output, maker))
         return values
 
-    def _branches(self, node: Node, graph: Graph, at: int, known: Mapping[str, _Values]) -> None:
+    def _branches(self, node: Node, branches: Sequence[Graph], at: int, known: Mapping[str, _Values]) -> None:
         call = at - 1
-        operands = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], (list, tuple)) else ()
-        for name in node.subgraphs:
-            branch = graph.subgraphs[name]
-            users = branch.user_inputs()
-            names: dict[str, _Values] = {
-                item.name: [_first(arg, known)] for item, arg in zip(users, operands, strict=False)
-            }
+        for branch in branches:
+            given = zip(branch.user_inputs(), node.args[1], strict=False)
+            names: dict[str, _Values] = {item.name: [_first(argument, known)] for item, argument in given}
             self.block(branch, at + 1, names)
             for output, out in enumerate(branch.outputs):
                 made = _first(out, names)
@@ -124,13 +120,6 @@ def _operands(node: Node, known: Mapping[str, _Values]) -> list[tuple[int, _Valu
         for value in known.get(name, ())
         if value is not None
     ]
-
-
-def _item(node: Node, known: Mapping[str, _Values]) -> _Values:
-    """What ``getitem`` picks."""
-    source, index = (*node.args, None, None)[:2]
-    values = known.get(source.name, ()) if isinstance(source, Ref) else ()
-    return [values[index]] if isinstance(index, int) and 0 <= index < len(values) else []
 
 
 def _first(argument: Any, known: Mapping[str, _Values]) -> _Value | None:

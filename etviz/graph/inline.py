@@ -8,24 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from etviz.artifacts.ir import Graph, Ref, map_arg
-
-Key = tuple[str, int]
-"""One value: name of the node that makes it, and which of its outputs it is."""
+from etviz.graph.ir import Graph, Ref, map_arg
+from etviz.graph.uses import Key, item_of
 
 
 @dataclass(slots=True)
 class Inlined:
-    """A graph without delegates.
+    """A graph without delegates, which evaluates to the same values.
 
-    Attributes
-    ----------
-    graph
-        Evaluates to the same values.
-    written
-        ``(instruction, output)`` of the runtime → the value that it writes.
-    inside
-        Instruction of each delegate call → what the names of its operators start with.
+    `written` finds the value that an ``(instruction, output)`` of the runtime writes; `inside` tells by the instruction
+    of a delegate call what the names of its operators start with.
     """
 
     graph: Graph
@@ -52,12 +44,12 @@ def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> di
     for node in graph.nodes:
         args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
         if node.target == "delegate":
-            inner = graph.subgraphs[node.subgraphs[0]]
+            inner = graph.inside(node)
             flat.inside[node.instruction] = start = f"{prefix}{inner.name}/"
             names[node.name] = values = _enter(flat, inner, start, args)
             written = [(value.name, 0) if isinstance(value, Ref) else None for value in values]
-        elif node.target == "getitem" and isinstance(args[0], list):
-            names[node.name] = args[0][args[1]]
+        elif (item := item_of(node)) is not None and isinstance(args[0], list):
+            names[node.name] = args[0][item[1]]
             continue
         else:
             name, subgraphs = prefix + node.name, tuple(prefix + name for name in node.subgraphs)

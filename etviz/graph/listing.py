@@ -6,10 +6,10 @@ anew.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
-from etviz.artifacts.ir import Graph, Node, Ref, Tag, refs
+from etviz.graph.ir import Graph, Node, Ref, Tag
+from etviz.graph.uses import Uses, item_of
 
 _INDENT: Final = "  "
 
@@ -17,14 +17,14 @@ _INDENT: Final = "  "
 def format_delegated_graph(graph: Graph) -> str:
     """One line for each node, the graph of each delegate indented below the line that names it."""
     lines = ["graph():"]
-    uses = _uses(graph)
+    uses = Uses(graph)
     for item in graph.inputs:
         lines.append(f"{_INDENT}{_placeholder(item.name, uses)}")
     for node in graph.nodes:
-        if node.target == "aten.copy_.default" or (node.target == "getitem" and not uses[node.name]):
+        if node.target == "aten.copy_.default" or (item_of(node) and not uses.count(node.name)):
             continue
         if node.target == "delegate":
-            inner = graph.subgraphs[node.subgraphs[0]]
+            inner = graph.inside(node)
             lines.append(f"{_INDENT}%{inner.name} : [num_users=1] = get_attr[target={inner.name}]")
             lines.append(f"{_INDENT * 2}backend_id: {inner.backend_id}")
             lines.append(f"{_INDENT * 2}lowered graph():")
@@ -36,27 +36,18 @@ def format_delegated_graph(graph: Graph) -> str:
 
 
 def _inside(graph: Graph) -> list[str]:
-    uses = _uses(graph)
+    uses = Uses(graph)
     lines = [_placeholder(item.name, uses) for item in graph.inputs]
     lines.extend(_call(node, uses) for node in graph.nodes)
     lines.append(f"return [{', '.join(map(_plain, graph.outputs))}]")
     return lines
 
 
-def _uses(graph: Graph) -> Counter[str]:
-    """How many nodes read each value; the output counts as one."""
-    users: Counter[str] = Counter()
-    for node in graph.nodes:
-        users.update(set(refs((node.args, node.kwargs))))
-    users.update({*refs(graph.outputs), *graph.mutations.values()})
-    return users
+def _placeholder(name: str, uses: Uses) -> str:
+    return f"%{name} : [num_users={uses.count(name)}] = placeholder[target={name}]"
 
 
-def _placeholder(name: str, uses: Counter[str]) -> str:
-    return f"%{name} : [num_users={uses[name]}] = placeholder[target={name}]"
-
-
-def _call(node: Node, uses: Counter[str]) -> str:
+def _call(node: Node, uses: Uses) -> str:
     args = list(node.args)
     if node.target == "delegate":
         args.insert(0, Ref(node.subgraphs[0]))
@@ -65,7 +56,7 @@ def _call(node: Node, uses: Counter[str]) -> str:
     inside = ", ".join(_text(arg) for arg in args) + ("," if len(args) == 1 else "")
     kwargs = ", ".join(f"{name}: {_text(value)}" for name, value in node.kwargs.items())
     return (
-        f"%{node.name} : [num_users={uses[node.name]}] = call_function[target={_target(node.target)}]"
+        f"%{node.name} : [num_users={uses.count(node.name)}] = call_function[target={_target(node.target)}]"
         f"(args = ({inside}), kwargs = {{{kwargs}}})"
     )
 

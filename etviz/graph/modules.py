@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from etviz.artifacts.ir import Graph, Node
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etviz.graph.ir import Graph, Node
 
 
 class Members(NamedTuple):
-    """Instructions of a module, ascending.
-
-    Attributes
-    ----------
-    whole
-        Everything that they compute is the module's.
-    shared
-        Delegates that compute operators of other modules too.
-    """
+    """Instructions of a module, ascending: those that compute nothing else, and the delegates that also do."""
 
     whole: list[int]
     shared: list[int]
@@ -36,12 +32,12 @@ def is_within(path: str, module: str) -> bool:
 
 def module_paths(graph: Graph) -> set[str]:
     """The path of every module that calls an operator, and of its ancestors; the model itself is the empty path."""
-    found = {""}
+    every = {""}
     for _, paths in _paths(graph):
         for path in paths:
             parts = path.split(".")
-            found.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
-    return found
+            every.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return every
 
 
 def members(graph: Graph, module: str) -> Members:
@@ -61,11 +57,10 @@ def members(graph: Graph, module: str) -> Members:
 def _paths(graph: Graph) -> Iterator[tuple[Node, list[str]]]:
     """Each node with the modules of the operators that it computes."""
     for node in graph.nodes:
-        if node.target == "delegate" and node.subgraphs and node.subgraphs[0] in graph.subgraphs:
-            inner = graph.subgraphs[node.subgraphs[0]]
-            yield node, [item.module for item in inner.nodes if item.target != "getitem"]
+        if node.target == "delegate" and node.subgraphs:
+            yield node, [inner.module for inner in operators(graph.inside(node).nodes)]
         elif node.target == "cond":
-            for name in node.subgraphs:
-                yield from _paths(graph.subgraphs[name])
+            for branch in graph.branches(node):
+                yield from _paths(branch)
         else:
             yield node, [node.module]

@@ -7,17 +7,17 @@ delegate), and by module hierarchy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from etviz.artifacts.ir import Graph, Node, Ref
-from etviz.graph.source import reference_operators, short_operator, source_line
+from etviz.graph.ir import Graph, Node, Ref
+from etviz.graph.labels import describe_outputs, node_label, short_operator, source_line
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
-HIDDEN: Final = ("getitem",)
-"""Targets of nodes that no tree shows."""
-_NAMED: Final = 4
 _ITSELF, _NO_OUTPUT = -2, -1
 """In the place of an output: the node is the instruction; it is inside of one and makes none of its outputs."""
 NAN: Final = float("nan")
@@ -57,15 +57,9 @@ class Tree:
         return self.by_output.get((instruction, output), self.by_instruction.get(instruction, -1))
 
     def open(
-        self,
-        depth: int,
-        kind: str,
-        label: str,
-        node: Node | None = None,
-        backend: str = "",
-        latency: float = NAN,
+        self, depth: int, kind: str, label: str, node: Node | None = None, backend: str = "", latency: float = NAN
     ) -> int:
-        """Add a node; `close` it when its subtree is complete."""
+        """Add a node; `close` it when its subtree is complete, unless it is a leaf."""
         stack = node.stack if node else ""
         values = {
             "depth": depth,
@@ -73,7 +67,7 @@ class Tree:
             "kind": kind,
             "label": label,
             "backend": backend,
-            "op": (node.kernel or node.target) if node and kind != "inner" else node.target if node else "",
+            "op": "" if node is None else node.target if kind == "inner" else node.kernel or node.target,
             "shape": describe_outputs(node) if node else "",
             "module": node.module if node else "",
             "source": source_line(stack),
@@ -90,20 +84,6 @@ class Tree:
         """End the subtree of a node, with the number of operators in it."""
         self.size[index] = len(self.depth) - index
         self.operators[index] = operators
-
-
-def describe_outputs(node: Node) -> str:
-    """``float32 [1, 8, 16]``; several outputs are separated by commas."""
-    return ", ".join(f"{m.dtype} [{', '.join(map(str, m.shape))}]" for m in node.outputs if m is not None)
-
-
-def delegate_label(inner: Graph) -> str:
-    """The first operators of a delegate and how many more there are: ``conv2d, relu, +12``."""
-    names = reference_operators(inner)
-    shown = names[:_NAMED]
-    if len(names) > len(shown):
-        shown.append(f"+{len(names) - len(shown)}")
-    return ", ".join(shown) or inner.backend_id
 
 
 def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
@@ -123,30 +103,20 @@ def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | Non
 
 def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
     count = 0
-    for node in graph.nodes:
-        if node.target in HIDDEN:
-            continue
-        time = latency.get(node.instruction, NAN)
+    for node in operators(graph.nodes):
+        kind, backend, inside = "inner" if graph.backend_id else "kernel", graph.backend_id, Graph("")
         if node.target == "delegate":
-            inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
-            index = tree.open(depth, "delegate", delegate_label(inner), node, inner.backend_id, time)
-            operators = [n for n in inner.nodes if n.target not in HIDDEN]
-            for item in operators:
-                child = tree.open(depth + 1, "inner", short_operator(item.target), item, inner.backend_id)
-                tree.by_inner[node.instruction, item.name] = child
-                tree.close(child, 0)
-            count += len(operators)
-            tree.close(index, len(operators))
-        elif node.target == "cond":
-            index = tree.open(depth, "kernel", "cond", node)
-            inside = sum(_add_branch(tree, graph.subgraphs[name], depth + 1, latency) for name in node.subgraphs)
-            tree.close(index, inside)
-            count += inside
-        else:
-            kind = "inner" if graph.backend_id else "kernel"
-            index = tree.open(depth, kind, short_operator(node.target), node, graph.backend_id, time)
-            tree.close(index, 0)
-            count += 1
+            kind, inside = "delegate", graph.inside(node)
+            backend = inside.backend_id
+        time = latency.get(node.instruction, NAN) if node.target != "cond" else NAN
+        index = tree.open(depth, kind, node_label(graph, node), node, backend, time)
+        below = sum(_add_branch(tree, branch, depth + 1, latency) for branch in graph.branches(node))
+        for item in operators(inside.nodes):
+            child = tree.open(depth + 1, "inner", short_operator(item.target), item, backend)
+            tree.by_inner[node.instruction, item.name] = child
+            below += 1
+        tree.close(index, below)
+        count += below if node.target in ("delegate", "cond") else 1
         if node.instruction >= 0:
             tree.by_instruction[node.instruction] = index
     return count
@@ -182,28 +152,25 @@ def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None
 
 def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
     """Every operator with its kind, backend and, for the producer of a delegate's output, ``(instruction, output)``."""
-    found = []
-    for node in graph.walk():
+    rows = []
+    for node in operators(graph.walk()):
         if node.target == "delegate":
-            inner = graph.subgraphs[node.subgraphs[0]] if node.subgraphs else Graph("")
+            inner = graph.inside(node)
             produced = {o.name: i for i, o in reversed(list(enumerate(inner.outputs))) if isinstance(o, Ref)}
-            for item in inner.nodes:
-                if item.target not in HIDDEN:
-                    key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
-                    found.append(("inner", item, inner.backend_id, key))
-        elif node.target not in (*HIDDEN, "cond"):
+            for item in operators(inner.nodes):
+                key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
+                rows.append(("inner", item, inner.backend_id, key))
+        elif node.target != "cond":
             kind = "inner" if graph.backend_id else "kernel"
-            found.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))
-    return found
+            rows.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))
+    return rows
 
 
 def _add_module(tree: Tree, module: _Module, depth: int, path: str, latency: Mapping[int, float]) -> int:
-    count = 0
+    count = len(module.leaves)
     for kind, node, backend, (instruction, output) in module.leaves:
         time = latency.get(instruction, NAN) if kind == "kernel" else NAN
         index = tree.open(depth, kind, short_operator(node.target), node, backend, time)
-        tree.close(index, 0)
-        count += 1
         if output != _ITSELF:
             tree.by_inner[instruction, node.name] = index
         if output == _ITSELF and instruction >= 0:

@@ -1,8 +1,7 @@
-"""What is compiled, where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
+"""What is compiled where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
 
-`pair_sums` does what `etviz.numerics.gap` does with NumPy, ten times faster, for the pairs that nearly all rows are:
-float32, contiguous, every element finite. `table_sums` is the pass of `etviz.artifacts.checksum` over a file, without a
-word to the interpreter, so that other threads go on. The tests hold both ways to the same numbers.
+`pair_sums` does what `etviz.tensors.sums` does with NumPy, ten times faster, for the pairs that nearly all rows are:
+float32, contiguous, every element finite. The tests hold both ways to the same numbers.
 """
 
 from __future__ import annotations
@@ -10,11 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+from typing import Final
 
 LIBRARY: Final = Path(__file__).parent / "_native.so"
 
@@ -44,8 +39,6 @@ def _library() -> ctypes.CDLL | None:
     pointer, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
     library.etviz_sums_f32.restype = ctypes.c_int
-    library.etviz_table_sums.argtypes = [ctypes.c_int, size, pointer]
-    library.etviz_table_sums.restype = size
     return library
 
 
@@ -74,24 +67,5 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
     library = _library()
     if library is None:
         return None
-    found = PairSums()
-    return found if library.etviz_sums_f32(reference, runtime, count, rtol, atol, ctypes.byref(found)) else None
-
-
-def table_sums(file: int, out: npt.NDArray[np.uint64]) -> int | None:
-    """Row and column sums of the next tables of 256 x 256 little-endian words of a file, from where it is read.
-
-    Parameters
-    ----------
-    file
-        Its descriptor.
-    out
-        Of shape ``(tables, 2, 256)``, contiguous; is overwritten.
-
-    Returns
-    -------
-    int or None
-        How many tables were read, fewer than asked for if the file ends; None where nothing is compiled.
-    """
-    library = _library()
-    return None if library is None else library.etviz_table_sums(file, len(out), out.ctypes.data)
+    sums = PairSums()
+    return sums if library.etviz_sums_f32(reference, runtime, count, rtol, atol, ctypes.byref(sums)) else None

@@ -31,7 +31,7 @@ def compile_library() -> bool:
     """Compile; returns False, with a word on stderr, where that is not possible."""
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
     if compiler is None:
-        sys.stderr.write("etviz: no C compiler, so NumPy computes metrics and checksums (slower, the same numbers)\n")
+        sys.stderr.write("etviz: no C compiler, so NumPy computes the metrics (slower, the same numbers)\n")
         return False
     partial = LIBRARY.with_suffix(f".{os.getpid()}.so")
     problem = ""
@@ -43,7 +43,7 @@ def compile_library() -> bool:
             return True
         problem = done.stderr
     partial.unlink(missing_ok=True)
-    sys.stderr.write(f"etviz: NumPy computes metrics and checksums, since {compiler} failed:\n{problem}\n")
+    sys.stderr.write(f"etviz: NumPy computes the metrics, since {compiler} failed:\n{problem}\n")
     return False
 
 

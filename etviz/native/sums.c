@@ -5,7 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "targets.h"
+/* Compiles a function for several instruction sets, of which the processor's best one runs. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(ETVIZ_ONE_TARGET)
+#define EACH_TARGET __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define EACH_TARGET
+#endif
 
 enum { BLOCK = 4096 };
 

@@ -8,17 +8,23 @@ pairing needs, and it can be taken at any time after lowering.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from etviz import executorch as et
-from etviz import torch_operators as ops
-from etviz.artifacts.ir import Graph, Input, Meta, Node, Ref, Tag, spread_scales
-from etviz.executorch import FxNode
+from etviz.errors import UsageError
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.quantize_ops import spread_scales
+from etviz.upstream import executorch as et
+from etviz.upstream import operators as ops
+from etviz.upstream.executorch import quietly
+from etviz.upstream.operators import is_mutable, operator_overload, python_operator
 
 if TYPE_CHECKING:
     import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram, ExportGraphSignature
+
+    from etviz.upstream.executorch import FxNode
 
 _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 """Paths that export invents where it knows no module."""
@@ -106,7 +112,7 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
     node = Node(fx.name, "", outputs=_metas(fx.meta.get("val")), **_origins(fx))
     lowered = et.lowered_module(module, fx)
     branches = ops.branches(fx, module)
-    overload = et.operator_overload(fx.target)
+    overload = operator_overload(fx.target)
     if lowered is not None:
         node.target, node.kernel = "delegate", "delegate"
         node.args = tuple(_argument(arg) for arg in fx.args[1:])
@@ -155,16 +161,10 @@ def _argument(value: Any) -> Any:
 
     if isinstance(value, fx.Node):
         return Ref(value.name)
-    if isinstance(value, torch.dtype):
-        return Tag("dtype", str(value).removeprefix("torch."))
-    if isinstance(value, torch.memory_format):
-        return Tag("memory_format", str(value).removeprefix("torch."))
-    if isinstance(value, torch.layout):
-        return Tag("layout", str(value).removeprefix("torch."))
-    if isinstance(value, torch.device):
-        return Tag("device", str(value))
     if isinstance(value, (list, tuple)):
         return [_argument(item) for item in value]
+    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout, torch.device)):
+        return Tag(type(value).__name__, str(value).removeprefix("torch."))
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return Tag("symbol", str(value))
     return value
@@ -238,9 +238,60 @@ def number_instructions(graph: Graph, instructions: list[str]) -> bool:
         at = position
         while at < len(instructions) and instructions[at] in ("move", "jump", "free"):
             at += 1
-        found = instructions[at] if at < len(instructions) else ""
-        if found == node.kernel or (node.target.startswith("py.") and found.startswith("executorch_prim::")):
-            node.instruction, node.kernel, position = at, found, at + 1
+        kernel = instructions[at] if at < len(instructions) else ""
+        if kernel == node.kernel or (node.target.startswith("py.") and kernel.startswith("executorch_prim::")):
+            node.instruction, node.kernel, position = at, kernel, at + 1
         elif node.kernel != "executorch_prim::et_view.default":
+            return False
+    return True
+
+
+def check_reference(
+    reference: ExportedProgram | Mapping[str, ExportedProgram] | None, methods: list[str]
+) -> dict[str, ExportedProgram]:
+    """The float programs by method.
+
+    Raises
+    ------
+    UsageError
+        If one is not an exported program, or answers no method.
+    """
+    from torch.export import ExportedProgram
+
+    if reference is None:
+        return {}
+    if not isinstance(reference, Mapping):
+        name = "forward" if "forward" in methods or len(methods) != 1 else methods[0]
+        reference = {name: reference}
+    for method, program in reference.items():
+        if not isinstance(program, ExportedProgram):
+            raise UsageError(
+                f"reference must be an ExportedProgram of the float model, found {type(program).__name__}; "
+                "export it with torch.export.export(model, example_inputs)"
+            )
+        if method not in methods:
+            raise UsageError(f"reference is for the method {method}, the program has {', '.join(methods)}")
+    return dict(reference)
+
+
+def capture_reference(program: ExportedProgram, method: str, constants: dict[str, torch.Tensor]) -> Graph:
+    """The float graph of one method, its weights added to `constants` as ``reference/<method>//<name>``.
+
+    Where it changes values in place it is made functional first (``relu_`` becomes ``relu``), which takes seconds on
+    large models; nodes keep the exported operator's name as `Node.origin`.
+    """
+    if not _is_functional(program):
+        with quietly():
+            program = program.run_decompositions({})
+    return capture_program(program, method, f"reference/{method}/", constants)
+
+
+def _is_functional(program: ExportedProgram) -> bool:
+    """True if every call is an operator that changes none of its arguments, or takes an element."""
+    for node in program.graph.nodes:
+        if node.op != "call_function":
+            continue
+        overload = operator_overload(node.target)
+        if python_operator(node.target) is None and (overload is None or is_mutable(overload)):
             return False
     return True

@@ -1,52 +1,142 @@
-"""The child process: loads a `.pte`, runs it, writes its ETDump, debug buffer and outputs. Started by `execute.py`.
+"""The process that `worker.py` starts: it runs programs, and lowers pieces of programs again.
 
-The runtime ends the whole process when a debug buffer overflows, and a backend may crash or hang; here that harms
-nobody. What to do is read from a JSON file, tensors from a torch file with ``weights_only=True``.
+Requests come as JSON, tensors as torch files that are read with ``weights_only=True``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib
 import json
+import os
+import queue
+import signal
 import sys
+import threading
+import traceback
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.pipeline.worker import IDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PR_SET_PDEATHSIG: Final = 1
+_NEEDED: Final = (
+    "torch",
+    "executorch.runtime",
+    "executorch.kernels.quantized",  # its library registers the runtime's kernels too
+    "etviz.pipeline.piece_program",
+    "executorch.backends.xnnpack.xnnpack_preprocess",  # of all backends the likeliest
+)
 
 
-def main(request_path: str) -> int:
-    """Run one request; returns the exit status."""
+def main(connection: int, parent: int) -> None:
+    """Answer requests until the parent ends, or has had none for a while."""
+    _end_with(parent)
+    answers = Connection(connection)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(answers, requests), daemon=True).start()
+
+    def say(**reply: Any) -> None:
+        answers.send_bytes(json.dumps(reply).encode())
+
+    status = 1
+    try:
+        for name in _NEEDED:
+            with contextlib.suppress(ImportError):  # the request that needs it says so
+                importlib.import_module(name)
+        while True:
+            request = requests.get(timeout=IDLE)
+            say(answer=_WORK[request["work"]](request, lambda step: say(step=step)))
+    except queue.Empty:
+        status = 0
+    except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # taking torch and its libraries apart takes a second
+
+
+def _end_with(parent: int) -> None:
+    """Let Linux end this process when its parent ends, even while the runtime computes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Pass requests on; end this process, and what it has started, when nobody is there to send them."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            requests.put(json.loads(connection.recv_bytes()))
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    """Run a program, and write its ETDump, its debug buffer and its outputs."""
     import torch
     from executorch.runtime import Runtime, Verification
 
-    importlib.import_module("executorch.kernels.quantized")  # its library registers the runtime's kernels too
-    request: dict[str, Any] = json.loads(Path(request_path).read_text(encoding="utf-8"))
-    runs = torch.load(request["inputs"], weights_only=True)
     program = Runtime.get().load_program(
         Path(request["pte"]),
         verification=Verification.Minimal,
-        enable_etdump=request["etdump"] is not None,
-        debug_buffer_size=request["debug_buffer_size"],
+        enable_etdump="etdump" in request,
+        debug_buffer_size=request.get("debug_buffer_size", 0),
     )
-    if request["method"] not in program.method_names:
-        sys.stderr.write(f"the program has the methods {sorted(program.method_names)}, not {request['method']}\n")
-        return 3
     method: Any = program.load_method(request["method"])
     outputs = []
-    for done, inputs in enumerate(runs, 1):
+    for done, inputs in enumerate(torch.load(request["inputs"], weights_only=True), 1):
         outputs.append([_detached(value) for value in method.execute(inputs)])
-        sys.stdout.write(f"run {done}\n")
-        sys.stdout.flush()
+        step(done)
     torch.save(outputs, request["outputs"])
-    if request["etdump"] is not None:
+    if "etdump" in request:
         program.write_etdump_result_to_file(request["etdump"], request["debug_buffer"])
-    return 0
+    return {}
 
 
 def _detached(value: Any) -> Any:
+    """A copy: the runtime reuses the memory of its outputs in the next execution."""
     import torch
 
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    """Lower a piece by itself, with as many of the candidates among its outputs as the backend gives, and run it."""
+    import torch
+
+    from etviz.graph.ir_json import load_graph
+    from etviz.pipeline.piece_program import PieceProgram, reason_of, widest
+    from etviz.pipeline.relower import same_bits
+    from etviz.upstream.executorch import quietly
+
+    graph = load_graph(*json.loads(Path(request["graph"]).read_text(encoding="utf-8")))
+    tensors = torch.load(request["tensors"], weights_only=True)
+    attempt = PieceProgram(graph, tensors["constants"], tensors["inputs"], Path(request["pte"]))
+    try:
+        with quietly(), torch.no_grad():
+            if request["module"]:
+                importlib.import_module(request["module"])
+            step(1)
+            shown = widest(attempt, request["candidates"])
+            step(2)
+            own = len(graph.outputs)
+            plain = None
+            if shown.names and not all(map(same_bits, shown.outputs[:own], tensors["expected"])):
+                plain = attempt([])
+            torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
+    except Exception as error:  # noqa: BLE001 - backends raise what they like; the parent says it
+        return {"problem": reason_of(error), "step": attempt.step}
+    finally:
+        step(3)
+    return {"problem": "", "names": shown.names, "left_out": shown.left_out}
+
+
+_WORK: Final = {"run": _run, "relower": _relower}

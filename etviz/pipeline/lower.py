@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from etviz.artifacts.record_file import LISTINGS, write_record
+from etviz.artifacts.files import whole_files
+from etviz.artifacts.record.record_file import LISTINGS, write_record
 from etviz.errors import EtvizError, UsageError
-from etviz.executorch import delegated_listings, quietly, register_quantized_operators
+from etviz.pipeline.capture import check_reference
 from etviz.pipeline.record import build_record
-from etviz.pipeline.reference import check_reference
+from etviz.upstream.executorch import delegated_listings, quietly
+from etviz.upstream.operators import register_quantized_operators
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
     import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram
 
 logger = logging.getLogger(__name__)
+
+_PTE, _ETRECORD, _RECORD = "model.pte", "etrecord.bin", "model.etviz"
 
 
 class LoweringError(EtvizError):
@@ -57,22 +62,7 @@ def lower(
 ) -> Lowered:
     """Export, quantize if asked, lower and emit a model; write ``model.pte``, ``etrecord.bin``, ``model.etviz``.
 
-    Parameters
-    ----------
-    model
-        An eager module, or a program that is exported already.
-    example_inputs
-        Positional arguments of one call.
-    workdir
-        An existing folder.
-    partitioner
-        Partitioners for `to_edge_transform_and_lower`; None leaves everything to the portable kernels.
-    quantizer, calibration
-        A PT2E quantizer, and input tuples to calibrate it on (the example inputs if None).
-    reference
-        The float model that the record keeps; with a quantizer the model as it was before, if None.
-    strict
-        Passed to `torch.export.export`.
+    Arguments are those of `etviz.debug`. What an earlier run left in `workdir` is replaced, not written to.
 
     Raises
     ------
@@ -160,23 +150,30 @@ def save(
     reference: ExportedProgram | None = None,
 ) -> Lowered:
     """Write the artifacts of an emitted program; `listings` and the float `reference` go into the record."""
-    pte, record, etrecord_path = workdir / "model.pte", workdir / "model.etviz", workdir / "etrecord.bin"
-    manager.save(str(pte))
-    etrecord: Path | None = etrecord_path
+    references = check_reference(reference, sorted(manager.methods))
+    with whole_files(workdir) as fresh:
+        manager.save(str(fresh / _PTE))
+        has_etrecord = _save_etrecord(manager, inputs, fresh / _ETRECORD)
+        kept = None if has_etrecord else flatten(inputs)
+        record = build_record(manager, inputs=kept, use_etrecord=has_etrecord, references=references)
+        record.extra[LISTINGS] = dict(listings)
+        write_record(record, fresh / _RECORD)
+    if not has_etrecord:
+        (workdir / _ETRECORD).unlink(missing_ok=True)
+    return Lowered(workdir / _PTE, workdir / _RECORD, workdir / _ETRECORD if has_etrecord else None)
+
+
+def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], path: Path) -> bool:
+    """Write the ETRecord; False where upstream can't."""
     try:
-        written = manager.get_etrecord()
-        written.update_representative_inputs(tuple(inputs))
-        written.save(str(etrecord_path))
+        etrecord = manager.get_etrecord()
+        etrecord.update_representative_inputs(tuple(inputs))
+        etrecord.save(str(path))
     except Exception as error:  # noqa: BLE001 - upstream fails in many ways here, and the record can do without
         logger.info("upstream could not write an ETRecord (%s); the record keeps everything", error)
-        etrecord_path.unlink(missing_ok=True)
-        etrecord = None
-    kept = flatten(inputs) if etrecord is None else None
-    references = check_reference(reference, sorted(manager.methods))
-    found = build_record(manager, inputs=kept, use_etrecord=etrecord is not None, references=references)
-    found.extra[LISTINGS] = dict(listings)
-    write_record(found, record)
-    return Lowered(pte, record, etrecord)
+        path.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:

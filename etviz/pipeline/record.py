@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.checksum import checksum_of
-from etviz.artifacts.counts import count_nodes
-from etviz.artifacts.files import PathLike
-from etviz.artifacts.ir import Graph
-from etviz.artifacts.record_file import REFERENCE, Place, Record, write_record
+from etviz.artifacts.record.checksum import checksum_of
+from etviz.artifacts.record.record_file import Place, Record, write_record
 from etviz.errors import UsageError
-from etviz.pipeline.capture import capture
-from etviz.pipeline.reference import capture_reference, check_reference
+from etviz.graph.delegation import count_nodes
+from etviz.pipeline.capture import capture, capture_reference, check_reference
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
+
+    from etviz.artifacts.files import PathLike
+    from etviz.graph.ir import Graph
 
 
 _EDGE: Final = "edge_dialect_exported_program/"
@@ -82,26 +83,18 @@ def build_record(
     references
         Float programs by method.
     """
-    from safetensors.torch import save
-
     graphs, constants = capture(manager)
     programs = _etrecord_programs(manager)
-    known = _etrecord_tensors(programs) if use_etrecord else {}
-    places, own = _place(constants, known)
-    floats: dict[str, torch.Tensor] = {}
-    captured = {method: capture_reference(p, method, floats) for method, p in (references or {}).items()}
-    float_places, float_own = _place(floats, known, REFERENCE)
+    captured = {method: capture_reference(p, method, constants) for method, p in (references or {}).items()}
+    places, tensors = _place(constants, _etrecord_tensors(programs) if use_etrecord else {})
     extra: dict[str, Any] = {}
     if inputs is not None:
-        extra["inputs"] = _keep_inputs(inputs, own)
-    checksum = checksum_of(manager.buffer)
+        extra["inputs"] = _keep_inputs(inputs, tensors)
     delegation = {
         method: count_nodes(graph, _elided_views(graph, programs.get(_EDGE + method)))
         for method, graph in graphs.items()
     }
-    found = Record(graphs, places | float_places, checksum, delegation, save(own), extra, captured)
-    found.reference_weights = save(float_own) if float_own else b""
-    return found
+    return Record(graphs, places, checksum_of(manager.buffer), delegation, extra, captured, tensors)
 
 
 def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
@@ -140,9 +133,9 @@ def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, s
 
 
 def _place(
-    constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor], member: str = ""
+    constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor]
 ) -> tuple[dict[str, Place], dict[str, torch.Tensor]]:
-    """The place of each constant, and those that have to be kept in the record's own `member`."""
+    """The place of each constant, and those that have to be kept in the record."""
     by_name: dict[str, list[tuple[str, str]]] = {}
     for place in known:
         by_name.setdefault(place[1], []).append(place)
@@ -156,7 +149,7 @@ def _place(
                 places[key] = Place(*place)
                 break
         else:
-            places[key] = Place(member, key)
+            places[key] = Place("", key)
             own[key] = tensor.detach().contiguous().clone()
     return places, own
 

@@ -1,144 +1,274 @@
-"""A child process that stays: importing what lowering needs takes seconds, and the next request finds it done.
+"""The process that runs programs and lowers pieces of them: the runtime may abort it, a backend may crash or hang.
 
-It runs ``python -m module``, reads the path of a request a line, and answers ``run <step>`` while it works and
-``done <status>`` at the end. It ends when its parent does, when it has had nothing to do for a while, when it crashes,
-and when a request takes too long, is cancelled or interrupted; the next request starts a new one.
+Importing what that takes costs seconds, so the process stays for the next request, and `warm` starts it early. It ends
+when its parent does, when it has had nothing to do for a while, and when a request crashes it, takes too long, is
+cancelled or interrupted; the next request starts a new one.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
-import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Pipe
+from typing import IO, TYPE_CHECKING, Any, Final
 
+import etviz
 from etviz.errors import ExecutionError
-from etviz.pipeline.process import KEPT_LINES, close, collect, how_it_ended, kill, start, too_slow
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DEFAULT_TIMEOUT: Final = 600.0
+"""Seconds that a request may take if the caller names no limit."""
 IDLE: Final = 300.0
 """Seconds without a request after which the process ends."""
+KEPT_LINES: Final = 20
+"""Lines of what the process wrote that an error shows."""
 _PATIENCE: Final = 0.1
 """Seconds between two looks at whether a request was cancelled."""
+_LAST_WORDS: Final = 2.0
+"""Seconds to wait for the last lines, and the end, of a process that has closed its connection."""
+_NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
+
+# The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
+_BOOTSTRAP: Final = """
+import sys
+sys.path = [path for path in sys.path if path]
+import importlib, importlib.util
+spec = importlib.util.spec_from_file_location("etviz", sys.argv[1])
+sys.modules["etviz"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["etviz"])
+importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
+"""
 
 
 class Worker:
-    """The process behind one module; requests wait for one another.
+    """Answers requests in processes that stay; one at a time in each, usually in a single one.
 
     Parameters
     ----------
     module
-        What to run; its ``main`` loop is `serve`.
+        What the process runs: its ``main(connection, parent)`` gets a file descriptor and the parent's process id.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str = "etviz.pipeline.child") -> None:
         self._module = module
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[str] | None = None
-        self._said: queue.Queue[str] = queue.Queue()
-        self._errors: list[str] = []
+        self._forget()
         atexit.register(self.stop)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Have no process: in a fork of this one, they are still the parent's."""
+        self._lock = threading.Lock()
+        self._children: list[_Child] = []
+        # Linux ends a process with the thread that started it, so that must be one that stays.
+        self._starter = ThreadPoolExecutor(1, "starts etviz's processes")
+
+    def warm(self) -> None:
+        """Have a process started, if there is none; returns at once, and failing is left to the next request."""
+        with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
+            self._starter.submit(self._start, another=False)
 
     def run(
         self,
-        request: Path,
-        timeout: float,
+        request: Mapping[str, Any],
+        timeout: float | None = None,
         progress: Callable[[int], None] | None = None,
         cancel: threading.Event | None = None,
-    ) -> int:
-        """Do one request; returns its status.
+    ) -> dict[str, Any]:
+        """The answer to a request.
+
+        Parameters
+        ----------
+        request
+            What JSON can hold; see `etviz.pipeline.child`.
+        timeout
+            Seconds, `DEFAULT_TIMEOUT` if None.
+        progress
+            Is told the steps done.
+        cancel
+            Ends the process when it is set.
 
         Raises
         ------
         ExecutionError
-            If the process crashes, takes longer than `timeout` seconds, or `cancel` is set.
+            If the process can't be started, fails, crashes, takes too long, or `cancel` is set.
         """
+        child = self._take()
+        try:
+            answer = child.ask(request, DEFAULT_TIMEOUT if timeout is None else timeout, progress, cancel)
+        except BaseException:
+            child.end()
+            raise
         with self._lock:
-            try:
-                self._send(request)
-                return self._await(timeout, progress, cancel)
-            except BaseException:
-                self.stop()
-                raise
+            spare = any(other.is_free() for other in self._children)
+            if not spare:
+                child.release()
+        if spare:
+            child.end()
+        return answer
 
     def stop(self) -> None:
-        """End the process, and what it has started."""
-        child, self._child = self._child, None
-        if child is None:
-            return
-        kill(child)
-        close(child)
+        """End all processes, and what they have started."""
+        with self._lock:
+            children, self._children = self._children, []
+        for child in children:
+            child.end()
 
-    def _send(self, request: Path) -> None:
-        for _ in range(2):
-            child = self._child if self._child is not None and self._child.poll() is None else self._start()
-            try:
-                if child.stdin is not None:
-                    child.stdin.write(f"{request}\n")
-                    child.stdin.flush()
-                return
-            except BrokenPipeError:  # it had just ended because it was idle
-                self.stop()
-        raise ExecutionError("The child process does not take a request")
-
-    def _start(self) -> subprocess.Popen[str]:
-        self.stop()
-        self._said, self._errors = queue.Queue(), []
-        child = self._child = start(self._module, stdin=subprocess.PIPE)
-        for target, args in ((_read, (child.stdout, self._said)), (collect, (child.stderr, self._errors))):
-            threading.Thread(target=target, args=args, daemon=True).start()
-        return child
-
-    def _await(self, timeout: float, progress: Callable[[int], None] | None, cancel: threading.Event | None) -> int:
-        end = time.monotonic() + timeout
+    def _take(self) -> _Child:
         while True:
+            try:
+                child = self._starter.submit(self._start).result()
+            except OSError as error:
+                raise ExecutionError(f"The child process can't be started ({error.strerror or error})") from error
+            with self._lock:
+                if not child.busy:  # another thread may have been faster
+                    child.busy = True
+                    return child
+
+    def _start(self, *, another: bool = True) -> _Child:
+        """A process that is free, if need be a new one; without `another`, only where there is none at all."""
+        with self._lock:
+            self._children = [child for child in self._children if child.is_alive()]
+            for child in self._children:
+                if child.is_free() or not another:
+                    return child
+            self._children.append(_Child(self._module))
+            return self._children[-1]
+
+
+class _Child:
+    """One process."""
+
+    def __init__(self, module: str) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            fileno = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _BOOTSTRAP, str(etviz.__file__), module, str(fileno), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                pass_fds=[fileno],
+            )
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=_collect, args=(self._process.stdout, self._lines), daemon=True)
+        self._reader.start()
+        self.busy = False
+        self._free_since = time.monotonic()
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def is_free(self) -> bool:
+        """True if it can be asked: not one that is about to end because nobody did."""
+        return not self.busy and self.is_alive() and time.monotonic() < self._free_since + 0.9 * IDLE
+
+    def release(self) -> None:
+        self.busy, self._free_since = False, time.monotonic()
+        self._lines.clear()
+
+    def ask(
+        self,
+        request: Mapping[str, Any],
+        limit: float,
+        progress: Callable[[int], None] | None,
+        cancel: threading.Event | None,
+    ) -> dict[str, Any]:
+        end = time.monotonic() + limit
+        with contextlib.suppress(BrokenPipeError):  # what it said before it crashed comes first
+            self._connection.send_bytes(json.dumps(request).encode())
+        while True:
+            left = end - time.monotonic()
             if cancel is not None and cancel.is_set():
                 raise ExecutionError("The run was cancelled")
-            left = end - time.monotonic()
             if left <= 0:
-                raise too_slow(timeout, self._errors)
-            try:
-                word, _, number = self._said.get(timeout=min(_PATIENCE, left)).partition(" ")
-            except queue.Empty:
-                continue
-            if word == "run" and progress is not None:
-                progress(int(number))
-            elif word == "done":
-                return int(number)
-            elif word == "":
-                raise self._crashed()
+                raise self._too_slow(limit)
+            reply = self._reply(min(_PATIENCE, left))
+            if "answer" in reply:
+                return reply["answer"]
+            if progress is not None and "step" in reply:
+                progress(reply["step"])
+
+    def _reply(self, patience: float) -> dict[str, Any]:
+        """What it says next, nothing if it says nothing for a while."""
+        try:
+            return json.loads(self._connection.recv_bytes()) if self._connection.poll(patience) else {}
+        except (EOFError, OSError):
+            raise self._crashed() from None
+
+    def end(self) -> None:
+        """End it, and what it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(_LAST_WORDS)
+        self._connection.close()
+
+    def _too_slow(self, limit: float) -> ExecutionError:
+        return ExecutionError(
+            f"The run did not end within {limit:g} s and was stopped; give a longer timeout= if it needs one",
+            None,
+            self._lines[-KEPT_LINES:],
+        )
 
     def _crashed(self) -> ExecutionError:
-        child = self._child
-        status = child.wait() if child is not None else None
-        return ExecutionError(how_it_ended(status), status, self._errors[-KEPT_LINES:])
+        try:
+            status = self._process.wait(_LAST_WORDS)
+        except subprocess.TimeoutExpired:
+            return ExecutionError("The child process does not answer any more", None, self._lines[-KEPT_LINES:])
+        self._reader.join(_LAST_WORDS)
+        return ExecutionError(how_it_ended(status), status, self._lines[-KEPT_LINES:])
 
 
-def _read(stream: object, said: queue.Queue[str]) -> None:
-    """Hand on the answers; an empty one says that there will be no more."""
-    with contextlib.suppress(ValueError):
-        for line in stream:  # type: ignore[attr-defined]
-            word, _, number = line.strip().partition(" ")
-            if word in ("run", "done") and number.isdigit():
-                said.put(f"{word} {number}")
-    said.put("")
+def _collect(stream: IO[str], lines: list[str]) -> None:
+    """Keep the last lines that a process writes, without what torch always says."""
+    with stream:
+        for line in stream:
+            if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
+                lines.append(text)
+                del lines[: -10 * KEPT_LINES]
 
 
-def serve(work: Callable[[str], int]) -> None:
-    """The loop of the process: `work` gets the path of each request and returns its status."""
-    import select
+def how_it_ended(status: int) -> str:
+    """What an exit status says, negative for a signal.
 
-    while select.select([sys.stdin], [], [], IDLE)[0]:
-        line = sys.stdin.readline()
-        if not line:
-            break
-        status = work(line.rstrip("\n"))
-        sys.stdout.write(f"done {status}\n")
-        sys.stdout.flush()
-    os._exit(0)  # taking torch and its libraries apart takes a second
+    Examples
+    --------
+    >>> how_it_ended(3)
+    'The child process failed with exit status 3'
+    >>> how_it_ended(-6)
+    'The child process was ended by signal SIGABRT'
+    """
+    if status == 0:
+        return "The child process ended without an answer"
+    if status == -signal.SIGKILL:
+        return "The child process was killed (by the system's out-of-memory killer, most likely)"
+    if status < 0:
+        known = {item.value: item.name for item in signal.Signals}
+        return f"The child process was ended by signal {known.get(-status, -status)}"
+    return f"The child process failed with exit status {status}"
+
+
+WORKER: Final = Worker()
+"""What `execute` and `run_alone` ask."""
+
+
+def warm() -> None:
+    """Start the process that `execute` and `run_alone` ask, so that the first request need not wait for its imports.
+
+    Returns at once. Does nothing where it runs already; where it can't be started, the first request says so.
+    """
+    WORKER.warm()

@@ -6,19 +6,21 @@ from the matplotlib style that is in force.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from etviz.errors import UsageError
-from etviz.inspection import Inspection
-from etviz.numerics.metrics import METRICS, NAN
-from etviz.view.payload import operator_label
+from etviz.graph.labels import operator_label
+from etviz.tensors.metrics import METRICS, NAN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
+
+    from etviz.analysis.analysis import Analysis
 
 REFERENCE: Final = "#0d84d8"
 RUNTIME: Final = "#e8710a"
@@ -29,40 +31,171 @@ _NAMED: Final = 5
 _FAINT: Final = 0.25
 
 
-def plot_gaps(inspection: Inspection, ax: Axes | None = None) -> Axes:
-    """Severity along the program: total as a line, introduced as stems, thresholds dashed, the worst rows named.
+class Plots:
+    """The figures of one program; a `row` is what `Inspection.tensors` takes, and every method gives matplotlib axes.
 
-    Raises
-    ------
-    UsageError
-        If no value was compared.
+    Parameters
+    ----------
+    analysis
+        What is drawn.
     """
-    from matplotlib.ticker import MaxNLocator
 
-    gaps = inspection.gaps
-    if gaps.empty:
-        raise UsageError("no value was compared, so there is no gap to draw; see inspection.coverage")
-    axes = _axes(ax, (9.0, 4.2))
-    place = np.arange(len(gaps))
-    total = _finite(gaps["severity"])
-    introduced = _finite(gaps["introduced_severity"])
-    axes.set_yscale("symlog", linthresh=1.0, linscale=0.5)
-    axes.plot(place, total, color=TOTAL, lw=1.4, marker="o", ms=2.5, label="total", zorder=2)
-    if np.isfinite(introduced).any():
-        axes.vlines(place, 0, introduced, color=INTRODUCED, lw=1.2, alpha=0.6, zorder=3)
-        axes.plot(place, introduced, "o", color=INTRODUCED, ms=4, label="introduced", zorder=4)
-    _thresholds(axes, gaps)
-    mismatched = place[(gaps["status"] == "non-finite mismatch").to_numpy()]
-    top = np.nanmax([*total[np.isfinite(total)], *introduced[np.isfinite(introduced)], 1.0])
-    if len(mismatched):
-        axes.plot(mismatched, [top] * len(mismatched), "x", color=INTRODUCED, ms=7, mew=2, label="NaN or Inf mismatch")
-    _name_worst(axes, gaps, introduced if np.isfinite(introduced).any() else total)
-    axes.set_ylim(0, top * 12)
-    axes.set_xlim(-0.7, len(gaps) - 0.3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="gap row, in program order", ylabel="severity (1 = ideal rounding)", title=_short(inspection.title))
-    axes.legend(loc="upper left", frameon=False, ncols=4, fontsize="small")
-    return axes
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def gaps(self, ax: Axes | None = None) -> Axes:
+        """Severity along the program: total as a line, introduced as stems, thresholds dashed, the worst rows named.
+
+        Raises
+        ------
+        UsageError
+            If no value was compared.
+        """
+        from matplotlib.ticker import MaxNLocator
+
+        gaps = self._analysis.gaps
+        if gaps.empty:
+            raise UsageError("no value was compared, so there is no gap to draw; see inspection.coverage")
+        axes = _axes(ax, (9.0, 4.2))
+        place = np.arange(len(gaps))
+        total = _finite(gaps["severity"])
+        introduced = _finite(gaps["introduced_severity"])
+        axes.set_yscale("symlog", linthresh=1.0, linscale=0.5)
+        axes.plot(place, total, color=TOTAL, lw=1.4, marker="o", ms=2.5, label="total", zorder=2)
+        if np.isfinite(introduced).any():
+            axes.vlines(place, 0, introduced, color=INTRODUCED, lw=1.2, alpha=0.6, zorder=3)
+            axes.plot(place, introduced, "o", color=INTRODUCED, ms=4, label="introduced", zorder=4)
+        _thresholds(axes, gaps)
+        mismatched = place[(gaps["status"] == "non-finite mismatch").to_numpy()]
+        top = np.nanmax([*total[np.isfinite(total)], *introduced[np.isfinite(introduced)], 1.0])
+        if len(mismatched):
+            axes.plot(
+                mismatched, [top] * len(mismatched), "x", color=INTRODUCED, ms=7, mew=2, label="NaN or Inf mismatch"
+            )
+        _name_worst(axes, gaps, introduced if np.isfinite(introduced).any() else total)
+        axes.set_ylim(0, top * 12)
+        axes.set_xlim(-0.7, len(gaps) - 0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(
+            xlabel="gap row, in program order",
+            ylabel="severity (1 = ideal rounding)",
+            title=_short(self._analysis.title),
+        )
+        axes.legend(loc="upper left", frameon=False, ncols=4, fontsize="small")
+        return axes
+
+    def histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
+        """Reference and runtime values over shared bins; counts on a logarithmic axis where they differ much."""
+        found = self._analysis.values.histogram(row, bins)
+        axes = _axes(ax, (6.4, 3.8))
+        parts = (("reference (AOT)", found.reference, REFERENCE), ("runtime", found.runtime, RUNTIME))
+        for label, counts, color in parts:
+            if counts is not None:
+                filled = label != "runtime"
+                axes.stairs(
+                    counts, found.edges, color=color, lw=1.5, alpha=0.45 if filled else 1, fill=filled, label=label
+                )
+        most = [int(counts.max(initial=0)) for _, counts, _ in parts if counts is not None]
+        seen = [counts[counts > 0] for _, counts, _ in parts if counts is not None]
+        least = min((int(counts.min()) for counts in seen if len(counts)), default=1)
+        if max(most) > 100 * least:
+            axes.set_yscale("symlog", linthresh=1.0)
+        axes.set_ylim(0)
+        outside = int(found.nonfinite.sum() - found.nonfinite[0, 0]) if found.nonfinite is not None else 0
+        note = f", {outside} pairs with NaN or Inf left out" if outside else ""
+        axes.set(xlabel=f"value{note}", ylabel="elements per bin", title=_row_title(self._analysis, row))
+        axes.legend(frameon=False, fontsize="small")
+        return axes
+
+    def error_map(
+        self,
+        row: Any,
+        of: str = "error",
+        axes: Sequence[int] | None = None,
+        index: Sequence[int] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """A 2-D slice; every cell shows the worst element behind it, grey ones hold NaN or Inf."""
+        from matplotlib.colors import Normalize, TwoSlopeNorm
+        from matplotlib.ticker import MaxNLocator
+
+        found = self._analysis.values.error_map(row, of, axes, index)
+        drawn = _axes(ax, (6.0, 4.6))
+        height = len(found.values)
+        largest = max(abs(found.low), abs(found.high)) if np.isfinite(found.low) else 1.0
+        signed = of != "error"
+        norm = TwoSlopeNorm(0.0, -(largest or 1.0), largest or 1.0) if signed else Normalize(0.0, largest or 1.0)
+        sides = [found.shape[axis] for axis in found.axes]
+        down, across = (sides if len(sides) == 2 else [1, *sides, 1][:2]) if height else (1, 1)
+        values = found.values if height else np.full((1, 1), NAN)
+        drawn.set_facecolor("#9a9a9a")
+        image = drawn.imshow(
+            values,
+            cmap="RdBu_r" if signed else "magma",
+            norm=norm,
+            interpolation="nearest",
+            aspect="equal" if 0.2 < down / max(across, 1) < 5 else "auto",
+            extent=(-0.5, across - 0.5, down - 0.5, -0.5),
+        )
+        words = {"error": "|runtime − reference|", "reference": "reference value", "runtime": "runtime value"}
+        bar = drawn.figure.colorbar(image, ax=drawn, shrink=0.85)
+        bar.set_label(words[of] + (" (largest of its cell)" if max(found.block) > 1 else ""))
+        place = [":" if axis in found.axes else str(at) for axis, at in enumerate(found.index)]
+        drawn.set_title(f"{_row_title(self._analysis, row)}\n[{', '.join(place)}]", fontsize="medium")
+        if found.axes:
+            drawn.set_xlabel(f"axis {found.axes[-1]}")
+        drawn.xaxis.set_major_locator(MaxNLocator(integer=True))
+        drawn.yaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(found.axes) == 2:
+            drawn.set_ylabel(f"axis {found.axes[0]}")
+        else:
+            drawn.set_yticks([])
+        drawn.grid(visible=False)
+        return drawn
+
+    def channels(self, row: Any, axis: int = 1, ax: Axes | None = None) -> Axes:
+        """RMSE (bars) and largest error (marks) for each index of an axis; the worst index is named."""
+        from matplotlib.ticker import MaxNLocator
+
+        found = self._analysis.values.channel_error(row, axis)
+        axes = _axes(ax, (7.2, 3.6))
+        place = found.index.to_numpy()
+        rmse = _finite(found["rmse"])
+        if len(place) <= 200:
+            axes.bar(place, rmse, width=0.8, color=INTRODUCED, alpha=0.85, label="RMSE")
+        else:
+            axes.fill_between(place, 0, rmse, step="mid", color=INTRODUCED, alpha=0.85, lw=0, label="RMSE")
+        axes.plot(place, _finite(found["max_abs"]), "_", color=TOTAL, ms=6, mew=1.5, label="largest |error|")
+        if found["share"].sum() > 0:
+            worst = int(found["share"].to_numpy().argmax())
+            text = f"index {worst}: {found['share'].iloc[worst]:.0%} of the squared error"
+            axes.annotate(
+                text, (worst, rmse[worst]), xytext=(0, 4), textcoords="offset points", fontsize="x-small", ha="center"
+            )
+        highest = np.nanmax([*_finite(found["max_abs"]), 0.0])
+        axes.set_ylim(0, 1.25 * highest or 1.0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel=f"index on {found.index.name}", ylabel="error, in the tensor's units")
+        axes.set_title(_row_title(self._analysis, row), fontsize="medium")
+        axes.legend(frameon=False, fontsize="small", ncols=2)
+        return axes
+
+    def scatter(self, row: Any, bins: int = 128, ax: Axes | None = None) -> Axes:
+        """Reference against runtime as a density, in fewer bins for few elements; equal values lie on the diagonal."""
+        from matplotlib.colors import LogNorm
+
+        elements = self._analysis.values.tensors(row)[1].numel()
+        found = self._analysis.values.scatter(row, min(bins, max(24, round(2 * elements**0.5))))
+        axes = _axes(ax, (5.4, 4.6))
+        shown = np.where(found.counts > 0, found.counts, NAN)
+        norm = LogNorm(1, max(2, int(found.counts.max(initial=0))))
+        mesh = axes.pcolormesh(found.edges, found.edges, shown, cmap="cool", norm=norm)
+        axes.axline((found.edges[0], found.edges[0]), slope=1, color=TOTAL, lw=0.9, ls="--", zorder=0.5)
+        axes.grid(visible=False)
+        axes.figure.colorbar(mesh, ax=axes, shrink=0.85, label="elements")
+        axes.set(xlabel="reference value", ylabel="runtime value", aspect="equal")
+        axes.set_title(_row_title(self._analysis, row), fontsize="medium")
+        return axes
 
 
 def _thresholds(axes: Axes, gaps: pd.DataFrame) -> None:
@@ -109,121 +242,6 @@ def _name_worst(axes: Axes, gaps: pd.DataFrame, values: np.ndarray[Any, np.dtype
         )
 
 
-def plot_histogram(inspection: Inspection, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
-    """Reference and runtime values over shared bins; counts on a logarithmic axis where they differ much."""
-    found = inspection.histogram(row, bins)
-    axes = _axes(ax, (6.4, 3.8))
-    parts = (("reference (AOT)", found.reference, REFERENCE), ("runtime", found.runtime, RUNTIME))
-    for label, counts, color in parts:
-        if counts is not None:
-            filled = label != "runtime"
-            axes.stairs(counts, found.edges, color=color, lw=1.5, alpha=0.45 if filled else 1, fill=filled, label=label)
-    most = [int(counts.max(initial=0)) for _, counts, _ in parts if counts is not None]
-    seen = [counts[counts > 0] for _, counts, _ in parts if counts is not None]
-    least = min((int(counts.min()) for counts in seen if len(counts)), default=1)
-    if max(most) > 100 * least:
-        axes.set_yscale("symlog", linthresh=1.0)
-    axes.set_ylim(0)
-    outside = int(found.nonfinite.sum() - found.nonfinite[0, 0]) if found.nonfinite is not None else 0
-    note = f", {outside} pairs with NaN or Inf left out" if outside else ""
-    axes.set(xlabel=f"value{note}", ylabel="elements per bin", title=_row_title(inspection, row))
-    axes.legend(frameon=False, fontsize="small")
-    return axes
-
-
-def plot_error_map(
-    inspection: Inspection,
-    row: Any,
-    of: str = "error",
-    axes_: Sequence[int] | None = None,
-    index: Sequence[int] | None = None,
-    ax: Axes | None = None,
-) -> Axes:
-    """A 2-D slice; every cell shows the worst element behind it, grey ones hold NaN or Inf."""
-    from matplotlib.colors import Normalize, TwoSlopeNorm
-    from matplotlib.ticker import MaxNLocator
-
-    found = inspection.error_map(row, of, axes_, index)
-    axes = _axes(ax, (6.0, 4.6))
-    height = len(found.values)
-    largest = max(abs(found.low), abs(found.high)) if np.isfinite(found.low) else 1.0
-    signed = of != "error"
-    norm = TwoSlopeNorm(0.0, -(largest or 1.0), largest or 1.0) if signed else Normalize(0.0, largest or 1.0)
-    sides = [found.shape[axis] for axis in found.axes]
-    down, across = (sides if len(sides) == 2 else [1, *sides, 1][:2]) if height else (1, 1)
-    values = found.values if height else np.full((1, 1), NAN)
-    axes.set_facecolor("#9a9a9a")
-    image = axes.imshow(
-        values,
-        cmap="RdBu_r" if signed else "magma",
-        norm=norm,
-        interpolation="nearest",
-        aspect="equal" if 0.2 < down / max(across, 1) < 5 else "auto",
-        extent=(-0.5, across - 0.5, down - 0.5, -0.5),
-    )
-    words = {"error": "|runtime − reference|", "reference": "reference value", "runtime": "runtime value"}
-    bar = axes.figure.colorbar(image, ax=axes, shrink=0.85)
-    bar.set_label(words[of] + (" (largest of its cell)" if max(found.block) > 1 else ""))
-    place = [":" if axis in found.axes else str(at) for axis, at in enumerate(found.index)]
-    axes.set_title(f"{_row_title(inspection, row)}\n[{', '.join(place)}]", fontsize="medium")
-    if found.axes:
-        axes.set_xlabel(f"axis {found.axes[-1]}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(found.axes) == 2:
-        axes.set_ylabel(f"axis {found.axes[0]}")
-    else:
-        axes.set_yticks([])
-    axes.grid(visible=False)
-    return axes
-
-
-def plot_channels(inspection: Inspection, row: Any, axis: int = 1, ax: Axes | None = None) -> Axes:
-    """RMSE (bars) and largest error (marks) for each index of an axis; the worst index is named."""
-    from matplotlib.ticker import MaxNLocator
-
-    found = inspection.channel_error(row, axis)
-    axes = _axes(ax, (7.2, 3.6))
-    place = found.index.to_numpy()
-    rmse = _finite(found["rmse"])
-    if len(place) <= 200:
-        axes.bar(place, rmse, width=0.8, color=INTRODUCED, alpha=0.85, label="RMSE")
-    else:
-        axes.fill_between(place, 0, rmse, step="mid", color=INTRODUCED, alpha=0.85, lw=0, label="RMSE")
-    axes.plot(place, _finite(found["max_abs"]), "_", color=TOTAL, ms=6, mew=1.5, label="largest |error|")
-    if found["share"].sum() > 0:
-        worst = int(found["share"].to_numpy().argmax())
-        text = f"index {worst}: {found['share'].iloc[worst]:.0%} of the squared error"
-        axes.annotate(
-            text, (worst, rmse[worst]), xytext=(0, 4), textcoords="offset points", fontsize="x-small", ha="center"
-        )
-    highest = np.nanmax([*_finite(found["max_abs"]), 0.0])
-    axes.set_ylim(0, 1.25 * highest or 1.0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel=f"index on {found.index.name}", ylabel="error, in the tensor's units")
-    axes.set_title(_row_title(inspection, row), fontsize="medium")
-    axes.legend(frameon=False, fontsize="small", ncols=2)
-    return axes
-
-
-def plot_scatter(inspection: Inspection, row: Any, bins: int = 128, ax: Axes | None = None) -> Axes:
-    """Reference against runtime as a density, in fewer bins for few elements; equal values lie on the diagonal."""
-    from matplotlib.colors import LogNorm
-
-    elements = inspection.tensors(row)[1].numel()
-    found = inspection.scatter(row, min(bins, max(24, round(2 * elements**0.5))))
-    axes = _axes(ax, (5.4, 4.6))
-    shown = np.where(found.counts > 0, found.counts, NAN)
-    norm = LogNorm(1, max(2, int(found.counts.max(initial=0))))
-    mesh = axes.pcolormesh(found.edges, found.edges, shown, cmap="cool", norm=norm)
-    axes.axline((found.edges[0], found.edges[0]), slope=1, color=TOTAL, lw=0.9, ls="--", zorder=0.5)
-    axes.grid(visible=False)
-    axes.figure.colorbar(mesh, ax=axes, shrink=0.85, label="elements")
-    axes.set(xlabel="reference value", ylabel="runtime value", aspect="equal")
-    axes.set_title(_row_title(inspection, row), fontsize="medium")
-    return axes
-
-
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     """The given axes, or those of a new figure."""
     if ax is None:
@@ -242,11 +260,12 @@ def _finite(values: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.where(np.isfinite(found), found, NAN)
 
 
-def _row_title(inspection: Inspection, row: Any) -> str:
-    index = int(getattr(row, "name", row))
-    about = inspection.gaps.iloc[index]
+def _row_title(analysis: Analysis, row: Any) -> str:
+    place = analysis.rows.find(row)
+    about = place.about
+    number = next(first for first, inside, _ in analysis.rows.parts() if inside == place.inside) + place.at
     name = _short(operator_label(about["kind"], about["op"], about["reference_ops"]))
-    return f"row {index}: {name} {list(about['shape'])} {about['dtype']}"
+    return f"row {number}: {name} {list(about['shape'])} {about['dtype']}"
 
 
 def _short(text: str, most: int = 48) -> str:

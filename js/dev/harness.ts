@@ -1,8 +1,8 @@
 // The views with made-up data, without Jupyter. ?layers=6250&inside=6 makes 50k rows; &state=empty,
 // loading, error, job-error shows the other states; &scheme=dark, &width=480, &shadow=1;
 // &attributed=0 and &zoomed=41,43 start with the error explained; &select=41 with a row selected.
-import etviz from "../index";
 import { SampleModel, type SampleModelOptions } from "./model";
+import { startWidget } from "./widget";
 
 const query = new URLSearchParams(location.search);
 const state = query.get("state") ?? "";
@@ -45,9 +45,5 @@ const model = new SampleModel(options);
 if (query.has("height")) model.state.height = Number(query.get("height"));
 if (query.has("select")) model.state.selected = Number(query.get("select"));
 Object.assign(window, { model });
-const widget = etviz();
-const signal = new AbortController().signal;
-type InitializeProps = Parameters<typeof widget.initialize>[0];
-type RenderProps = Parameters<typeof widget.render>[0];
-await widget.initialize({ model, signal } as unknown as InitializeProps);
-await widget.render({ model, el: target, signal } as unknown as RenderProps);
+const widget = await startWidget(model);
+await widget.render(target);

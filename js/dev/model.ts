@@ -1,8 +1,8 @@
 // An anywidget model without a kernel: answers the view's questions from the sample.
-import type { WireError, WireMessage } from "../state/contract";
-import { type Answer, type SampleOptions, samplePayload } from "./sample";
-import { sampleChannels, sampleMap, sampleScatter } from "./sampleMaps";
-import { sampleTensor } from "./sampleTensor";
+import type { WireError, WireMessage } from "../kernel/contract";
+import type { Answer } from "../kernel/source";
+import { type SampleOptions, samplePayload } from "./samplePayload";
+import { sampleChannels, sampleMap, sampleScatter, sampleTensor } from "./sampleTensor";
 
 type Callback = (...values: unknown[]) => void;
 type Params = Record<string, unknown>;
@@ -18,6 +18,14 @@ export interface SampleModelOptions extends SampleOptions {
   /** Methods that answer with an error, or not at all. */
   failing?: string[];
   silent?: string[];
+  /** The payload comes with the model. */
+  opened?: boolean;
+  /** The row that Python has selected. */
+  selected?: number;
+  /** How many changes of the Inspection the kernel counts. */
+  changes?: number;
+  /** Longer work says that something has changed before it answers. */
+  changesFirst?: boolean;
 }
 
 const FAILURES: Record<string, WireError> = {
@@ -36,7 +44,7 @@ const STEPS = 8;
 export class SampleModel {
   readonly state: Record<string, unknown> = {
     selected: null,
-    sort_by: "severity",
+    sort_by: "introduced_severity",
     descending: true,
     filter: "",
     expanded: [],
@@ -47,7 +55,10 @@ export class SampleModel {
   readonly #listeners = new Map<string, Set<Callback>>();
   #cancelled = false;
 
-  constructor(readonly options: SampleModelOptions = {}) {}
+  constructor(readonly options: SampleModelOptions = {}) {
+    if (options.selected !== undefined) this.state.selected = options.selected;
+    if (options.opened) this.state._opening = samplePayload(options);
+  }
 
   get(name: string): unknown {
     return this.state[name];
@@ -88,7 +99,7 @@ export class SampleModel {
     setTimeout(() => this.#answer(content), this.options.delay ?? 0);
   }
 
-  #say(message: WireMessage, buffers: DataView[] = []): void {
+  #say(message: WireMessage, buffers: readonly DataView[] = []): void {
     this.emit("msg:custom", message, buffers);
   }
 
@@ -101,11 +112,14 @@ export class SampleModel {
       return this.#work(id, method, params, 0);
     }
     if (method === "cancel") this.#cancelled = true;
-    const { result, buffers } = this.#data(method, params) ?? { result: { protocol: 1 }, buffers: [] };
+    const { result, buffers } = this.#data(method, params) ?? {
+      result: { protocol: 1, changes: this.options.changes ?? 0 },
+      buffers: [],
+    };
     this.#say({ id, result }, buffers);
   }
 
-  #data(method: string, params: Params): Answer<unknown> | null {
+  #data(method: string, params: Params): Answer | null {
     switch (method) {
       case "payload":
         return samplePayload(this.options);
@@ -137,7 +151,9 @@ export class SampleModel {
     } else {
       this.options.attributed = Number(params.output ?? 0);
     }
-    this.#say({ id, result: { ok: true } });
+    const answer = (): void => this.#say({ id, result: { ok: true } });
+    if (this.options.changesFirst) setTimeout(answer, 20 * (this.options.delay ?? 0));
+    else answer();
     this.#say({ event: "changed" });
   }
 }

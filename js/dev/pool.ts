@@ -1,23 +1,13 @@
 // Collects columns as the buffers of a message, and texts as codes with a sorted dictionary.
-import type { Dtype, Values } from "../state/contract";
-
-const DTYPES: Record<string, Dtype> = {
-  Float64Array: "float64",
-  Float32Array: "float32",
-  Int32Array: "int32",
-  Uint32Array: "uint32",
-  Uint16Array: "uint16",
-  Uint8Array: "uint8",
-};
-
-type Column = Float64Array | Float32Array | Int32Array | Uint32Array | Uint16Array | Uint8Array;
+import type { NumberArray } from "../kernel/codec";
+import type { Dtype, Values } from "../kernel/contract";
 
 export class Pool {
   readonly buffers: DataView[] = [];
 
-  add(array: Column): Values {
+  add(array: NumberArray): Values {
     this.buffers.push(new DataView(array.buffer as ArrayBuffer, array.byteOffset, array.byteLength));
-    const dtype = DTYPES[array.constructor.name];
+    const dtype = array.constructor.name.replace("Array", "").toLowerCase() as Dtype;
     return { buffer: this.buffers.length - 1, dtype, length: array.length };
   }
 

@@ -1,8 +1,8 @@
 // For the tests: the widget over a model without a kernel, and a wait for what should appear.
 // Views are taken out of the page after each test.
 import { afterEach } from "vitest";
-import etviz from "../index";
 import { SampleModel, type SampleModelOptions } from "./model";
+import { startWidget } from "./widget";
 
 export interface TestView {
   model: SampleModel;
@@ -10,28 +10,24 @@ export interface TestView {
   all: (selector: string) => HTMLElement[];
   one: (selector: string) => HTMLElement;
   texts: (selector: string) => string[];
+  /** The parameters of the questions that were asked by a method. */
+  params: (method: string) => Record<string, unknown>[];
   close: () => void;
 }
-
-type InitializeProps = Parameters<ReturnType<typeof etviz>["initialize"]>[0];
-type RenderProps = Parameters<ReturnType<typeof etviz>["render"]>[0];
-type Dispose = () => void;
 
 export interface TestWidget {
   model: SampleModel;
   render: () => Promise<TestView>;
-  dispose: Dispose;
+  dispose: () => void;
 }
 
 export async function openWidget(options: SampleModelOptions = {}): Promise<TestWidget> {
   const model = new SampleModel({ layers: 2, inside: 3, uncompared: 2, ...options });
-  const widget = etviz();
-  const signal = new AbortController().signal;
-  const dispose = await widget.initialize({ model, signal } as unknown as InitializeProps);
+  const widget = await startWidget(model);
   const render = async (): Promise<TestView> => {
     const el = document.createElement("div");
     document.body.append(el);
-    const unmount = await widget.render({ model, el, signal } as unknown as RenderProps);
+    const unmount = await widget.render(el);
     const all = (selector: string): HTMLElement[] => [...el.querySelectorAll<HTMLElement>(selector)];
     return {
       model,
@@ -43,13 +39,14 @@ export async function openWidget(options: SampleModelOptions = {}): Promise<Test
         return found;
       },
       texts: (selector) => all(selector).map((element) => element.textContent ?? ""),
+      params: (method) => model.sent.filter((asked) => asked.method === method).map((asked) => asked.params),
       close: () => {
-        (unmount as Dispose)();
+        unmount();
         el.remove();
       },
     };
   };
-  return { model, render, dispose: dispose as Dispose };
+  return { model, render, dispose: widget.dispose };
 }
 
 const opened: TestView[] = [];

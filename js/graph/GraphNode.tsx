@@ -1,8 +1,8 @@
 // One node of the graph: what it is, and a stripe in the colour of the error that it introduces.
 import type { JSX } from "preact";
-import type { Gauge } from "../state/gauge";
-import type { Tree } from "../state/payload";
-import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./layout";
+import type { Gauge } from "../data/gauge";
+import { type Tree, shortBackend } from "../data/tree";
+import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./picture";
 
 interface Props {
   tree: Tree;
@@ -24,13 +24,21 @@ function short(text: string, letters: number): string {
 
 export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: Props): JSX.Element {
   const { node, x, y } = placed;
-  const label = tree.text("label", node) ?? "";
-  const kind = tree.text("kind", node) ?? "";
-  const backend = (tree.text("backend", node) ?? "").replace(/Backend$/, "");
   const instruction = tree.instruction[node];
-  const number = instruction >= 0 ? `#${instruction}` : "";
-  const below = [number, backend || (kind === "kernel" ? "portable" : ""), figure].filter(Boolean).join(" · ");
-  const tip = [label, number, tree.text("shape", node), tree.text("module", node), tree.text("source", node), figure];
+  const kind = tree.text("kind", node) ?? "";
+  const number = instruction >= 0 && kind !== "inner" ? `#${instruction}` : "";
+  const label = [number, tree.text("label", node)].filter(Boolean).join(" ");
+  const backend = shortBackend(tree.text("backend", node) ?? "");
+  const below = [backend || (kind === "kernel" ? "portable" : ""), figure]
+    .filter(Boolean)
+    .join(" · ");
+  const tip = [
+    label,
+    tree.text("shape", node),
+    tree.text("module", node),
+    tree.text("source", node),
+    figure,
+  ];
   const select = (): void => onSelect(node);
   return (
     <g
@@ -38,7 +46,7 @@ export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: P
       role="button"
       tabIndex={0}
       aria-pressed={selected}
-      aria-label={[label, number, figure].filter(Boolean).join(", ")}
+      aria-label={[label, figure].filter(Boolean).join(", ")}
       data-node={node}
       data-kind={kind}
       data-tip={tip.filter(Boolean).join("\n")}

@@ -1,11 +1,11 @@
 // @vitest-environment happy-dom
 // The graph around the selected node: which nodes, where they are, and what a click does.
 import { expect, test } from "vitest";
+import { edgesOf } from "../data/edges";
 import { click, openReady, press, until } from "../dev/view";
 import { startBox, zoomed } from "./camera";
-import { edgesOf } from "./edges";
-import { place } from "./layout";
 import { type Around, neighbourhood } from "./neighbourhood";
+import { place } from "./picture";
 
 /** 0 → 1 (a delegate with 2 → 3 inside) → 4 → 5 → 6, and 0 → 6. */
 const PAIRS: [number, number][] = [
@@ -49,7 +49,11 @@ test("the delegate of a selected operator is open", () => {
 });
 
 test("a large neighbourhood is cut, and says so", () => {
-  const star = edgesOf(500, new Int32Array(499), Int32Array.from({ length: 499 }, (_, k) => k + 1));
+  const star = edgesOf(
+    500,
+    new Int32Array(499),
+    Int32Array.from({ length: 499 }, (_, k) => k + 1),
+  );
   const flat = { ...tree, nodes: 500, isInner: () => false };
   const around = neighbourhood(flat, star, 5, 3, 20);
   expect(around.nodes).toHaveLength(20);
@@ -83,7 +87,7 @@ test("zooming keeps the point under the pointer", () => {
 });
 
 test("the graph shows the selected row; a click on a node selects it", async () => {
-  const view = await openReady();
+  const view = await openReady({ unfound: true });
   const tab = view.all(".etv-switch").find((button) => button.textContent === "Graph");
   click(tab as HTMLElement);
   await until(() => view.one(".etv-graph-empty").textContent?.startsWith("Select a row") ?? false);

@@ -1,7 +1,7 @@
 // The nodes around one node: its producers and consumers, some steps away. A delegate is one node,
 // but for the one that the selected operator is in: that one is open.
-import type { TreeShape } from "../state/tree";
-import type { Edges } from "./edges";
+import type { Edges } from "../data/edges";
+import type { TreeShape } from "../data/tree";
 
 export interface Neighbourhood {
   /** Nodes of the program tree, in program order. */
@@ -17,7 +17,7 @@ export interface Around extends TreeShape {
   isInner(node: number): boolean;
 }
 
-export const STEPS = 3;
+const STEPS = 3;
 export const MOST = 150;
 /** A value that very many read must not fill the picture at once. */
 const MOST_READERS = 24;

@@ -1,15 +1,15 @@
 // The list of a kernel's Inspections, in a side panel of its own.
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { type JSX, render } from "preact";
-import type { Area } from "../state/panels";
+import type { Area } from "../state/panelHost";
 import { listIcon } from "./icon";
+import { type Listed, listInspections, openInspection } from "./inspections";
 import type { Kernel, Lumino, Notebook, NotebookTracker, Widget } from "./jupyterlab";
-import { type Listed, listInspections, openInspection } from "./kernel";
 
 type State =
   | { status: "none" }
   | { status: "asking" }
-  | { status: "ready"; found: readonly Listed[] }
+  | { status: "ready"; inspections: readonly Listed[] }
   | { status: "failed"; message: string };
 
 const LEVELS: Record<string, string> = { ok: "✓", warn: "!", bad: "✗" };
@@ -35,7 +35,12 @@ function Entry({ listed, open }: { listed: Listed; open: Props["open"] }): JSX.E
         )}
       </button>
       {!area && (
-        <button type="button" class="etviz-entry-left" onClick={() => open(listed, "left")} title="Open in the left side panel">
+        <button
+          type="button"
+          class="etviz-entry-left"
+          onClick={() => open(listed, "left")}
+          title="Open in the left side panel"
+        >
           on the left
         </button>
       )}
@@ -48,7 +53,7 @@ function Entries({ state, open }: Pick<Props, "state" | "open">): JSX.Element {
   if (now.status === "none") return <p>No notebook with a kernel is in front.</p>;
   if (now.status === "asking") return <p>Waiting for the kernel, which answers when it is idle.</p>;
   if (now.status === "failed") return <p role="alert">The kernel could not list them: {now.message}</p>;
-  if (now.found.length === 0) {
+  if (now.inspections.length === 0) {
     return (
       <p>
         This kernel has no Inspection yet. <code>etviz.debug</code> and <code>etviz.load</code> make one.
@@ -57,7 +62,7 @@ function Entries({ state, open }: Pick<Props, "state" | "open">): JSX.Element {
   }
   return (
     <ul>
-      {now.found.map((listed) => (
+      {now.inspections.map((listed) => (
         <Entry key={listed.token} listed={listed} open={open} />
       ))}
     </ul>
@@ -69,7 +74,12 @@ function List({ state, refresh, open }: Props): JSX.Element {
     <>
       <header>
         <h2>Inspections</h2>
-        <button type="button" onClick={refresh} title="Ask the kernel again" aria-label="Ask the kernel again">
+        <button
+          type="button"
+          onClick={refresh}
+          title="Ask the kernel again"
+          aria-label="Ask the kernel again"
+        >
           <svg viewBox="0 0 16 16" aria-hidden="true">
             <path d="M13 8a5 5 0 1 1-1.6-3.7M13 2.2v3h-3" />
           </svg>
@@ -123,7 +133,7 @@ export class Listing {
     }
     if (this.#state.peek().status !== "ready") this.#state.value = { status: "asking" };
     const next = await listInspections(kernel).then(
-      (found): State => ({ status: "ready", found }),
+      (inspections): State => ({ status: "ready", inspections }),
       (problem: unknown): State => ({ status: "failed", message: String(problem) }),
     );
     if (asked === this.#asked) this.#state.value = next;

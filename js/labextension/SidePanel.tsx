@@ -1,13 +1,74 @@
 // One side panel: a bar with what one can do to it, and the element that the view draws into.
-import { render } from "preact";
-import type { PanelRequest, Place } from "../state/panels";
+import { type ComponentChildren, type JSX, render } from "preact";
+import type { PanelRequest, Place } from "../state/panelHost";
 import { panelIcon } from "./icon";
 import type { Lumino, Widget } from "./jupyterlab";
-import { type PanelActions, PanelBar } from "./PanelBar";
+
+export interface PanelActions {
+  pin(pinned: boolean): void;
+  otherSide(): void;
+  close(): void;
+}
+
+interface ButtonProps {
+  label: string;
+  pressed?: boolean;
+  onClick: () => void;
+  children: ComponentChildren;
+}
+
+function Button({ label, pressed, onClick, children }: ButtonProps): JSX.Element {
+  return (
+    <button type="button" title={label} aria-label={label} aria-pressed={pressed} onClick={onClick}>
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        {children}
+      </svg>
+    </button>
+  );
+}
+
+interface Props {
+  place: Place;
+  actions: PanelActions;
+  /** False where no notebook is known that the panel could follow. */
+  follows: boolean;
+}
+
+function PanelBar({ place, actions, follows }: Props): JSX.Element {
+  const { title, area, pinned } = place;
+  const other = area === "left" ? "right" : "left";
+  return (
+    <>
+      <span class="etviz-panel-title" title={title}>
+        {title}
+      </span>
+      {follows && (
+        <Button
+          label={pinned ? "Pinned: stays for every notebook" : "Pin: stay when another notebook is in front"}
+          pressed={pinned}
+          onClick={() => actions.pin(!pinned)}
+        >
+          <path d="M5.5 2.5h5M6.2 2.5v4.2L4.2 9.3h7.6L9.8 6.7V2.5M8 9.3v4.5" />
+        </Button>
+      )}
+      <Button label={`Move to the ${other} side`} onClick={actions.otherSide}>
+        <path
+          d={
+            area === "left"
+              ? "M2.5 3h11v10h-11zM10 3v10M4.5 8H8M6.5 6L8.3 8L6.5 10"
+              : "M2.5 3h11v10h-11zM6 3v10M11.5 8H8M9.5 6L7.7 8L9.5 10"
+          }
+        />
+      </Button>
+      <Button label="Close: back to the cell" onClick={actions.close}>
+        <path d="M4 4l8 8M12 4l-8 8" />
+      </Button>
+    </>
+  );
+}
 
 export class SidePanel {
   readonly widget: Widget;
-  request: PanelRequest;
   place: Place;
   /** Set while the panel is taken out of its side area, which hides it. */
   leaving = false;
@@ -15,8 +76,16 @@ export class SidePanel {
   readonly #body = document.createElement("div");
   #unmount: () => void;
 
-  constructor(lumino: Lumino, id: string, request: PanelRequest, shown: (panel: SidePanel, is: boolean) => void) {
-    const say = (is: boolean): void => shown(this, is);
+  /** `shown` is called when the person brings the panel to the front (true) or puts it aside (false). */
+  constructor(
+    lumino: Lumino,
+    id: string,
+    public request: PanelRequest,
+    shown: (is: boolean) => void,
+  ) {
+    const say = (is: boolean): void => {
+      if (!this.leaving) shown(is);
+    };
     class PanelWidget extends lumino.Widget {
       override onAfterShow(): void {
         say(true);
@@ -35,7 +104,6 @@ export class SidePanel {
     this.widget.title.icon = panelIcon;
     this.widget.title.closable = true;
     this.widget.title.caption = `etviz: ${request.place.title}`;
-    this.request = request;
     this.place = request.place;
     this.#unmount = request.mount(this.#body);
   }

@@ -6,7 +6,8 @@ export interface IconRenderer {
 }
 
 const BARS = '<path d="M3 3h2v18H3zM7 5h13v4H7zM7 11h6v4H7zM7 17h9v3H7z"/>';
-const UNEQUAL = '<path d="M3 7h9.4l1.9-3.6 1.8.9L14.7 7H21v2.6h-7.7l-2.4 4.8H21V17H9.5l-2 3.7-1.8-.9L7.2 17H3v-2.6h5.6L11 9.6H3z"/>';
+const UNEQUAL =
+  '<path d="M3 7h9.4l1.9-3.6 1.8.9L14.7 7H21v2.6h-7.7l-2.4 4.8H21V17H9.5l-2 3.7-1.8-.9L7.2 17H3v-2.6h5.6L11 9.6H3z"/>';
 
 function icon(paths: string): IconRenderer {
   return {

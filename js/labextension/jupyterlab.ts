@@ -74,10 +74,13 @@ export interface Shell {
   activateById(id: string): void;
 }
 
-export interface App {
+export interface JupyterFrontEnd {
   readonly shell: Shell;
   readonly commands: {
-    addCommand(id: string, options: { label: string; caption?: string; icon?: unknown; execute: () => void }): void;
+    addCommand(
+      id: string,
+      options: { label: string; caption?: string; icon?: unknown; execute: () => void },
+    ): void;
   };
 }
 
@@ -94,5 +97,5 @@ export interface Plugin {
   description: string;
   autoStart: boolean;
   optional: object[];
-  activate(app: App, ...services: unknown[]): void;
+  activate(app: JupyterFrontEnd, ...services: unknown[]): void;
 }

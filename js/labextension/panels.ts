@@ -1,12 +1,32 @@
 // The side panels of the page: one for each notebook and title. A panel follows its notebook, which
 // means that it leaves its side area while another notebook is in front, unless it is pinned.
-import { type PanelHandle, type PanelHost, type PanelRequest, PROTOCOL, type Place } from "../state/panels";
+import {
+  type PanelHandle,
+  type PanelHost,
+  type PanelRequest,
+  PROTOCOL,
+  type Place,
+} from "../state/panelHost";
 import type { Lumino, Notebook, NotebookTracker, Shell } from "./jupyterlab";
-import { rememberHidden, wasHidden } from "./memory";
 import { SidePanel } from "./SidePanel";
 import { widen } from "./width";
 
 const RANK = 900;
+
+/** Which panels were put aside in this browser tab: a reload does not bring them to the front. */
+const hidden = {
+  key: ({ title }: Place): string => `etviz.hidden:${title}`,
+  has: (place: Place): boolean => sessionStorage.getItem(hidden.key(place)) === String(place.serial),
+  set(place: Place, is: boolean): void {
+    if (is) sessionStorage.setItem(hidden.key(place), String(place.serial));
+    else sessionStorage.removeItem(hidden.key(place));
+  },
+};
+
+/** What a notebook and its widget manager have in common. */
+function contextOf({ request }: SidePanel): object | undefined {
+  return (request.manager as { context?: object } | null)?.context;
+}
 
 export class Panels implements PanelHost {
   readonly protocol = PROTOCOL;
@@ -55,17 +75,13 @@ export class Panels implements PanelHost {
 
   #create(request: PanelRequest): void {
     const id = `etviz-panel-${this.#count++}`;
-    const panel = new SidePanel(this.lumino, id, request, (one, shown) => {
-      if (!one.leaving) rememberHidden(one.place, !shown);
-    });
+    const panel = new SidePanel(this.lumino, id, request, (shown) => hidden.set(panel.place, !shown));
     this.#panels.push(panel);
     // JupyterLab closes a tab of a side bar by disposing of its widget.
     panel.widget.disposed.connect(() => this.#end(panel));
     this.#watch(panel);
     this.#draw(panel);
-    if (!this.#belongs(panel)) return;
-    this.shell.add(panel.widget, panel.place.area, { rank: RANK });
-    if (!wasHidden(panel.place)) this.#reveal(panel);
+    if (this.#belongs(panel)) this.#bring(panel);
   }
 
   #replace(panel: SidePanel, request: PanelRequest): void {
@@ -93,7 +109,7 @@ export class Panels implements PanelHost {
     const at = this.#panels.indexOf(panel);
     if (at < 0) return;
     this.#panels.splice(at, 1);
-    rememberHidden(panel.place, false);
+    hidden.set(panel.place, false);
     panel.dispose();
     this.changed();
   }
@@ -111,6 +127,12 @@ export class Panels implements PanelHost {
     widen(panel.widget);
   }
 
+  /** Put a panel into its side area, in front unless it was put aside. */
+  #bring(panel: SidePanel): void {
+    this.#attach(panel);
+    if (!hidden.has(panel.place)) this.#reveal(panel);
+  }
+
   #attach(panel: SidePanel): void {
     this.#detach(panel);
     this.shell.add(panel.widget, panel.place.area, { rank: RANK });
@@ -123,7 +145,7 @@ export class Panels implements PanelHost {
   }
 
   #notebook(panel: SidePanel): Notebook | undefined {
-    const context = (panel.request.manager as { context?: object } | null)?.context;
+    const context = contextOf(panel);
     return context && this.tracker?.find((notebook) => notebook.context === context);
   }
 
@@ -138,12 +160,8 @@ export class Panels implements PanelHost {
     for (const panel of this.#panels) {
       const attached = panel.widget.parent !== null;
       if (this.#belongs(panel) === attached) continue;
-      if (attached) {
-        this.#detach(panel);
-      } else {
-        this.#attach(panel);
-        if (!wasHidden(panel.place)) this.#reveal(panel);
-      }
+      if (attached) this.#detach(panel);
+      else this.#bring(panel);
     }
   }
 
@@ -154,8 +172,7 @@ export class Panels implements PanelHost {
     this.#watched.add(notebook);
     const { context } = notebook;
     notebook.disposed.connect(() => {
-      const own = this.#panels.filter((one) => (one.request.manager as { context?: object } | null)?.context === context);
-      for (const one of own) this.#remove(one);
+      for (const own of this.#panels.filter((one) => contextOf(one) === context)) this.#remove(own);
     });
   }
 

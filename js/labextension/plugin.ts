@@ -1,6 +1,14 @@
 // The JupyterLab plugin: the host of the side panels, the list of Inspections and its command.
-import { offerHost } from "../state/panels";
-import type { App, Lumino, NotebookModule, NotebookTracker, Palette, Plugin, Restorer } from "./jupyterlab";
+import { offerHost } from "../state/panelHost";
+import type {
+  JupyterFrontEnd,
+  Lumino,
+  NotebookModule,
+  NotebookTracker,
+  Palette,
+  Plugin,
+  Restorer,
+} from "./jupyterlab";
 import { Listing } from "./Listing";
 import { Panels } from "./panels";
 import style from "./style.css";
@@ -15,7 +23,7 @@ function addStyle(): void {
   document.head.append(element);
 }
 
-function addCommand(app: App, list: Listing, palette: Palette | null): void {
+function addCommand(app: JupyterFrontEnd, list: Listing, palette: Palette | null): void {
   app.commands.addCommand(COMMAND, {
     label: "Show the Inspections of This Kernel",
     caption: "List the etviz Inspections of the notebook in front, to open them in a side panel",
@@ -33,14 +41,23 @@ function refreshLater(list: Listing): () => void {
   };
 }
 
-export function createPlugin(lumino: Lumino, notebook: NotebookModule, palette: object, restorer: object): Plugin {
+export function createPlugin(
+  lumino: Lumino,
+  notebook: NotebookModule,
+  palette: object,
+  restorer: object,
+): Plugin {
   return {
     id: "etviz:panels",
     description: "Shows etviz Inspections in side panels.",
     autoStart: true,
     optional: [notebook.INotebookTracker, palette, restorer],
     activate(app, ...services) {
-      const [tracker, commands, layout] = services as [NotebookTracker | null, Palette | null, Restorer | null];
+      const [tracker, commands, layout] = services as [
+        NotebookTracker | null,
+        Palette | null,
+        Restorer | null,
+      ];
       addStyle();
       const list = new Listing(lumino, tracker);
       app.shell.add(list.widget, "right", { rank: LIST_RANK });

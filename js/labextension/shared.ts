@@ -9,7 +9,9 @@ interface Shared {
 export type ShareScope = Readonly<Record<string, Readonly<Record<string, Shared>>>>;
 
 function compareVersions(a: string, b: string): number {
-  const [left, right] = [a, b].map((version) => version.split(/[.+-]/).map((part) => Number.parseInt(part, 10) || 0));
+  const [left, right] = [a, b].map((version) =>
+    version.split(/[.+-]/).map((part) => Number.parseInt(part, 10) || 0),
+  );
   for (let at = 0; at < 3; at++) {
     const difference = (left[at] ?? 0) - (right[at] ?? 0);
     if (difference !== 0) return difference;

@@ -2,44 +2,109 @@
 // Widths decide the arrangement by container queries; in narrow places the panes become tabs.
 import type { JSX } from "preact";
 import { useRef } from "preact/hooks";
-import { Header } from "../header/Header";
-import { FilterBar } from "../table/FilterBar";
-import { RankBy } from "../table/RankBy";
-import { Table } from "../table/Table";
+import type { WireError } from "../kernel/contract";
+import { isWaiting } from "../kernel/source";
+import type { Payload } from "../data/payload";
 import type { App } from "../state/app";
-import { TensorPane } from "../tensor/TensorPane";
-import { TreePane } from "../tree/TreePane";
-import { AppContext } from "../ui/context";
+import type { Tab } from "../state/view";
+import { RetryButton } from "../ui/Button";
+import { AppContext, useApp } from "../ui/context";
+import { LevelIcon } from "../ui/Icon";
+import { keepKeys } from "../ui/keys";
+import { RankBy } from "../ui/RankBy";
+import { useScheme } from "../ui/scheme";
+import { TabList } from "../ui/TabList";
 import { Tooltip } from "../ui/Tooltip";
-import { useScheme } from "../ui/useScheme";
-import { BottomEdge } from "./BottomEdge";
-import { ProgressLine } from "./ProgressLine";
+import { FilterBar } from "../table/FilterBar";
+import { Table } from "../table/Table";
+import { TreeBar } from "../tree/TreeBar";
+import { TreeGrid } from "../tree/TreeGrid";
+import { GraphPane } from "../graph/GraphPane";
+import { TensorPane } from "../tensor/TensorPane";
+import { Header } from "./Header";
+import { KernelLine } from "./KernelLine";
 import { Splitter } from "./Splitter";
-import { LoadFailed, Loading } from "./States";
-import { Tabs } from "./Tabs";
 
 /** What is around the view: a cell gives it a height of its own, a page its window, a side panel its element. */
 export type Frame = "cell" | "page" | "panel";
 
-interface Props {
-  app: App;
-  frame: Frame;
-}
-
 const FILL = { page: "100vh", panel: "100%" };
 
-/** A notebook takes the arrow keys that reach it: sliders and selects would not move. */
-function keepArrows(event: KeyboardEvent): void {
-  if (event.key.startsWith("Arrow") && !event.ctrlKey && !event.metaKey && !event.altKey)
-    event.stopPropagation();
+/** A thin line on top while the kernel works on something longer. */
+function ProgressLine(): JSX.Element | null {
+  const { progress: said, source } = useApp().store;
+  const progress = said.value;
+  if (!progress || !source.kernel) return null;
+  const { label, done, total } = progress;
+  return (
+    <div
+      class="etv-progress"
+      role="progressbar"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={total}
+      aria-valuenow={done}
+      data-tip={`${label}: ${done} of ${total}`}
+    >
+      <span style={{ width: `${(100 * done) / total}%` }} />
+    </div>
+  );
+}
+
+function Loading(): JSX.Element {
+  return (
+    <div class="etv-loading" role="status" aria-label="Loading">
+      <span class="etv-bone etv-bone-verdict" />
+      <span class="etv-bone etv-bone-facts" />
+      <div class="etv-bones">
+        <span class="etv-bone" />
+        <span class="etv-bone" />
+        <span class="etv-bone" />
+      </div>
+    </div>
+  );
+}
+
+function LoadFailed({ error, retry }: { error: WireError; retry: () => void }): JSX.Element {
+  const waits = isWaiting(error);
+  return (
+    <div class="etv-failed" role={waits ? "status" : "alert"}>
+      <p class="etv-empty-title">
+        {!waits && <LevelIcon level="bad" />}
+        {waits ? "The inspection is not here yet" : "The inspection could not be shown"}
+      </p>
+      <p class="etv-failed-message">{error.message}</p>
+      <RetryButton retry={retry} />
+    </div>
+  );
+}
+
+const TABS: { name: Tab; text: string }[] = [
+  { name: "tree", text: "Graph" },
+  { name: "table", text: "Gaps" },
+  { name: "tensor", text: "Selected value" },
+];
+
+/** The panes as tabs; shown by the style sheet only where there is room for one pane. */
+function Tabs(): JSX.Element {
+  const { tab } = useApp().view;
+  return (
+    <TabList
+      label="Panes"
+      class="etv-tabs"
+      tabs={TABS}
+      value={tab.value}
+      onChange={(name) => (tab.value = name)}
+    />
+  );
 }
 
 function pixels(size: number | null): string | undefined {
   return size === null ? undefined : `${size}px`;
 }
 
-function Panes({ app }: { app: App }): JSX.Element {
-  const { treeWidth, tensorWidth, tensorHeight, tab } = app.view;
+function Panes({ payload }: { payload: Payload }): JSX.Element {
+  const { treeMode, treeWidth, tensorWidth, tensorHeight, tab } = useApp().view;
   const sizes = {
     "--etv-tree-width": pixels(treeWidth.value),
     "--etv-tensor-width": pixels(tensorWidth.value),
@@ -47,46 +112,54 @@ function Panes({ app }: { app: App }): JSX.Element {
   };
   return (
     <div class="etv-panes" style={sizes} data-tab={tab.value}>
-      <TreePane />
+      <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
+        <TreeBar payload={payload} />
+        {treeMode.value === "graph" ? <GraphPane payload={payload} /> : <TreeGrid payload={payload} />}
+      </section>
       <Splitter
+        class="etv-splitter etv-split-tree"
+        label="Width of the tree"
         size={treeWidth}
         axis="x"
-        pane="before"
-        label="Width of the tree"
-        class="etv-split-tree"
+        of="before"
         min={140}
       />
       <section class="etv-pane etv-table-pane" aria-label="Gaps">
         <div class="etv-pane-bar etv-table-bar">
-          <RankBy />
+          <RankBy payload={payload} />
         </div>
-        <Table />
+        <Table payload={payload} />
       </section>
       <Splitter
+        class="etv-splitter etv-split-tensor"
+        label="Width of the tensor pane"
         size={tensorWidth}
         axis="x"
-        pane="after"
-        label="Width of the tensor pane"
-        class="etv-split-tensor"
+        of="after"
         min={220}
       />
       <Splitter
+        class="etv-splitter etv-split-below"
+        label="Height of the tensor pane"
         size={tensorHeight}
         axis="y"
-        pane="after"
-        label="Height of the tensor pane"
-        class="etv-split-below"
+        of="after"
         min={80}
       />
-      <TensorPane />
+      <TensorPane payload={payload} />
     </div>
   );
 }
 
+interface Props {
+  app: App;
+  frame: Frame;
+}
+
 export function EtvizApp({ app, frame }: Props): JSX.Element {
   const root = useRef<HTMLDivElement>(null);
-  const { payload } = app.store;
-  const height = frame === "cell" ? `${app.store.traits.height.value}px` : FILL[frame];
+  const { payload, traits } = app.store;
+  const height = frame === "cell" ? `${traits.height.value}px` : FILL[frame];
   useScheme(root);
   const { value } = payload;
   return (
@@ -94,23 +167,34 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
       <div
         class="etviz"
         ref={root}
-        data-lm-suppress-shortcuts="true"
         data-fill={frame !== "cell"}
         style={{ height, "--etv-height": frame === "panel" ? "100vh" : height }}
-        onKeyDown={keepArrows}
+        onKeyDown={keepKeys}
       >
         <ProgressLine />
+        <KernelLine />
         {value.status === "loading" && <Loading />}
         {value.status === "error" && <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />}
         {value.status === "ready" && (
           <>
-            <Header />
-            <FilterBar />
+            <Header payload={value.value} />
+            <FilterBar payload={value.value} />
             <Tabs />
-            <Panes app={app} />
+            <Panes payload={value.value} />
           </>
         )}
-        {frame === "cell" && <BottomEdge />}
+        {frame === "cell" && (
+          <Splitter
+            class="etv-edge"
+            label="Height"
+            size={traits.height}
+            axis="y"
+            of="around"
+            min={260}
+            max={2400}
+            step={20}
+          />
+        )}
         <Tooltip root={root} />
       </div>
     </AppContext.Provider>

@@ -1,61 +1,63 @@
-// A pane border that can be dragged, or moved with the arrow keys.
-import type { Signal } from "@preact/signals";
+// A border that can be dragged, or moved with the arrow keys, to give what is beside it another size.
 import type { JSX } from "preact";
 import { startDrag } from "../ui/drag";
+import { arrowOf } from "../ui/keys";
 
 interface Props {
-  /** Size of the pane in px; null until it is moved by hand. */
-  size: Signal<number | null>;
+  /** Size in px; null until it is moved by hand. */
+  size: { value: number | null };
   /** "x" moves left and right. */
   axis: "x" | "y";
-  /** Which neighbour has the size. */
-  pane: "before" | "after";
+  /** What has the size: a neighbour of the border, or what the border is in. */
+  of: "before" | "after" | "around";
   label: string;
   class: string;
   min: number;
+  max?: number;
+  /** Of an arrow key. */
+  step?: number;
 }
 
-const KEY_STEP = 16;
-const MAX = 1600;
-
-function neighbourPane(handle: Element, pane: Props["pane"]): Element | null {
+function sized(handle: Element, of: Props["of"]): Element | null {
+  if (of === "around") return handle.parentElement;
   let at: Element | null = handle;
   do {
-    at = pane === "before" ? at.previousElementSibling : at.nextElementSibling;
+    at = of === "before" ? at.previousElementSibling : at.nextElementSibling;
   } while (at?.classList.contains("etv-splitter"));
   return at;
 }
 
-export function Splitter({ size, axis, pane, label, class: name, min }: Props): JSX.Element {
-  const direction = pane === "before" ? 1 : -1;
-  const set = (value: number): void => {
-    size.value = Math.round(Math.min(MAX, Math.max(min, value)));
+export function Splitter(props: Props): JSX.Element {
+  const { size, axis, of, min, max = 1600, step = 16 } = props;
+  const direction = of === "after" ? -1 : 1;
+  const moveFrom = (start: number, by: number): void => {
+    size.value = Math.round(Math.min(max, Math.max(min, start + direction * by)));
   };
-  const measured = (handle: EventTarget | null): number => {
-    const box = neighbourPane(handle as Element, pane)?.getBoundingClientRect();
+  const measure = (handle: EventTarget | null): number => {
+    const box = sized(handle as Element, of)?.getBoundingClientRect();
     return (axis === "x" ? box?.width : box?.height) ?? min;
   };
   const onPointerDown = (event: PointerEvent): void => {
-    const start = measured(event.currentTarget);
-    startDrag(event, {
-      onMove: (dx, dy) => set(start + direction * (axis === "x" ? dx : dy)),
-    });
+    const start = measure(event.currentTarget);
+    startDrag(event, (dx, dy) => moveFrom(start, axis === "x" ? dx : dy));
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    const forward = axis === "x" ? "ArrowRight" : "ArrowDown";
-    const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
-    if (event.key !== forward && event.key !== back) return;
+    const arrow = arrowOf(event);
+    const by = axis === "x" ? arrow?.across : arrow?.down;
+    if (!by) return;
     event.preventDefault();
-    set(measured(event.currentTarget) + direction * (event.key === forward ? KEY_STEP : -KEY_STEP));
+    moveFrom(measure(event.currentTarget), step * by);
   };
   return (
     <div
-      class={`etv-splitter ${name}`}
+      class={props.class}
       role="separator"
       tabIndex={0}
-      aria-label={label}
+      aria-label={props.label}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
       aria-valuenow={size.value ?? undefined}
+      aria-valuemin={min}
+      aria-valuemax={max}
       data-axis={axis}
       onPointerDown={onPointerDown}
       onKeyDown={onKeyDown}

@@ -1,13 +1,14 @@
 // Longer work in the kernel: one at a time, cancelled without a complaint, failures kept until dismissed.
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import type { WireError } from "./contract";
-import { Jobs, jobOf } from "./jobs";
-import { type Answer, SILENT, type Source, TIME_LIMIT_MS } from "./rpc";
+import { signal } from "@preact/signals";
+import type { WireError } from "../kernel/contract";
+import { type Answer, SILENT, type Settle, type Source, TIME_LIMIT_MS } from "../kernel/source";
+import { Jobs } from "./jobs";
 
 interface Asked {
   method: string;
   limit: number | null | undefined;
-  settle: (outcome: Answer | WireError) => void;
+  settle: Settle;
 }
 
 const DONE: Answer = { result: { ok: true }, buffers: [] };
@@ -16,8 +17,8 @@ const REFUSED: WireError = { type: "BackendError", message: "the backend refused
 function open(kernel = true, ended = (): void => {}): { jobs: Jobs; asked: Asked[] } {
   const asked: Asked[] = [];
   const source: Source = {
-    instant: false,
     kernel,
+    state: signal("ready"),
     request: (method, _params, settle, limit) => void asked.push({ method, settle, limit }),
     onEvent() {},
     dispose() {},
@@ -35,10 +36,10 @@ test("work has no time limit, runs alone, and is gone when it is done", () => {
   jobs.start("zoom", { row: 3 }, done);
   jobs.start("attribution", { output: 0 });
   expect(asked.map(({ method, limit }) => [method, limit])).toEqual([["zoom", null]]);
-  expect(jobOf(jobs.current.value, "zoom", 3)?.status).toBe("running");
-  expect(jobOf(jobs.current.value, "zoom", 4)).toBeNull();
+  expect(jobs.of("zoom", 3)?.status).toBe("running");
+  expect(jobs.of("zoom", 4)).toBeNull();
   asked[0].settle(DONE);
-  expect(jobs.current.value).toBeNull();
+  expect(jobs.of("zoom")).toBeNull();
   expect(done).toHaveBeenCalledOnce();
   expect(ended).toHaveBeenCalledOnce();
 });
@@ -47,10 +48,10 @@ test("a failure stays until it is dismissed, and doesn't block", () => {
   const { jobs, asked } = open();
   jobs.start("zoom", { row: 3 });
   asked[0].settle(REFUSED);
-  expect(jobs.current.value).toMatchObject({ status: "failed", error: REFUSED });
+  expect(jobs.of("zoom")).toMatchObject({ status: "failed", error: REFUSED });
   expect(jobs.busy).toBe(false);
   jobs.dismiss();
-  expect(jobs.current.value).toBeNull();
+  expect(jobs.of("zoom")).toBeNull();
 });
 
 test("what was cancelled ends without a complaint", () => {
@@ -61,7 +62,7 @@ test("what was cancelled ends without a complaint", () => {
   expect(asked.map(({ method }) => method)).toEqual(["attribution", "cancel"]);
   expect(jobs.busy).toBe(true);
   asked[0].settle({ type: "Cancelled", message: "cancelled" });
-  expect(jobs.current.value).toBeNull();
+  expect(jobs.of("attribution")).toBeNull();
 });
 
 test("a kernel that is gone is said when the work is cancelled", () => {
@@ -71,12 +72,25 @@ test("a kernel that is gone is said when the work is cancelled", () => {
   expect(jobs.busy).toBe(true);
   jobs.cancel();
   asked[1].settle(SILENT);
-  expect(jobs.current.value).toMatchObject({ status: "failed", error: SILENT });
+  expect(jobs.of("zoom")).toMatchObject({ status: "failed", error: SILENT });
+});
+
+test("the late answer of a job that was given up is none to the one after it", () => {
+  const { jobs, asked } = open();
+  const params = { row: 1 };
+  jobs.start("zoom", params);
+  jobs.cancel();
+  asked[1].settle(SILENT);
+  jobs.start("zoom", params);
+  asked[0].settle({ type: "Cancelled", message: "cancelled" });
+  expect(jobs.of("zoom", 1)?.status).toBe("running");
+  asked[2].settle(DONE);
+  expect(jobs.of("zoom", 1)).toBeNull();
 });
 
 test("a report starts nothing", () => {
   const { jobs, asked } = open(false);
   jobs.start("zoom", { row: 3 });
   expect(asked).toEqual([]);
-  expect(jobs.current.value).toBeNull();
+  expect(jobs.of("zoom")).toBeNull();
 });

@@ -1,12 +1,14 @@
 // Longer work that a view starts in the kernel: zooming into a delegate, attributing the error.
 // One at a time; it can be cancelled; a failure stays on screen until it is dismissed or tried again.
-import { type Signal, signal } from "@preact/signals";
-import type { WireError } from "./contract";
-import { SILENT, type Source, isError } from "./rpc";
+import { signal } from "@preact/signals";
+import type { WireError } from "../kernel/contract";
+import { SILENT, type Source, isError } from "../kernel/source";
 
 export type JobName = "zoom" | "attribution";
 
 export interface Job {
+  /** Tells a job from an earlier one of the same name, whose answer may come late. */
+  id: number;
   name: JobName;
   params: Record<string, number>;
   status: "running" | "cancelling" | "failed";
@@ -14,7 +16,8 @@ export interface Job {
 }
 
 export class Jobs {
-  readonly current: Signal<Job | null> = signal(null);
+  readonly #current = signal<Job | null>(null);
+  #started = 0;
 
   /** `ended` is called whenever work has ended, well or not. */
   constructor(
@@ -23,53 +26,48 @@ export class Jobs {
   ) {}
 
   get busy(): boolean {
-    const status = this.current.value?.status;
+    const status = this.#current.value?.status;
     return status === "running" || status === "cancelling";
+  }
+
+  /** The job of this name (and row), if it is the current one. */
+  of(name: JobName, row?: number): Job | null {
+    const job = this.#current.value;
+    return job?.name === name && (row === undefined || job.params.row === row) ? job : null;
   }
 
   /** Start, unless something runs; `done` is called when it has succeeded. */
   start(name: JobName, params: Record<string, number>, done: () => void = () => {}): void {
     if (!this.source.kernel || this.busy) return;
-    const job: Job = { name, params, status: "running", error: null };
-    this.current.value = job;
+    const id = ++this.#started;
+    this.#current.value = { id, name, params, status: "running", error: null };
     this.source.request(
       name,
       params,
       (outcome) => {
-        const now = this.current.peek();
-        if (now?.params !== params) return;
+        const job = this.#current.peek();
+        if (job?.id !== id) return;
         this.ended();
-        if (!isError(outcome)) {
-          this.current.value = null;
-          done();
-        } else {
-          this.current.value =
-            now.status === "cancelling" ? null : { ...now, status: "failed", error: outcome };
-        }
+        const failed = isError(outcome) && job.status !== "cancelling";
+        this.#current.value = failed ? { ...job, status: "failed", error: outcome } : null;
+        if (!isError(outcome)) done();
       },
       null,
     );
   }
 
   cancel(): void {
-    const job = this.current.peek();
+    const job = this.#current.peek();
     if (job?.status !== "running") return;
-    this.current.value = { ...job, status: "cancelling" };
+    this.#current.value = { ...job, status: "cancelling" };
     this.source.request("cancel", {}, (outcome) => {
-      const now = this.current.peek();
-      if (now?.params !== job.params || outcome !== SILENT) return;
-      this.current.value = { ...now, status: "failed", error: SILENT };
+      if (this.#current.peek()?.id !== job.id || outcome !== SILENT) return;
+      this.#current.value = { ...job, status: "failed", error: SILENT };
     });
   }
 
   /** Take a failure off the screen. */
   dismiss(): void {
-    if (this.current.peek()?.status === "failed") this.current.value = null;
+    if (this.#current.peek()?.status === "failed") this.#current.value = null;
   }
-}
-
-/** The job of this name (and row), if it is the current one. */
-export function jobOf(job: Job | null, name: JobName, row?: number): Job | null {
-  if (job?.name !== name || (row !== undefined && job.params.row !== row)) return null;
-  return job;
 }

@@ -1,81 +1,73 @@
 // What the tree shows: which tree, which nodes are open and visible, the worst row under each.
 import { computed } from "@preact/signals";
-import type { NumberColumn } from "./columns";
-import { type Figures, figuresOf } from "./figures";
-import type { GaugeOf } from "./gauge";
-import { type Payload, type Tree, openAtFirst } from "./payload";
-import type { Traits } from "./traits";
-import { ancestorsOf, openFlags, positionOf, visibleNodes, worstRows } from "./tree";
+import type { Traits } from "../kernel/traits";
+import { nodeBars } from "../data/nodeBars";
+import type { Payload } from "../data/payload";
+import { ancestorsOf, openAtFirst, openFlags, positionOf, visibleNodes, worstRows } from "../data/tree";
+import type { Rows } from "./rows";
 import type { Read, ViewState } from "./view";
 
-export interface NodesState {
-  tree: Read<Tree | null>;
-  expanded: Read<readonly number[]>;
-  open: Read<Uint8Array>;
-  visible: Read<Int32Array>;
-  /** The worst row under each node of the tree by the gauge column, -1 for none. */
-  worst: Read<Int32Array>;
-  /** The bars of the nodes; null without a column to show. */
-  figures: Read<Figures | null>;
-  /** Position of a node among the visible nodes, -1 if it is inside a closed one. */
-  positionOfNode(node: number): number;
-  setExpanded(nodes: readonly number[]): void;
-  toggleNode(node: number): void;
-  openAncestors(node: number): void;
-  openNode(node: number): void;
-}
+export class Nodes {
+  readonly tree = computed(() => this.payload.value?.trees[this.view.treeName.value] ?? null);
 
-function worstUnder(payload: Payload | null, tree: Tree | null, column: NumberColumn | null): Int32Array {
-  if (!payload || !tree) return new Int32Array(0);
-  const badness = column && payload.badness(column.name);
-  if (!badness) return new Int32Array(tree.nodes).fill(-1);
-  return worstRows(tree, tree.parents, tree.rowNode, badness);
-}
-
-export function nodesState(
-  traits: Traits,
-  view: ViewState,
-  payload: Read<Payload | null>,
-  gaugeColumn: Read<NumberColumn | null>,
-  gauge: Read<GaugeOf | null>,
-): NodesState {
-  const tree = computed(() => payload.value?.trees[view.treeName.value] ?? null);
-  const expanded = computed(() => {
-    if (view.treeName.value === "program") return traits.expanded.value;
-    return view.moduleExpanded.value ?? (tree.value ? openAtFirst(tree.value) : []);
+  readonly expanded = computed<readonly number[]>(() => {
+    if (this.view.treeName.value === "program") return this.traits.expanded.value;
+    return this.view.moduleExpanded.value ?? (this.tree.value ? openAtFirst(this.tree.value) : []);
   });
-  const open = computed(() => openFlags(tree.value?.nodes ?? 0, expanded.value));
-  const visible = computed(() => (tree.value ? visibleNodes(tree.value, open.value) : new Int32Array(0)));
-  const setExpanded = (ids: readonly number[]): void => {
-    if (view.treeName.peek() === "program") traits.expanded.value = ids;
-    else view.moduleExpanded.value = ids;
+
+  readonly open = computed(() => openFlags(this.tree.value?.nodes ?? 0, this.expanded.value));
+
+  readonly visible = computed(() =>
+    this.tree.value ? visibleNodes(this.tree.value, this.open.value) : new Int32Array(0),
+  );
+
+  /** The worst row under each node of the tree by the gauge column, -1 for none. */
+  readonly worst = computed(() => {
+    const tree = this.tree.value;
+    const column = this.rows.gaugeColumn.value;
+    const badness = column && this.payload.value?.badness(column.name);
+    return tree && badness ? worstRows(tree, badness) : new Int32Array(tree?.nodes ?? 0).fill(-1);
+  });
+
+  /** The bars of the nodes; null without a column to show. */
+  readonly bars = computed(() => {
+    const payload = this.payload.value;
+    const tree = this.tree.value;
+    const column = this.rows.gaugeColumn.value;
+    return payload && tree && column ? nodeBars(payload, tree, column, this.worst.value) : null;
+  });
+
+  constructor(
+    private readonly traits: Traits,
+    private readonly view: ViewState,
+    private readonly payload: Read<Payload | null>,
+    private readonly rows: Rows,
+  ) {}
+
+  /** Position of a node among the visible nodes, -1 if it is inside a closed one. */
+  positionOf(node: number): number {
+    return positionOf(this.visible.value, node);
+  }
+
+  setExpanded(nodes: readonly number[]): void {
+    if (this.view.treeName.peek() === "program") this.traits.expanded.value = nodes;
+    else this.view.moduleExpanded.value = nodes;
+  }
+
+  readonly toggle = (node: number): void => {
+    const nodes = this.expanded.peek();
+    this.setExpanded(nodes.includes(node) ? nodes.filter((id) => id !== node) : [...nodes, node]);
   };
-  const worst = computed(() => worstUnder(payload.value, tree.value, gaugeColumn.value));
-  return {
-    tree,
-    expanded,
-    open,
-    visible,
-    worst,
-    figures: computed(() =>
-      figuresOf(payload.value, tree.value, gaugeColumn.value, worst.value, gauge.value),
-    ),
-    positionOfNode: (node) => positionOf(visible.value, node),
-    setExpanded,
-    toggleNode(node) {
-      const ids = expanded.peek();
-      setExpanded(ids.includes(node) ? ids.filter((id) => id !== node) : [...ids, node]);
-    },
-    openNode(node) {
-      const ids = expanded.peek();
-      if (node >= 0 && !ids.includes(node)) setExpanded([...ids, node]);
-    },
-    openAncestors(node) {
-      const shown = tree.peek();
-      if (!shown) return;
-      const flags = open.peek();
-      const closed = ancestorsOf(shown.parents, node).filter((id) => !flags[id]);
-      if (closed.length) setExpanded([...expanded.peek(), ...closed]);
-    },
-  };
+
+  /** Open nodes that are not open yet. */
+  reveal(nodes: readonly number[]): void {
+    const flags = this.open.peek();
+    const closed = nodes.filter((node) => node >= 0 && !flags[node]);
+    if (closed.length) this.setExpanded([...this.expanded.peek(), ...closed]);
+  }
+
+  openAncestors(node: number): void {
+    const tree = this.tree.peek();
+    if (tree) this.reveal(ancestorsOf(tree.parents, node));
+  }
 }

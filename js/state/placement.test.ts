@@ -1,9 +1,17 @@
 // @vitest-environment happy-dom
 // A view and its side panel: what the trait says is done, what the person does is said to the trait.
 import { afterEach, expect, test } from "vitest";
-import { type PanelHandle, type PanelHost, type PanelRequest, type Place, PROTOCOL, asPlace, offerHost } from "./panels";
+import { localTraits } from "../kernel/traits";
+import {
+  type PanelHandle,
+  type PanelHost,
+  type PanelRequest,
+  type Place,
+  PROTOCOL,
+  asPlace,
+  offerHost,
+} from "./panelHost";
 import { placeView } from "./placement";
-import { localTraits } from "./traits";
 
 const PLACE: Place = { title: "model", area: "right", pinned: false, serial: 1 };
 
@@ -39,7 +47,10 @@ afterEach(() => {
   offerHost(new OldHost());
 });
 
-function place(host: FakeHost | null): { traits: ReturnType<typeof localTraits>; view: ReturnType<typeof placeView> } {
+function place(host: FakeHost | null): {
+  traits: ReturnType<typeof localTraits>;
+  view: ReturnType<typeof placeView>;
+} {
   if (host) offerHost(host);
   const traits = localTraits();
   const view = placeView(traits, null, () => () => {});
@@ -126,6 +137,12 @@ test("when the kernel is gone the panel closes and the trait stays", () => {
 });
 
 test("what is no place is none", () => {
-  for (const value of [null, 3, "right", {}, { title: "a", area: "top" }, { area: "left" }]) expect(asPlace(value)).toBeNull();
-  expect(asPlace({ title: "a", area: "left" })).toEqual({ title: "a", area: "left", pinned: false, serial: 0 });
+  for (const value of [null, 3, "right", {}, { title: "a", area: "top" }, { area: "left" }])
+    expect(asPlace(value)).toBeNull();
+  expect(asPlace({ title: "a", area: "left" })).toEqual({
+    title: "a",
+    area: "left",
+    pinned: false,
+    serial: 0,
+  });
 });

@@ -1,7 +1,7 @@
 // Keeps the side panel of one model as its trait says, and tells the trait what the person did.
 import { type ReadonlySignal, computed, effect, signal, untracked } from "@preact/signals";
-import { type Area, type PanelHandle, type PanelHost, type Place, asPlace, watchHost } from "./panels";
-import type { Traits } from "./traits";
+import type { Traits } from "../kernel/traits";
+import { type Area, type PanelHandle, type PanelHost, type Place, asPlace, watchHost } from "./panelHost";
 
 export interface Placement {
   /** Where the view is asked to be; null for the cell. */

@@ -1,73 +1,112 @@
-// What the table shows: sort keys, columns, rows that pass the filters in order, and the bars.
-import { computed } from "@preact/signals";
-import { type Column, type NumberColumn, hasGauge, isMetric } from "./columns";
-import { filterRows } from "./filter";
-import { type GaugeOf, gaugeOf } from "./gauge";
-import type { Payload } from "./payload";
-import { type SortKey, sortRows } from "./sort";
-import type { Traits } from "./traits";
+// What the table shows: sort keys, columns, the rows that pass the filters in order, and what bars stand for.
+import { batch, computed } from "@preact/signals";
+import type { Traits } from "../kernel/traits";
+import { type Column, type NumberColumn, hasGauge, hasValues, isMetric, worstFirst } from "../data/columns";
+import { DEFAULT_STATUSES, filterRows } from "../data/filter";
+import type { Payload } from "../data/payload";
+import { type SortKey, nextKeys, sortRows } from "../data/sort";
 import type { Read, ViewState } from "./view";
 
-export interface RowsState {
-  keys: Read<readonly SortKey[]>;
-  columns: Read<readonly Column[]>;
-  /** Row ids that the table shows, in order. */
-  order: Read<Uint32Array>;
-  /** Position of each row in `order`, -1 if it is filtered out. */
-  positions: Read<Int32Array>;
-  gaugeColumn: Read<NumberColumn | null>;
-  gauge: Read<GaugeOf | null>;
-}
-
-const SEVERITY = "severity";
-
-/** The column that bars stand for: the one sorted by if bars can show it, else severity. */
-function gaugeColumnOf(payload: Payload | null, sortedBy: string): NumberColumn | null {
-  const sorted = payload?.column(sortedBy);
-  if (hasGauge(sorted)) return sorted;
-  const severity = payload?.column(SEVERITY);
-  return isMetric(severity) ? severity : (payload?.columns.find(isMetric) ?? null);
-}
-
-function sortKeys(traits: Traits, view: ViewState): readonly SortKey[] {
-  const first = { column: traits.sortBy.value, descending: traits.descending.value };
-  const second = view.secondKey.value;
-  return second && second.column !== first.column ? [first, second] : [first];
-}
-
-function passingRows(payload: Payload | null, traits: Traits, view: ViewState): Uint32Array {
-  if (!payload) return new Uint32Array(0);
-  return filterRows(payload, {
-    text: traits.filter.value,
-    backend: view.backend.value,
-    kind: view.kind.value,
-    statuses: view.statuses.value,
-    threshold: view.threshold.value,
+export class Rows {
+  /** The column that sorts: severity where the one that was asked for is not there. */
+  readonly #sortBy = computed(() => {
+    const name = this.traits.sortBy.value;
+    const payload = this.payload.value;
+    return payload && !hasValues(payload.column(name)) ? "severity" : name;
   });
-}
 
-function positionsIn(order: Uint32Array, rows: number): Int32Array {
-  const positions = new Int32Array(rows).fill(-1);
-  for (let position = 0; position < order.length; position++) positions[order[position]] = position;
-  return positions;
-}
+  readonly keys = computed<readonly SortKey[]>(() => {
+    const first = { column: this.#sortBy.value, descending: this.traits.descending.value };
+    const second = this.view.secondKey.value;
+    return second && second.column !== first.column ? [first, second] : [first];
+  });
 
-export function rowsState(traits: Traits, view: ViewState, payload: Read<Payload | null>): RowsState {
-  const keys = computed(() => sortKeys(traits, view));
-  const kept = computed(() => passingRows(payload.value, traits, view));
-  const order = computed(() =>
-    sortRows(kept.value, keys.value, (name) => payload.value?.ranks(name) ?? null),
+  readonly columns = computed(() => {
+    const chosen = this.view.columnChoice.value;
+    return this.payload.value?.columns.filter(({ name, visible }) => chosen.get(name) ?? visible) ?? [];
+  });
+
+  readonly #passing = computed(() => {
+    const { backend, kind, statuses, threshold } = this.view;
+    const payload = this.payload.value;
+    if (!payload) return new Uint32Array(0);
+    return filterRows(payload, {
+      text: this.traits.filter.value,
+      backend: backend.value,
+      kind: kind.value,
+      statuses: statuses.value,
+      threshold: threshold.value,
+    });
+  });
+
+  /** Row ids that the table shows, in order. */
+  readonly order = computed(() =>
+    sortRows(this.#passing.value, this.keys.value, (name) => this.payload.value?.ranks(name) ?? null),
   );
-  const gaugeColumn = computed(() => gaugeColumnOf(payload.value, traits.sortBy.value));
-  return {
-    keys,
-    order,
-    gaugeColumn,
-    columns: computed(() => {
-      const chosen = view.columnChoice.value;
-      return payload.value?.columns.filter((c) => chosen.get(c.name) ?? c.visible) ?? [];
-    }),
-    positions: computed(() => positionsIn(order.value, payload.value?.rows ?? 0)),
-    gauge: computed(() => (gaugeColumn.value ? gaugeOf(gaugeColumn.value) : null)),
-  };
+
+  /** Position of each row in `order`, -1 if it is filtered out. */
+  readonly positions = computed(() => {
+    const positions = new Int32Array(this.payload.value?.rows ?? 0).fill(-1);
+    this.order.value.forEach((row, position) => (positions[row] = position));
+    return positions;
+  });
+
+  /** The column that bars stand for: the one sorted by if bars can show it, else severity. */
+  readonly gaugeColumn = computed<NumberColumn | null>(() => {
+    const payload = this.payload.value;
+    const sorted = payload?.column(this.#sortBy.value);
+    if (hasGauge(sorted)) return sorted;
+    const severity = payload?.column("severity");
+    return isMetric(severity) ? severity : (payload?.columns.find(isMetric) ?? null);
+  });
+
+  /** True if other rows are shown than at first. */
+  readonly filtered = computed(
+    () =>
+      this.traits.filter.value.trim() !== "" ||
+      this.view.backend.value !== null ||
+      this.view.kind.value !== null ||
+      this.view.threshold.value !== null ||
+      this.view.statuses.value !== DEFAULT_STATUSES,
+  );
+
+  constructor(
+    private readonly traits: Traits,
+    private readonly view: ViewState,
+    private readonly payload: Read<Payload | null>,
+  ) {}
+
+  clearFilters(): void {
+    batch(() => {
+      this.traits.filter.value = "";
+      this.view.backend.value = null;
+      this.view.kind.value = null;
+      this.view.threshold.value = null;
+      this.view.statuses.value = DEFAULT_STATUSES;
+    });
+  }
+
+  /** Sort by a column; `add` makes it the second key. */
+  sortOn(column: Column, add: boolean): void {
+    this.#sort(nextKeys(this.keys.peek(), column.name, worstFirst(column), add));
+  }
+
+  /** Sort by a column, worst first, and let the tree's bars show it. */
+  rankBy(name: string): void {
+    const column = this.payload.peek()?.column(name);
+    if (!column) return;
+    const { columnChoice } = this.view;
+    batch(() => {
+      if (!column.visible) columnChoice.value = new Map(columnChoice.peek()).set(name, true);
+      this.#sort([{ column: name, descending: worstFirst(column) }]);
+    });
+  }
+
+  #sort([first, second]: readonly SortKey[]): void {
+    batch(() => {
+      this.traits.sortBy.value = first.column;
+      this.traits.descending.value = first.descending;
+      this.view.secondKey.value = second ?? null;
+    });
+  }
 }

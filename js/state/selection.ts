@@ -1,72 +1,64 @@
 // What is selected, in every pane: a gap row (a trait), or a row or node without numbers (view only).
 import { batch, computed } from "@preact/signals";
-import type { NumberColumn } from "./columns";
-import type { Payload, Tree } from "./payload";
-import type { Traits } from "./traits";
+import type { Traits } from "../kernel/traits";
+import type { Payload } from "../data/payload";
+import { worstOf } from "../data/rank";
+import type { Tree } from "../data/tree";
+import type { Nodes } from "./nodes";
+import type { Rows } from "./rows";
 import type { Detail, Read, ViewState } from "./view";
 
-export interface SelectionState {
-  focus: Read<Detail | null>;
-  /** The focused row, gap row or not, -1 for none. */
-  focusRow: Read<number>;
-  /** The focused node of the tree that is shown, -1 for none. */
-  focusNode: Read<number>;
-  selectRow(row: number): void;
-  selectNode(tree: Tree, node: number): void;
-}
-
-/** Rows that belong to a node itself, not to what is inside it. */
-export function ownRows(tree: Tree, node: number): Int32Array {
-  return tree.rows.rows.subarray(tree.rows.start[node], tree.rows.start[node + 1]);
-}
-
-function worstOf(rows: Int32Array, badness: Int32Array | null): number {
-  return rows.reduce((worst, row) => (badness && badness[row] > badness[worst] ? row : worst), rows[0]);
-}
-
-function focusOf(selected: number | null, payload: Payload | null, detail: Detail | null): Detail | null {
-  if (!payload) return null;
-  if (selected !== null && selected >= 0 && selected < payload.compared) {
-    return { kind: "row", row: selected };
-  }
-  if (detail?.kind === "row") return detail.row < payload.rows ? detail : null;
-  return detail && detail.node < payload.trees[detail.tree].nodes ? detail : null;
-}
-
-export function selectionState(
-  traits: Traits,
-  view: ViewState,
-  payload: Read<Payload | null>,
-  tree: Read<Tree | null>,
-  gaugeColumn: Read<NumberColumn | null>,
-): SelectionState {
-  const focus = computed(() => focusOf(traits.selected.value, payload.value, view.detail.value));
-  const focusRow = computed(() => (focus.value?.kind === "row" ? focus.value.row : -1));
-  const focusNode = computed(() => {
-    const shown = tree.value;
-    if (!shown || !focus.value) return -1;
-    if (focus.value.kind === "row") return shown.rowNode[focus.value.row] ?? -1;
-    return focus.value.tree === shown.name ? focus.value.node : -1;
+export class Selection {
+  readonly detail = computed<Detail | null>(() => {
+    const payload = this.payload.value;
+    const row = this.traits.selected.value;
+    const detail = this.view.detail.value;
+    if (!payload) return null;
+    if (row !== null && row >= 0 && row < payload.compared) return { kind: "row", row };
+    if (detail?.kind === "row") return detail.row < payload.rows ? detail : null;
+    return detail && detail.node < payload.trees[detail.tree].nodes ? detail : null;
   });
-  const select = (selected: number | null, detail: Detail | null): void =>
+
+  /** The selected row, gap row or not, -1 for none. */
+  readonly row = computed(() => (this.detail.value?.kind === "row" ? this.detail.value.row : -1));
+
+  /** The selected node of the tree that is shown, -1 for none. */
+  readonly node = computed(() => {
+    const tree = this.nodes.tree.value;
+    const detail = this.detail.value;
+    if (!tree || !detail) return -1;
+    if (detail.kind === "row") return tree.rowNode[detail.row] ?? -1;
+    return detail.tree === tree.name ? detail.node : -1;
+  });
+
+  constructor(
+    private readonly traits: Traits,
+    private readonly view: ViewState,
+    private readonly payload: Read<Payload | null>,
+    private readonly rows: Rows,
+    private readonly nodes: Nodes,
+  ) {}
+
+  readonly selectRow = (row: number): void => {
+    const compared = this.payload.peek()?.compared ?? 0;
+    if (row < compared) this.#select(row, null);
+    else this.#select(null, { kind: "row", row });
+  };
+
+  /** Select the worst row of a node, or the node itself if it has none. */
+  selectNode(tree: Tree, node: number): void {
+    const rows = tree.rowsOf(node);
+    if (rows.length === 0) return this.#select(null, { kind: "node", tree: tree.name, node });
+    const payload = this.payload.peek();
+    if (!payload || rows.includes(this.row.peek())) return;
+    const worst = worstOf(payload, rows, this.rows.gaugeColumn.peek()?.name ?? "");
+    this.selectRow(worst < 0 ? rows[0] : worst);
+  }
+
+  #select(row: number | null, detail: Detail | null): void {
     batch(() => {
-      traits.selected.value = selected;
-      view.detail.value = detail;
+      this.traits.selected.value = row;
+      this.view.detail.value = detail;
     });
-  const selectRow = (row: number): void => {
-    if (row < (payload.peek()?.compared ?? 0)) select(row, null);
-    else select(null, { kind: "row", row });
-  };
-  return {
-    focus,
-    focusRow,
-    focusNode,
-    selectRow,
-    selectNode(shown, node) {
-      const rows = ownRows(shown, node);
-      if (rows.length === 0) return select(null, { kind: "node", tree: shown.name, node });
-      if (rows.includes(focusRow.peek())) return;
-      selectRow(worstOf(rows, payload.peek()?.badness(gaugeColumn.peek()?.name ?? "") ?? null));
-    },
-  };
+  }
 }

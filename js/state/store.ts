@@ -1,20 +1,26 @@
 // What comes from the kernel, shared by all views of one model: the payload, the answers about
 // rows, longer work with its progress, and the traits.
-import { type Signal, signal } from "@preact/signals";
-import { Answers, type Loadable, ask } from "./answers";
-import type { Progress, WirePayload } from "./contract";
+import { type Signal, batch, signal } from "@preact/signals";
+import { Answers, type Loadable } from "../kernel/answers";
+import type { Progress, WireError, WirePayload } from "../kernel/contract";
+import { type Answer, type Source, isError } from "../kernel/source";
+import type { Traits } from "../kernel/traits";
+import { type Payload, decodePayload } from "../data/payload";
+import { openAtFirst } from "../data/tree";
 import { Jobs } from "./jobs";
-import { type Payload, decodePayload, openAtFirst } from "./payload";
-import type { Answer, Source } from "./rpc";
-import type { Traits } from "./traits";
 
 export class Store {
   readonly payload: Signal<Loadable<Payload>> = signal({ status: "loading" });
+  /** Why what is on screen is not the newest; null if it is. */
+  readonly outdated: Signal<WireError | null> = signal(null);
   readonly progress: Signal<Progress | null> = signal(null);
   readonly answers: Answers;
   readonly jobs: Jobs;
   /** Counts the payloads: views that cache by row start again when it changes. */
   readonly generation = signal(0);
+  #asked = 0;
+  /** The last question whose answer is shown: an answer to an earlier one comes too late. */
+  #shown = 0;
 
   constructor(
     readonly source: Source,
@@ -31,19 +37,43 @@ export class Store {
   /** Ask for the payload; what is on screen stays until the new one is here. */
   loadPayload(): void {
     if (this.payload.peek().status === "error") this.payload.value = { status: "loading" };
-    const decode = ({ result, buffers }: Answer): Payload => {
-      const payload = decodePayload(result as WirePayload, buffers);
-      this.answers.clear();
-      if (this.generation.peek() === 0) this.#openFirstLevels(payload);
-      this.generation.value++;
-      return payload;
-    };
-    ask(this.source, { method: "payload", params: {}, decode }, this.payload);
+    const turn = ++this.#asked;
+    this.source.request("payload", {}, (outcome) => {
+      if (turn < this.#shown) return;
+      if (isError(outcome)) this.#fail(outcome);
+      else if (this.show(outcome as Answer<WirePayload>)) this.#shown = turn;
+    });
   }
 
-  #openFirstLevels(payload: Payload): void {
-    const { expanded } = this.traits;
-    if (expanded.peek().length === 0) expanded.value = openAtFirst(payload.trees.program);
+  /** Show a payload; false if it can't be read. */
+  show(answer: Answer<WirePayload>): boolean {
+    try {
+      const value = decodePayload(answer);
+      batch(() => {
+        this.answers.clear();
+        if (this.generation.peek() === 0) this.#firstPaint(value);
+        this.generation.value++;
+        this.payload.value = { status: "ready", value };
+        this.outdated.value = null;
+      });
+      return true;
+    } catch (problem) {
+      this.#fail({ type: "ViewError", message: String(problem) });
+      return false;
+    }
+  }
+
+  /** What is on screen is better than an error. */
+  #fail(error: WireError): void {
+    if (this.payload.peek().status === "ready") this.outdated.value = error;
+    else this.payload.value = { status: "error", error };
+  }
+
+  /** What is seen first: the finding, and the tree's first levels. */
+  #firstPaint({ summary, trees }: Payload): void {
+    const { expanded, selected } = this.traits;
+    if (expanded.peek().length === 0) expanded.value = openAtFirst(trees.program);
+    selected.value ??= summary.finding?.row ?? null;
   }
 
   #setProgress(event: Partial<Progress>): void {

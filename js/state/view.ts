@@ -1,8 +1,8 @@
 // What only one view knows: chosen columns and filters, tree mode, log counts, pane sizes.
-import { type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { MapOf, TreeName } from "./contract";
-import type { StatusChoice, Threshold } from "./filter";
-import type { SortKey } from "./sort";
+import { type ReadonlySignal, signal } from "@preact/signals";
+import type { MapOf, TreeName } from "../kernel/contract";
+import { DEFAULT_STATUSES, type Threshold } from "../data/filter";
+import type { SortKey } from "../data/sort";
 
 export type Tab = "tree" | "table" | "tensor";
 
@@ -13,45 +13,19 @@ export type TreeMode = "tree" | "graph";
 export type Chart = "histogram" | "map" | "channels" | "scatter";
 export type ChannelMetric = "rmse" | "maxAbs" | "share";
 
-/** Something shown in the tensor pane that is not a gap row. */
+/** What the tensor pane is about. */
 export type Detail = { kind: "row"; row: number } | { kind: "node"; tree: TreeName; node: number };
-
-export interface ViewState {
-  secondKey: Signal<SortKey | null>;
-  backend: Signal<string | null>;
-  kind: Signal<string | null>;
-  statuses: Signal<ReadonlySet<StatusChoice>>;
-  threshold: Signal<Threshold | null>;
-  /** Columns switched on or off by hand; the others follow the payload's default. */
-  columnChoice: Signal<ReadonlyMap<string, boolean>>;
-  columnWidths: Signal<ReadonlyMap<string, number>>;
-  treeName: Signal<TreeName>;
-  treeMode: Signal<TreeMode>;
-  moduleExpanded: Signal<readonly number[] | null>;
-  logCounts: Signal<boolean>;
-  chart: Signal<Chart>;
-  mapOf: Signal<MapOf>;
-  logMap: Signal<boolean>;
-  channelMetric: Signal<ChannelMetric>;
-  detail: Signal<Detail | null>;
-  tab: Signal<Tab>;
-  /** Pane sizes in px once dragged; null follows the width of the view. */
-  treeWidth: Signal<number | null>;
-  tensorWidth: Signal<number | null>;
-  tensorHeight: Signal<number | null>;
-}
 
 export type Read<T> = ReadonlySignal<T>;
 
-export const DEFAULT_STATUSES: ReadonlySet<StatusChoice> = new Set(["compared", "grouped"]);
-
-export function createViewState(): ViewState {
+export function createViewState() {
   return {
     secondKey: signal<SortKey | null>(null),
     backend: signal<string | null>(null),
     kind: signal<string | null>(null),
     statuses: signal(DEFAULT_STATUSES),
     threshold: signal<Threshold | null>(null),
+    /** Columns switched on or off by hand; the others follow the payload's default. */
     columnChoice: signal<ReadonlyMap<string, boolean>>(new Map()),
     columnWidths: signal<ReadonlyMap<string, number>>(new Map()),
     treeName: signal<TreeName>("program"),
@@ -62,10 +36,14 @@ export function createViewState(): ViewState {
     mapOf: signal<MapOf>("error"),
     logMap: signal(false),
     channelMetric: signal<ChannelMetric>("rmse"),
+    /** Something selected that is not a gap row. */
     detail: signal<Detail | null>(null),
     tab: signal<Tab>("table"),
+    /** Pane sizes in px once dragged; null follows the width of the view. */
     treeWidth: signal<number | null>(null),
     tensorWidth: signal<number | null>(null),
     tensorHeight: signal<number | null>(null),
   };
 }
+
+export type ViewState = ReturnType<typeof createViewState>;

@@ -1,16 +1,25 @@
 // One cell of the gap table: text, number, or number over a bar.
 import type { JSX } from "preact";
-import { type Column, INTRODUCED_PART, isMetric, numberAt, textAt } from "../state/columns";
-import { formatExact, formatNumber } from "../state/format";
-import { type Gauge, type GaugeOf, gaugeOf } from "../state/gauge";
-import { Icon } from "../ui/Icon";
+import {
+  type Column,
+  INTRODUCED_PART,
+  type NumberColumn,
+  type TextColumn,
+  isMetric,
+  textAt,
+} from "../data/columns";
+import { formatExact, formatNumber } from "../data/format";
+import { type Gauge, gaugeOf } from "../data/gauge";
 import { GaugeBar } from "../ui/Gauge";
-import { ZoomButton } from "../zoom/ZoomButton";
-import { ShareBar, type ShareScale, shareScale } from "../ui/ShareBar";
+import { Icon } from "../ui/Icon";
+import { ShareBar } from "../ui/ShareBar";
+import { ZoomButton } from "../ui/ZoomButton";
 
 /** What belongs to a row whatever the column. */
 export interface RowFacts {
   row: number;
+  /** The number of its instruction; NaN where it has none. */
+  at: number;
   mismatch: boolean;
   /** The share of the error that the row introduced; NaN where it is not known. */
   part: number;
@@ -20,28 +29,12 @@ export interface RowFacts {
   zoomable: boolean;
 }
 
-interface Props {
-  column: Column;
+interface Props<C extends Column> {
+  column: C;
   index: number;
   facts: RowFacts;
   /** Draw a bar behind the number. */
   bar: boolean;
-}
-
-const gauges = new WeakMap<Column, GaugeOf>();
-const scales = new WeakMap<Column, ShareScale>();
-
-function gaugeIn(column: Column, row: number, mismatch: boolean): Gauge | null {
-  if (column.kind !== "number") return null;
-  let gauge = gauges.get(column);
-  if (!gauge) gauges.set(column, (gauge = gaugeOf(column)));
-  return gauge(column.values[row], mismatch);
-}
-
-function scaleOf(column: Column & { kind: "number" }): ShareScale {
-  let scale = scales.get(column);
-  if (!scale) scales.set(column, (scale = shareScale(column.values)));
-  return scale;
 }
 
 const MISMATCH_TIP =
@@ -55,18 +48,14 @@ function MismatchMark(): JSX.Element {
   );
 }
 
-function Bar({
-  column,
-  facts,
-  gauge,
-}: {
-  column: Column;
+interface BarProps {
+  column: NumberColumn;
   facts: RowFacts;
   gauge: Gauge | null;
-}): JSX.Element {
-  if (column.kind === "number" && column.name === "attribution") {
-    return <ShareBar value={column.values[facts.row]} scale={scaleOf(column)} />;
-  }
+}
+
+function Bar({ column, facts, gauge }: BarProps): JSX.Element {
+  if (column.name === "attribution") return <ShareBar column={column} row={facts.row} />;
   const split = column.name === "severity" && !facts.mismatch;
   return <GaugeBar gauge={gauge} part={split ? facts.part : undefined} />;
 }
@@ -80,22 +69,22 @@ function tipOf(column: Column, value: number, { part, mismatch }: RowFacts): str
   );
 }
 
-function NumberCell({ column, facts, index, bar }: Props): JSX.Element {
-  const { row, mismatch } = facts;
-  const value = numberAt(column, row);
-  const metric = isMetric(column);
-  const rated = bar || column.thresholds !== null;
-  const gauge = rated && (bar || !mismatch) ? gaugeIn(column, row, mismatch && metric) : null;
+function NumberCell({ column, facts, index, bar }: Props<NumberColumn>): JSX.Element {
+  const { row } = facts;
+  const value = column.values[row];
+  const mismatch = facts.mismatch && isMetric(column);
+  const rated = bar || (column.thresholds !== null && !facts.mismatch);
+  const gauge = rated ? gaugeOf(column)(value, mismatch) : null;
   const unknown = Number.isNaN(value);
-  const text = unknown ? (metric && mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
+  const text = unknown ? (mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
   return (
     <span
       class={index === 0 ? "etv-cell etv-number etv-first" : "etv-cell etv-number"}
       role="gridcell"
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}
-      data-step={mismatch && metric ? undefined : gauge?.step}
-      data-unknown={unknown && !(mismatch && metric) ? true : undefined}
+      data-step={mismatch ? undefined : gauge?.step}
+      data-unknown={unknown && !mismatch ? true : undefined}
       data-tip={tipOf(column, value, facts)}
     >
       {bar && <Bar column={column} facts={facts} gauge={gauge} />}
@@ -104,15 +93,7 @@ function NumberCell({ column, facts, index, bar }: Props): JSX.Element {
   );
 }
 
-/** Columns that have a bar whatever the table is sorted by. */
-export function hasBar(column: Column, sortedBy: string): boolean {
-  if (column.name === INTRODUCED_PART) return false;
-  return column.name === sortedBy || column.name === "attribution" || column.name.endsWith("severity");
-}
-
-export function Cell(props: Props): JSX.Element {
-  const { column, index, facts } = props;
-  if (column.kind === "number") return <NumberCell {...props} />;
+function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
   const text = textAt(column, facts.row);
   const first = index === 0 ? " etv-first" : "";
   const op = column.name === "op";
@@ -127,9 +108,24 @@ export function Cell(props: Props): JSX.Element {
       data-tip-clipped
     >
       {op && facts.inner && <Icon name="inside" />}
+      {op && !Number.isNaN(facts.at) && <span class="etv-at">#{facts.at} </span>}
       {text ?? "–"}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}
     </span>
+  );
+}
+
+/** Columns that have a bar whatever the table is sorted by. */
+export function hasBar(column: Column, sortedBy: string): boolean {
+  if (column.name === INTRODUCED_PART) return false;
+  return column.name === sortedBy || column.name === "attribution" || column.name.endsWith("severity");
+}
+
+export function Cell({ column, ...rest }: Props<Column>): JSX.Element {
+  return column.kind === "number" ? (
+    <NumberCell column={column} {...rest} />
+  ) : (
+    <TextCell column={column} {...rest} />
   );
 }

@@ -1,12 +1,13 @@
 // Which columns the table shows, in groups, each with what it means.
 import type { JSX } from "preact";
-import type { Column } from "../state/columns";
-import type { Payload } from "../state/payload";
+import type { Column } from "../data/columns";
+import type { Payload } from "../data/payload";
+import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon } from "../ui/Icon";
 import { Popover } from "../ui/Popover";
 
-export function groupsOf(columns: readonly Column[]): [string, Column[]][] {
+function groupsOf(columns: readonly Column[]): [string, Column[]][] {
   const groups = new Map<string, Column[]>();
   for (const column of columns) {
     groups.set(column.group, [...(groups.get(column.group) ?? []), column]);
@@ -36,8 +37,8 @@ function ColumnSwitch({ column, shown }: { column: Column; shown: boolean }): JS
 }
 
 export function ColumnChooser({ payload }: { payload: Payload }): JSX.Element {
-  const app = useApp();
-  const shown = new Set(app.columns.value.map((column) => column.name));
+  const { rows, view } = useApp();
+  const shown = new Set(rows.columns.value.map((column) => column.name));
   return (
     <Popover
       label="Columns"
@@ -61,9 +62,7 @@ export function ColumnChooser({ payload }: { payload: Payload }): JSX.Element {
         ))}
       </div>
       <div class="etv-panel-actions">
-        <button type="button" class="etv-button" onClick={() => (app.view.columnChoice.value = new Map())}>
-          Default columns
-        </button>
+        <Button onClick={() => (view.columnChoice.value = new Map())}>Default columns</Button>
       </div>
     </Popover>
   );

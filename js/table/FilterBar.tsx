@@ -1,13 +1,14 @@
 // The bar above the panes: text, backend, kind, status, threshold, columns, and how many rows are left.
-import type { Signal } from "@preact/signals";
 import type { JSX } from "preact";
-import { formatCount } from "../state/format";
+import { DEFAULT_STATUSES, STATUSES, type StatusChoice, statusCounts, textCounts } from "../data/filter";
+import { formatCount } from "../data/format";
+import type { Payload } from "../data/payload";
+import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon } from "../ui/Icon";
+import { Select } from "../ui/Select";
 import { ColumnChooser } from "./ColumnChooser";
-import { StatusFilter } from "./StatusFilter";
 import { ThresholdFilter } from "./ThresholdFilter";
-import { type Choice, choicesOf, clearFilters, hasFilters } from "./filters";
 
 const TEXT_HELP =
   "Words must all match op, module, source, reference ops or backend.\n" +
@@ -30,68 +31,86 @@ function TextFilter(): JSX.Element {
   );
 }
 
-interface SelectProps {
-  name: string;
-  choices: Choice[];
-  value: Signal<string | null>;
-}
-
-function ChoiceFilter({ name, choices, value }: SelectProps): JSX.Element | null {
-  if (choices.length < 2 && value.value === null) return null;
+function ChoiceFilter({ payload, name }: { payload: Payload; name: "backend" | "kind" }): JSX.Element | null {
+  const chosen = useApp().view[name];
+  const counts = textCounts(payload.column(name));
+  if (counts.length < 2 && chosen.value === null) return null;
   return (
-    <select
-      class="etv-select"
-      aria-label={`Filter by ${name}`}
-      data-active={value.value !== null}
-      value={value.value ?? ""}
-      onChange={(event) => (value.value = event.currentTarget.value || null)}
-    >
-      <option value="">Any {name}</option>
-      {choices.map((choice) => (
-        <option key={choice.name} value={choice.name}>
-          {choice.name} ({formatCount(choice.count)})
-        </option>
-      ))}
-    </select>
+    <Select
+      label={`Filter by ${name}`}
+      data-active={chosen.value !== null}
+      choices={[
+        { name: "", text: `Any ${name}` },
+        ...counts.map(({ text, count }) => ({ name: text, text: `${text} (${formatCount(count)})` })),
+      ]}
+      value={chosen.value ?? ""}
+      onChange={(text) => (chosen.value = text || null)}
+    />
   );
 }
 
-function RowCount(): JSX.Element {
-  const app = useApp();
-  const rows = app.payload.value?.rows ?? 0;
-  const hidden = app.focusRow.value >= 0 && app.positions.value[app.focusRow.value] === -1;
+const STATUS_HELP: Record<StatusChoice, string> = {
+  compared: "Instructions whose value was compared with its own reference value",
+  grouped: "Instructions that were compared together, as one value",
+  "not compared": "Instructions without a gap; the column “reason” says why",
+};
+
+function toggled(chosen: ReadonlySet<StatusChoice>, name: StatusChoice): ReadonlySet<StatusChoice> {
+  const next = new Set(chosen);
+  if (!next.delete(name)) next.add(name);
+  const same = next.size === DEFAULT_STATUSES.size && [...next].every((one) => DEFAULT_STATUSES.has(one));
+  return same ? DEFAULT_STATUSES : next;
+}
+
+/** Switches for compared, grouped and not compared instructions, each with its count. */
+function StatusFilter({ payload }: { payload: Payload }): JSX.Element {
+  const { statuses } = useApp().view;
+  const counts = statusCounts(payload);
+  return (
+    <div class="etv-switches" role="group" aria-label="Filter by status">
+      {STATUSES.filter((name) => counts[name] > 0).map((name) => (
+        <button
+          key={name}
+          type="button"
+          class="etv-switch"
+          aria-pressed={statuses.value.has(name)}
+          data-tip={STATUS_HELP[name]}
+          onClick={() => (statuses.value = toggled(statuses.peek(), name))}
+        >
+          {name} <span class="etv-switch-count">{formatCount(counts[name])}</span>
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function RowCount({ payload }: { payload: Payload }): JSX.Element {
+  const { rows, selection } = useApp();
+  const hidden = rows.positions.value[selection.row.value] === -1;
   return (
     <span class="etv-count" role="status">
       {hidden && <span class="etv-count-hidden">selected row is filtered out · </span>}
-      {formatCount(app.order.value.length)} of {formatCount(rows)} rows
+      {formatCount(rows.order.value.length)} of {formatCount(payload.rows)} rows
     </span>
   );
 }
 
-export function FilterBar(): JSX.Element | null {
-  const app = useApp();
-  const payload = app.payload.value;
-  if (!payload) return null;
+export function FilterBar({ payload }: { payload: Payload }): JSX.Element {
+  const { rows, view } = useApp();
   return (
-    <div class="etv-bar" role="search" aria-label="Filters" data-tab={app.view.tab.value}>
+    <div class="etv-bar" role="search" aria-label="Filters" data-tab={view.tab.value}>
       <TextFilter />
-      {(["backend", "kind"] as const).map((name) => (
-        <ChoiceFilter
-          key={name}
-          name={name}
-          choices={choicesOf(payload.column(name), payload.rows)}
-          value={app.view[name]}
-        />
-      ))}
+      <ChoiceFilter payload={payload} name="backend" />
+      <ChoiceFilter payload={payload} name="kind" />
       <ThresholdFilter payload={payload} />
       <StatusFilter payload={payload} />
-      {hasFilters(app) && (
-        <button type="button" class="etv-button etv-quiet" onClick={() => clearFilters(app)}>
+      {rows.filtered.value && (
+        <Button class="etv-quiet" onClick={() => rows.clearFilters()}>
           <Icon name="close" /> Clear
-        </button>
+        </Button>
       )}
       <span class="etv-bar-end">
-        <RowCount />
+        <RowCount payload={payload} />
         <ColumnChooser payload={payload} />
       </span>
     </div>

@@ -1,10 +1,10 @@
 // One column head: sorts on click (shift-click: second key), resizes at its right edge.
 import type { JSX } from "preact";
-import type { Column } from "../state/columns";
-import type { SortKey } from "../state/sort";
+import type { Column } from "../data/columns";
+import type { SortKey } from "../data/sort";
 import { useApp } from "../ui/context";
 import { startDrag } from "../ui/drag";
-import { clampWidth } from "./layout";
+import { clampWidth } from "./gridColumns";
 
 interface Props {
   column: Column;
@@ -25,15 +25,13 @@ function sortMark(keys: readonly SortKey[], name: string): { aria: AriaSort; mar
 }
 
 export function HeadCell({ column, index, width, keys, reachable }: Props): JSX.Element {
-  const app = useApp();
+  const { rows, view } = useApp();
   const { aria, mark } = sortMark(keys, column.name);
   const resize = (event: PointerEvent): void => {
     event.stopPropagation();
-    const { columnWidths } = app.view;
-    startDrag(event, {
-      onMove: (dx) => {
-        columnWidths.value = new Map(columnWidths.peek()).set(column.name, clampWidth(width + dx));
-      },
+    const { columnWidths } = view;
+    startDrag(event, (dx) => {
+      columnWidths.value = new Map(columnWidths.peek()).set(column.name, clampWidth(width + dx));
     });
   };
   const tip = `${column.description}\n\nClick to sort, shift-click for a second key.`.trim();
@@ -47,7 +45,7 @@ export function HeadCell({ column, index, width, keys, reachable }: Props): JSX.
       data-kind={column.kind}
       data-column={column.name}
       data-tip={tip}
-      onClick={(event) => app.sortOn(column, event.shiftKey)}
+      onClick={(event) => rows.sortOn(column, event.shiftKey)}
     >
       <span class="etv-head-label">{column.label}</span>
       <span class="etv-sort-mark" aria-hidden="true">

@@ -1,8 +1,7 @@
 // One row of the gap table.
 import { memo } from "../ui/memo";
 import { Cell, type RowFacts, hasBar } from "./Cell";
-import type { PlacedColumn } from "./useColumnsInView";
-import { ROW_HEIGHT } from "./layout";
+import { type PlacedColumn, ROW_HEIGHT } from "./gridColumns";
 
 interface Props extends RowFacts {
   position: number;
@@ -16,8 +15,8 @@ interface Props extends RowFacts {
 }
 
 export const Row = memo<Props>((props) => {
-  const { row, position, columns, selected, mismatch, inner, part, zoomable } = props;
-  const facts = { row, mismatch, inner, part, zoomable };
+  const { row, at, position, columns, selected, mismatch, inner, part, zoomable } = props;
+  const facts = { row, at, mismatch, inner, part, zoomable };
   return (
     <div
       class="etv-row"

@@ -1,30 +1,33 @@
 // The gap table: a windowed grid with a sticky head and a sticky first column.
-import { type Signal, useComputed, useSignal } from "@preact/signals";
+import { useComputed, useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { useCallback, useEffect } from "preact/hooks";
-import { type Column, INTRODUCED_PART, numberAt } from "../state/columns";
-import type { Payload } from "../state/payload";
-import { drawnPositions } from "../state/window";
+import { useEffect } from "preact/hooks";
+import { type Column, INTRODUCED_PART } from "../data/columns";
+import type { Payload } from "../data/payload";
 import { useApp } from "../ui/context";
-import { type WindowedList, useWindow } from "../ui/useWindow";
+import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
+import {
+  HEAD_HEIGHT,
+  type PlacedColumn,
+  ROW_HEIGHT,
+  columnWidths,
+  tableOrder,
+  useColumnsInView,
+} from "./gridColumns";
 import { HeadCell } from "./HeadCell";
 import { NoRows } from "./NoRows";
 import { Row } from "./Row";
-import { HEAD_HEIGHT, ROW_HEIGHT, columnWidths, tableOrder } from "./layout";
-import { type PlacedColumn, useColumnsInView } from "./useColumnsInView";
 import { type GridFocus, useTableKeys } from "./useTableKeys";
 
-function Head({
-  columns,
-  widths,
-  focus,
-}: {
-  columns: Column[];
-  widths: number[];
+interface HeadProps {
+  columns: readonly Column[];
+  widths: readonly number[];
+  width: number;
   focus: GridFocus;
-}): JSX.Element {
-  const keys = useApp().keys.value;
-  const width = widths.reduce((sum, one) => sum + one, 0);
+}
+
+function Head({ columns, widths, width, focus }: HeadProps): JSX.Element {
+  const keys = useApp().rows.keys.value;
   return (
     <div class="etv-head" role="row" aria-rowindex={1} style={{ width: `${width}px` }}>
       {columns.map((column, index) => (
@@ -50,13 +53,11 @@ interface BodyProps {
 }
 
 function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element {
-  const app = useApp();
-  const order = app.order.value;
-  const focusRow = app.focusRow.value;
-  const select = useCallback((row: number) => app.selectRow(row), [app]);
-  const part = payload.column(INTRODUCED_PART);
-  const { kernel } = app.store.source;
-  const reachable = Math.max(0, app.positions.value[focusRow] ?? 0);
+  const { rows, selection, store } = useApp();
+  const order = rows.order.value;
+  const selected = selection.row.value;
+  const { kernel } = store.source;
+  const reachable = Math.max(0, rows.positions.value[selected] ?? 0);
   return (
     <div
       class="etv-rows"
@@ -69,17 +70,18 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
           <Row
             key={row}
             row={row}
+            at={payload.number("instruction", row)}
             position={position}
             columns={columns}
-            selected={row === focusRow}
+            selected={row === selected}
             reachable={position === reachable && focus.part === "rows"}
             mismatch={payload.mismatch[row] === 1}
-            part={numberAt(part, row)}
+            part={payload.number(INTRODUCED_PART, row)}
             inner={payload.zooms.isInner(row)}
             zoomable={kernel && payload.zooms.canZoom(row)}
             compared={row < payload.compared}
-            barColumn={app.gaugeColumn.value?.name ?? ""}
-            onSelect={select}
+            barColumn={rows.gaugeColumn.value?.name ?? ""}
+            onSelect={selection.selectRow}
           />
         );
       })}
@@ -109,52 +111,49 @@ function showColumn(
  * Scrolls to the selected row when it changes; when the order changes, to the top and to the column
  * that sorts.
  */
-function useReveal(list: WindowedList, columns: readonly Column[], widths: readonly number[]): void {
-  const app = useApp();
-  const focusRow = app.focusRow.value;
-  const keys = app.keys.value;
+function useReveal(
+  payload: Payload,
+  list: WindowedList,
+  columns: readonly Column[],
+  widths: readonly number[],
+): void {
+  const { rows, selection } = useApp();
+  const selected = selection.row.value;
+  const keys = rows.keys.value;
   useEffect(() => {
     list.toTop();
     showColumn(list.element(), columns, widths, keys[0].column);
   }, [keys]);
   useEffect(() => {
-    list.show(app.positions.peek()[focusRow] ?? -1);
-  }, [focusRow, app.payload.value]);
+    list.show(rows.positions.peek()[selected] ?? -1);
+  }, [selected, payload]);
 }
 
-export function Table(): JSX.Element {
-  const app = useApp();
-  const payload = app.payload.value;
-  const rows = app.order.value.length;
-  const columns = useComputed(() => tableOrder(app.columns.value)).value;
-  const widths = columnWidths(columns, app.view.columnWidths.value);
-  const list = useWindow(rows, ROW_HEIGHT, HEAD_HEIGHT);
+export function Table({ payload }: { payload: Payload }): JSX.Element {
+  const { rows, view } = useApp();
+  const count = rows.order.value.length;
+  const columns = useComputed(() => tableOrder(rows.columns.value)).value;
+  const widths = columnWidths(columns, view.columnWidths.value);
+  const width = widths.reduce((sum, one) => sum + one, 0);
+  const list = useWindow(count, ROW_HEIGHT, HEAD_HEIGHT);
   const inView = useColumnsInView(list.element, columns, widths);
-  const focus: Signal<GridFocus> = useSignal<GridFocus>({ part: "rows", column: 0 });
-  const onKeyDown = useTableKeys(list, columns, focus);
-  useReveal(list, columns, widths);
+  const focus = useSignal<GridFocus>({ part: "rows", column: 0 });
+  const onKeyDown = useTableKeys(payload, list, columns, focus);
+  useReveal(payload, list, columns, widths);
   return (
     <div
       class="etv-table"
       role="grid"
       aria-label="Gap table"
-      aria-rowcount={rows + 1}
+      aria-rowcount={count + 1}
       aria-colcount={columns.length}
       ref={list.ref}
       onKeyDown={onKeyDown}
       style={{ "--etv-columns": widths.map((one) => `${one}px`).join(" ") }}
     >
-      <Head columns={columns} widths={widths} focus={focus.value} />
-      {payload && (
-        <Body
-          payload={payload}
-          list={list}
-          columns={inView}
-          width={widths.reduce((sum, one) => sum + one, 0)}
-          focus={focus.value}
-        />
-      )}
-      {rows === 0 && <NoRows />}
+      <Head columns={columns} widths={widths} width={width} focus={focus.value} />
+      <Body payload={payload} list={list} columns={inView} width={width} focus={focus.value} />
+      {count === 0 && <NoRows payload={payload} />}
     </div>
   );
 }

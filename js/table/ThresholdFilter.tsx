@@ -1,12 +1,14 @@
 // "severity ≥ 10": keeps the rows that are at least as bad as a value of one metric.
 import type { JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { type NumberColumn, isMetric } from "../state/columns";
-import type { Threshold } from "../state/filter";
-import type { Payload } from "../state/payload";
+import { type NumberColumn, isMetric } from "../data/columns";
+import type { Threshold } from "../data/filter";
+import type { Payload } from "../data/payload";
+import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon } from "../ui/Icon";
 import { Popover } from "../ui/Popover";
+import { Select } from "../ui/Select";
 
 function defaultThreshold(column: NumberColumn): Threshold {
   return { column: column.name, value: column.thresholds?.[0] ?? 0, below: column.better === "high" };
@@ -18,16 +20,19 @@ interface FieldsProps {
   onChange: (threshold: Threshold) => void;
 }
 
+function isNumber(text: string): boolean {
+  return text.trim() !== "" && !Number.isNaN(Number(text));
+}
+
 /** The number is kept as typed: "1e-" is not a number yet, but must not be erased. */
 function NumberField({ value, onChange }: { value: number; onChange: (value: number) => void }): JSX.Element {
   const [typed, setTyped] = useState(String(value));
   useEffect(() => {
     if (Number(typed) !== value) setTyped(String(value));
   }, [value]);
-  const valid = typed.trim() !== "" && !Number.isNaN(Number(typed));
   const onInput = (text: string): void => {
     setTyped(text);
-    if (text.trim() !== "" && !Number.isNaN(Number(text))) onChange(Number(text));
+    if (isNumber(text)) onChange(Number(text));
   };
   return (
     <input
@@ -35,7 +40,7 @@ function NumberField({ value, onChange }: { value: number; onChange: (value: num
       type="text"
       inputMode="decimal"
       aria-label="Threshold"
-      aria-invalid={!valid}
+      aria-invalid={!isNumber(typed)}
       value={typed}
       onInput={(event) => onInput(event.currentTarget.value)}
     />
@@ -45,39 +50,32 @@ function NumberField({ value, onChange }: { value: number; onChange: (value: num
 function ThresholdFields({ metrics, current, onChange }: FieldsProps): JSX.Element {
   return (
     <div class="etv-threshold">
-      <select
-        class="etv-select"
-        aria-label="Metric"
+      <Select
+        label="Metric"
+        choices={metrics.map(({ name, label }) => ({ name, text: label }))}
         value={current.column}
-        onChange={(event) => {
-          const column = metrics.find((metric) => metric.name === event.currentTarget.value);
+        onChange={(name) => {
+          const column = metrics.find((metric) => metric.name === name);
           if (column) onChange(defaultThreshold(column));
         }}
-      >
-        {metrics.map((metric) => (
-          <option key={metric.name} value={metric.name}>
-            {metric.label}
-          </option>
-        ))}
-      </select>
-      <button
-        type="button"
-        class="etv-button etv-sign"
+      />
+      <Button
+        class="etv-sign"
         aria-label={current.below ? "at most (press for at least)" : "at least (press for at most)"}
         onClick={() => onChange({ ...current, below: !current.below })}
       >
         {current.below ? "≤" : "≥"}
-      </button>
+      </Button>
       <NumberField value={current.value} onChange={(value) => onChange({ ...current, value })} />
     </div>
   );
 }
 
 export function ThresholdFilter({ payload }: { payload: Payload }): JSX.Element | null {
-  const app = useApp();
-  const { threshold } = app.view;
+  const { rows, view } = useApp();
+  const { threshold } = view;
   const metrics = payload.columns.filter(isMetric);
-  const gauge = app.gaugeColumn.value;
+  const gauge = rows.gaugeColumn.value;
   if (metrics.length === 0 || !gauge) return null;
   const held = threshold.value;
   const label = held && (payload.column(held.column)?.label ?? held.column);
@@ -100,13 +98,9 @@ export function ThresholdFilter({ payload }: { payload: Payload }): JSX.Element 
       />
       <p class="etv-panel-note">Rows with a non-finite mismatch always pass on the bad side.</p>
       <div class="etv-panel-actions">
-        <button
-          type="button"
-          class="etv-button"
-          onClick={() => (threshold.value = held ? null : defaultThreshold(gauge))}
-        >
+        <Button onClick={() => (threshold.value = held ? null : defaultThreshold(gauge))}>
           {held ? "Remove" : "Apply"}
-        </button>
+        </Button>
       </div>
     </Popover>
   );

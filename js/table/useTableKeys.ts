@@ -1,11 +1,11 @@
 // Keys of the gap table: arrows, page, Home and End move the selection; up from the first row goes
 // to the column heads, where left and right move and Enter sorts. Z looks into a delegate call.
 import type { Signal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Column } from "../state/columns";
-import type { App } from "../state/app";
+import type { Column } from "../data/columns";
+import type { Payload } from "../data/payload";
 import { useApp } from "../ui/context";
-import type { WindowedList } from "../ui/useWindow";
+import { arrowOf, keysOf, movedTo, useRefocus } from "../ui/keys";
+import type { WindowedList } from "../ui/window";
 
 export interface GridFocus {
   part: "head" | "rows";
@@ -14,108 +14,52 @@ export interface GridFocus {
 
 const SCROLL_STEP = 80;
 
-function movedTo(key: string, at: number, last: number, page: number): number | null {
-  switch (key) {
-    case "ArrowDown":
-      return Math.min(last, at + 1);
-    case "ArrowUp":
-      return Math.max(0, at - 1);
-    case "PageDown":
-      return Math.min(last, at + page);
-    case "PageUp":
-      return Math.max(0, at - page);
-    case "Home":
-      return 0;
-    case "End":
-      return last;
-    default:
-      return null;
-  }
-}
-
-/** Where the focus goes from a column head; null if the key means nothing there. */
-function headMove(key: string, column: number, columns: number): GridFocus | null {
-  switch (key) {
-    case "ArrowDown":
-      return { part: "rows", column };
-    case "ArrowRight":
-      return { part: "head", column: Math.min(columns - 1, column + 1) };
-    case "ArrowLeft":
-      return { part: "head", column: Math.max(0, column - 1) };
-    default:
-      return null;
-  }
-}
-
-/** The row that a key selects; null if the key means nothing in the rows. */
-function rowMove(app: App, key: string, page: number): number | null {
-  const order = app.order.peek();
-  const at = app.positions.peek()[app.focusRow.peek()] ?? -1;
-  const first = at < 0 && (key === "Enter" || key === " ");
-  const to = first ? 0 : movedTo(key, at, order.length - 1, page);
-  return to === null ? null : (order[to] ?? null);
-}
-
-function atFirstRow(app: App): boolean {
-  return (app.positions.peek()[app.focusRow.peek()] ?? -1) <= 0;
-}
-
 export function useTableKeys(
+  payload: Payload,
   list: WindowedList,
   columns: readonly Column[],
   focus: Signal<GridFocus>,
 ): (event: KeyboardEvent) => void {
   const app = useApp();
-  const go = useRefocus(list, focus);
+  const { rows, selection } = app;
+  const refocus = useRefocus(list);
+  const go = (next: GridFocus): void => {
+    refocus({ preventScroll: next.part === "rows" });
+    focus.value = next;
+  };
 
-  const onHead = ({ key, shiftKey }: KeyboardEvent): boolean => {
+  const onHead = (event: KeyboardEvent): boolean => {
     const { column } = focus.peek();
-    const next = headMove(key, column, columns.length);
-    if (next) go(next);
-    else if (key === "Enter" || key === " ") app.sortOn(columns[column], shiftKey);
+    const { across = 0, down = 0 } = arrowOf(event) ?? {};
+    if (down > 0) go({ part: "rows", column });
+    else if (across) go({ part: "head", column: Math.min(columns.length - 1, Math.max(0, column + across)) });
+    else if (event.key === "Enter" || event.key === " ") rows.sortOn(columns[column], event.shiftKey);
     else return false;
     return true;
   };
-  const onRows = ({ key }: KeyboardEvent): boolean => {
-    const focused = app.focusRow.peek();
-    if (key.toLowerCase() === "z" && app.payload.peek()?.zooms.canZoom(focused)) {
-      app.zoom(focused);
-      return true;
-    }
-    if (key === "ArrowUp" && atFirstRow(app)) {
+
+  const onRows = (event: KeyboardEvent): boolean => {
+    const { key } = event;
+    const selected = selection.row.peek();
+    const order = rows.order.peek();
+    const at = rows.positions.peek()[selected] ?? -1;
+    const { across = 0, down = 0 } = arrowOf(event) ?? {};
+    if (key.toLowerCase() === "z" && payload.zooms.canZoom(selected)) {
+      app.zoom(selected);
+    } else if (down < 0 && at <= 0) {
       go({ part: "head", column: focus.peek().column });
-      return true;
+    } else if (across) {
+      list.element()?.scrollBy({ left: across * SCROLL_STEP });
+    } else {
+      const first = at < 0 && (key === "Enter" || key === " ");
+      const to = first ? 0 : movedTo(key, at, order.length - 1, list.page());
+      const row = to === null ? undefined : order[to];
+      if (row === undefined) return false;
+      go(focus.peek());
+      selection.selectRow(row);
     }
-    if (key === "ArrowLeft" || key === "ArrowRight") {
-      list.element()?.scrollBy({ left: key === "ArrowRight" ? SCROLL_STEP : -SCROLL_STEP });
-      return true;
-    }
-    const row = rowMove(app, key, list.page());
-    if (row === null) return false;
-    go(focus.peek());
-    app.selectRow(row);
     return true;
   };
 
-  return (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (!(focus.peek().part === "head" ? onHead(event) : onRows(event))) return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
-}
-
-/** Sets the focus, and gives it to the element once that is drawn. */
-function useRefocus(list: WindowedList, focus: Signal<GridFocus>): (next: GridFocus) => void {
-  const wanted = useRef(false);
-  useLayoutEffect(() => {
-    if (!wanted.current) return;
-    wanted.current = false;
-    const inRows = focus.peek().part === "rows";
-    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: inRows });
-  });
-  return (next) => {
-    wanted.current = true;
-    focus.value = next;
-  };
+  return keysOf((event) => (focus.peek().part === "head" ? onHead(event) : onRows(event)));
 }

@@ -1,68 +1,104 @@
-// The tab with the error by channel: along which axis, and by which metric.
+// The tab with the error by channel, as bars: along which axis, and by which metric. The worst is marked.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { type Channels, channelAxis, channelsQuestion } from "../state/maps";
+import { formatCount, formatMetric, formatNumber } from "../data/format";
+import { type Channels, channelAxis, channelsQuestion } from "../data/tensor";
 import type { ChannelMetric } from "../state/view";
 import { useApp } from "../ui/context";
-import { Switches } from "../ui/Switches";
-import { ChannelChart, METRIC_NAMES } from "./ChannelChart";
-import { ChartPlaceholder, Failure } from "./States";
-import { useAnswer } from "./useAnswer";
+import { type Choice, Switches } from "../ui/Switches";
+import { useWidth } from "../ui/useWidth";
+import { Answered, useAnswer } from "./answer";
+import { AxisSelect } from "./AxisSelect";
+import { BinChart } from "./chart";
+import { type Frame, type Scales, barPath, channelScales, worstChannel } from "./scales";
 
-const METRICS: { name: ChannelMetric; text: string; tip: string }[] = [
+const METRIC_NAMES: Record<ChannelMetric, string> = {
+  rmse: "RMSE",
+  maxAbs: "max |error|",
+  share: "share of the squared error",
+};
+
+const METRICS: Choice<ChannelMetric>[] = [
   { name: "rmse", text: "RMSE", tip: METRIC_NAMES.rmse },
   { name: "maxAbs", text: "max", tip: METRIC_NAMES.maxAbs },
   { name: "share", text: "share", tip: METRIC_NAMES.share },
 ];
 
-interface AxisProps {
-  shape: readonly number[];
-  axis: number;
-  disabled: boolean;
-  onChange: (axis: number) => void;
+function valueText(value: number, metric: ChannelMetric): string {
+  if (Number.isNaN(value)) return "not known";
+  return metric === "share" ? formatNumber(value, "percent") : formatMetric(value);
 }
 
-function AxisSelect({ shape, axis, disabled, onChange }: AxisProps): JSX.Element {
+interface ReadingProps {
+  facts: Channels;
+  metric: ChannelMetric;
+  channel: number;
+  worst: number;
+}
+
+function Reading({ facts, metric, channel, worst }: ReadingProps): JSX.Element {
+  const at = channel >= 0 ? channel : worst;
+  if (at < 0) return <>no error in any of {formatCount(facts.size)} channels</>;
   return (
-    <label class="etv-axis">
-      by
-      <select
-        class="etv-select"
-        aria-label="Axis of the channels"
-        disabled={disabled}
-        value={String(axis)}
-        onChange={(event) => onChange(Number(event.currentTarget.value))}
-      >
-        {shape.map((size, at) => (
-          <option key={at} value={at}>
-            axis {at} ({size})
-          </option>
-        ))}
-      </select>
-    </label>
+    <>
+      <span>
+        {channel < 0 && "worst: "}channel {at}
+      </span>
+      <span class="etv-tone-error">
+        {METRIC_NAMES[metric]} {valueText(facts[metric][at], metric)}
+      </span>
+      {metric !== "share" && <span>{formatNumber(facts.share[at], "percent")} of the squared error</span>}
+    </>
   );
 }
 
-function Body({ facts, stale }: { facts: Channels; stale: boolean }): JSX.Element {
+function markPath(scales: Scales, channel: number, value: number): string {
+  const center = (scales.edge(channel) + scales.edge(channel + 1)) / 2;
+  return `M${center - 4},${Math.max(1, scales.y(value) - 8)}h8l-4,6z`;
+}
+
+function ChannelChart({ facts, stale }: { facts: Channels; stale: boolean }): JSX.Element {
   const metric = useApp().view.channelMetric.value;
+  const [box, width] = useWidth<HTMLDivElement>(340);
   if (facts.size === 0) return <p class="etv-none">The axis has no elements.</p>;
-  return <ChannelChart facts={facts} metric={metric} stale={stale} />;
+  const frame: Frame = { width, height: 150, left: 52, right: 10, top: 14, bottom: 20 };
+  const scales = channelScales(facts, metric, frame);
+  const values = facts[metric];
+  const worst = worstChannel(values);
+  return (
+    <BinChart
+      label={`${METRIC_NAMES[metric]} by channel of axis ${facts.axis}`}
+      box={box}
+      scales={scales}
+      frame={frame}
+      first={Math.max(0, worst)}
+      stale={stale}
+      read={(channel) => <Reading facts={facts} metric={metric} channel={channel} worst={worst} />}
+    >
+      <path class="etv-channel-bars" d={barPath(values, scales)} />
+      {worst >= 0 && (
+        <path class="etv-worst-mark" d={markPath(scales, worst, values[worst])} aria-hidden="true" />
+      )}
+    </BinChart>
+  );
 }
 
 /** The axis is chosen anew for each row: shapes differ. */
 export function ChannelsTab({ row, shape }: { row: number; shape: readonly number[] }): JSX.Element {
-  const app = useApp();
-  const { channelMetric } = app.view;
-  const { kernel } = app.store.source;
+  const { view, store } = useApp();
+  const { channelMetric } = view;
+  const { kernel } = store.source;
   const [chosen, setChosen] = useState<{ row: number; axis: number } | null>(null);
   const axis = chosen?.row === row ? chosen.axis : channelAxis(shape);
-  const { facts, stale, error, retry } = useAnswer(channelsQuestion(row, axis));
+  const answer = useAnswer(channelsQuestion(row, axis));
   return (
     <>
       <div class="etv-chart-bar">
         <AxisSelect
+          text="by"
+          label="Axis of the channels"
           shape={shape}
-          axis={kernel ? axis : (facts?.axis ?? axis)}
+          axis={kernel ? axis : (answer.facts?.axis ?? axis)}
           disabled={!kernel || shape.length < 2}
           onChange={(next) => setChosen({ row, axis: next })}
         />
@@ -74,9 +110,7 @@ export function ChannelsTab({ row, shape }: { row: number; shape: readonly numbe
           onChange={(name) => (channelMetric.value = name)}
         />
       </div>
-      {error && <Failure error={error} retry={retry} />}
-      {!error && !facts && <ChartPlaceholder />}
-      {!error && facts && <Body facts={facts} stale={stale} />}
+      <Answered answer={answer}>{(facts) => <ChannelChart facts={facts} stale={answer.stale} />}</Answered>
     </>
   );
 }

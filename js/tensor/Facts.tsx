@@ -1,6 +1,7 @@
-// Names and values in two columns; long ones can be copied.
+// What is known about a row or a node: names and values in two columns, and where it comes from.
 import type { JSX } from "preact";
 import { CopyButton } from "../ui/CopyButton";
+import { Section } from "./Section";
 
 export interface FactLine {
   name: string;
@@ -33,15 +34,21 @@ export function Facts({ lines, flow }: Props): JSX.Element {
   );
 }
 
-export function StackTrace({ stack }: { stack: string | null }): JSX.Element | null {
-  if (!stack) return null;
+/** Source line, module and stack trace; nothing if none of it is known. */
+export function Origin({ lines, stack }: { lines: FactLine[]; stack: string | null }): JSX.Element | null {
+  if (lines.every(({ value }) => !value) && !stack) return null;
   return (
-    <details class="etv-stack">
-      <summary>
-        Stack trace
-        <CopyButton text={stack} what="stack trace" />
-      </summary>
-      <pre tabIndex={0}>{stack}</pre>
-    </details>
+    <Section title="Where it comes from">
+      <Facts lines={lines} />
+      {stack && (
+        <details class="etv-stack">
+          <summary>
+            Stack trace
+            <CopyButton text={stack} what="stack trace" />
+          </summary>
+          <pre tabIndex={0}>{stack}</pre>
+        </details>
+      )}
+    </Section>
   );
 }

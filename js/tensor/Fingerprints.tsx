@@ -1,17 +1,17 @@
 // What the error looks like: likely classes of bugs as hypotheses, each with its evidence.
 import type { JSX } from "preact";
-import type { Fingerprint } from "../state/contract";
-import { formatNumber } from "../state/format";
+import type { Fingerprint } from "../kernel/contract";
+import { formatNumber } from "../data/format";
 import { Section } from "./Section";
 
 const SHOWN = 3;
 
-export function Fingerprints({ found }: { found: readonly Fingerprint[] }): JSX.Element | null {
-  if (found.length === 0) return null;
+export function Fingerprints({ fingerprints }: { fingerprints: readonly Fingerprint[] }): JSX.Element | null {
+  if (fingerprints.length === 0) return null;
   return (
     <Section title="Looks like" hint="hypotheses, likeliest first">
       <ul class="etv-fingerprints">
-        {found.slice(0, SHOWN).map(({ name, score, evidence }) => {
+        {fingerprints.slice(0, SHOWN).map(({ name, score, evidence }) => {
           const percent = formatNumber(score, "percent");
           return (
             <li key={name} class="etv-fingerprint">

@@ -1,12 +1,18 @@
 // A tree node without a row (a module, an operator inside a delegate): what is known about it,
 // and why it has no numbers of its own.
 import type { JSX } from "preact";
-import { numberAt, textAt } from "../state/columns";
-import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
-import type { Tree } from "../state/payload";
+import { formatCount, formatMilliseconds } from "../data/format";
+import type { Payload } from "../data/payload";
+import type { Tree } from "../data/tree";
 import { useApp } from "../ui/context";
-import { type FactLine, Facts, StackTrace } from "./Facts";
-import { Section } from "./Section";
+import { type FactLine, Facts, Origin } from "./Facts";
+import { RowLink } from "./RowLink";
+
+interface Props {
+  payload: Payload;
+  tree: Tree;
+  node: number;
+}
 
 /** The nearest node around `node` that is a delegate; -1 if it is in none. */
 function delegateAround(tree: Tree, node: number): number {
@@ -32,54 +38,20 @@ function reasonOf(tree: Tree, node: number): string {
   }
 }
 
-function RowLink({ row, text }: { row: number; text: string }): JSX.Element {
-  const app = useApp();
-  const payload = app.payload.value;
-  const column = app.gaugeColumn.value;
-  const op = textAt(payload?.column("op"), row) ?? `row ${row}`;
-  const value = numberAt(column ?? undefined, row);
-  const mismatch = payload?.mismatch[row] === 1;
-  const reading = mismatch ? "non-finite mismatch" : column && formatNumber(value, column.format);
-  return (
-    <button type="button" class="etv-button etv-row-link" onClick={() => app.selectRow(row)}>
-      <span>{text}</span> <span class="etv-mono">{op}</span>
-      {reading && (
-        <span class="etv-row-link-value">{mismatch ? reading : `${column?.label} ${reading}`}</span>
-      )}
-    </button>
-  );
-}
-
-function Links({ tree, node }: { tree: Tree; node: number }): JSX.Element | null {
-  const app = useApp();
+function Links({ payload, tree, node }: Props): JSX.Element | null {
+  const { nodes, rows } = useApp();
+  const column = rows.gaugeColumn.value;
   const delegate = tree.text("kind", node) === "inner" ? delegateAround(tree, node) : -1;
-  const around = delegate >= 0 ? tree.rows.rows[tree.rows.start[delegate]] : undefined;
-  const hasRow = delegate >= 0 && tree.rows.start[delegate + 1] > tree.rows.start[delegate];
-  const worst = app.tree.value === tree ? app.worst.value[node] : -1;
-  if (worst < 0 && !hasRow) return null;
+  const around = delegate >= 0 ? tree.rowsOf(delegate)[0] : undefined;
+  const worst = nodes.tree.value === tree ? nodes.worst.value[node] : -1;
+  if (worst < 0 && around === undefined) return null;
   return (
     <div class="etv-links">
-      {worst >= 0 && <RowLink row={worst} text="Worst inside:" />}
-      {hasRow && around !== undefined && <RowLink row={around} text="Its delegate:" />}
+      {worst >= 0 && <RowLink payload={payload} row={worst} text="Worst inside:" column={column} />}
+      {around !== undefined && (
+        <RowLink payload={payload} row={around} text="Its delegate:" column={column} />
+      )}
     </div>
-  );
-}
-
-function NodeOrigin({ tree, node }: { tree: Tree; node: number }): JSX.Element | null {
-  const source = tree.text("source", node);
-  const module = tree.text("module", node);
-  const stack = tree.text("stack", node);
-  if (!source && !module && !stack) return null;
-  return (
-    <Section title="Where it comes from">
-      <Facts
-        lines={[
-          { name: "source", value: source, copy: true, mono: true },
-          { name: "module", value: module, copy: true, mono: true },
-        ]}
-      />
-      <StackTrace stack={stack} />
-    </Section>
   );
 }
 
@@ -98,7 +70,11 @@ function nodeFacts(tree: Tree, node: number): FactLine[] {
   ];
 }
 
-export function NodeDetail({ tree, node }: { tree: Tree; node: number }): JSX.Element {
+export function NodeDetail({ payload, tree, node }: Props): JSX.Element {
+  const origin = [
+    { name: "source", value: tree.text("source", node), copy: true, mono: true },
+    { name: "module", value: tree.text("module", node), copy: true, mono: true },
+  ];
   return (
     <>
       <div class="etv-detail-head">
@@ -109,9 +85,9 @@ export function NodeDetail({ tree, node }: { tree: Tree; node: number }): JSX.El
         <p class="etv-status" data-level="unknown">
           {reasonOf(tree, node)}
         </p>
-        <Links tree={tree} node={node} />
+        <Links payload={payload} tree={tree} node={node} />
         <Facts lines={nodeFacts(tree, node)} />
-        <NodeOrigin tree={tree} node={node} />
+        <Origin lines={origin} stack={tree.text("stack", node)} />
       </div>
     </>
   );

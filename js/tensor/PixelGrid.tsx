@@ -2,6 +2,7 @@
 // with the arrow keys, reads it.
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { arrowOf } from "../ui/keys";
 
 export interface Cell {
   down: number;
@@ -28,12 +29,6 @@ interface Props {
   children?: ComponentChildren;
 }
 
-const MOVES: Record<string, [number, number]> = {
-  ArrowUp: [-1, 0],
-  ArrowDown: [1, 0],
-  ArrowLeft: [0, -1],
-  ArrowRight: [0, 1],
-};
 const FAR = 10;
 
 function clamp(value: number, most: number): number {
@@ -73,16 +68,16 @@ export function PixelGrid(props: Props): JSX.Element {
     });
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    const move = MOVES[event.key];
-    if (!move) return;
+    const arrow = arrowOf(event);
+    if (!arrow) return;
     event.preventDefault();
     event.stopPropagation();
     const step = event.shiftKey ? FAR : 1;
     const from = cell ?? marked ?? { down: 0, across: 0 };
     if (!cell) return setCell(from);
     setCell({
-      down: clamp(from.down + step * move[0], height - 1),
-      across: clamp(from.across + step * move[1], width - 1),
+      down: clamp(from.down + step * arrow.down, height - 1),
+      across: clamp(from.across + step * arrow.across, width - 1),
     });
   };
   return (

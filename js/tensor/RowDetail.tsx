@@ -1,83 +1,61 @@
 // Everything about one row: what it is, how far off it is, its tensors, where it comes from.
 import type { ComponentChildren, JSX } from "preact";
-import { numberAt, textAt } from "../state/columns";
-import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
-import type { Payload } from "../state/payload";
-import { tensorQuestion } from "../state/tensor";
-import { AroundLink, HeadZoom } from "../zoom/HeadZoom";
-import { ZoomSection } from "../zoom/ZoomSection";
+import { numberAt, textAt } from "../data/columns";
+import { formatCount, formatMilliseconds, formatNumber } from "../data/format";
+import type { Payload } from "../data/payload";
+import { tensorQuestion } from "../data/tensor";
 import { LevelIcon } from "../ui/Icon";
-import { type FactLine, Facts, StackTrace } from "./Facts";
+import { Answered, useAnswer } from "./answer";
+import { type FactLine, Facts, Origin } from "./Facts";
 import { Fingerprints } from "./Fingerprints";
-import { Metrics } from "./Metrics";
-import { NonfiniteMatrix } from "./NonfiniteMatrix";
-import { Quantized } from "./Quantized";
-import { Section } from "./Section";
-import { Failure, Placeholder } from "./States";
-import { Statistics } from "./Statistics";
+import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
 import { ValueTabs } from "./ValueTabs";
-import { WorstElements } from "./WorstElements";
-import { useAnswer } from "./useAnswer";
+import { AroundLink, HeadZoom, ZoomSection } from "./Zoom";
 
 const SHOWN_ELSEWHERE = new Set(["operator", "metric", "introduced", "latency", "status", "quantization"]);
 
-function numberText(payload: Payload, name: string, row: number): string | null {
+/** A value of a column whether it is sent as text or as a number. */
+function valueOf(payload: Payload, name: string, row: number): string | null {
   const column = payload.column(name);
   const value = numberAt(column, row);
-  return column && !Number.isNaN(value) ? formatNumber(value, column.format) : null;
-}
-
-/** A value of a column whether it is sent as text or as a number. */
-function anyText(payload: Payload, name: string, row: number): string | null {
-  return textAt(payload.column(name), row) ?? numberText(payload, name, row);
+  return column && !Number.isNaN(value) ? formatNumber(value, column.format) : textAt(column, row);
 }
 
 function rowFacts(payload: Payload, row: number): FactLine[] {
-  const latency = numberAt(payload.column("latency_ms"), row);
-  const get = (name: string): string | null => anyText(payload, name, row);
+  const latency = payload.number("latency_ms", row);
+  const get = (name: string): string | null => valueOf(payload, name, row);
   const shape = [get("shape"), get("dtype")].filter((part) => part !== null).join(" ");
-  const extra = payload.columns.filter((column) => !SHOWN_ELSEWHERE.has(column.group));
+  // Counts of zero say nothing here.
+  const extra = payload.columns.filter(
+    (column) => !SHOWN_ELSEWHERE.has(column.group) && numberAt(column, row) !== 0,
+  );
   return [
     { name: "output", value: [get("output"), shape].filter(Boolean).join(" · "), mono: true },
     { name: "backend", value: get("backend") },
     { name: "instruction", value: get("instruction") },
     { name: "pairing", value: get("pairing") },
     { name: "latency", value: Number.isNaN(latency) ? null : `${formatMilliseconds(latency)} ms` },
-    ...extra.map((column) => ({ name: column.label, value: extraText(payload, column.name, row) })),
+    ...extra.map(({ name, label }) => ({ name: label, value: get(name) })),
   ];
 }
 
-/** Counts of zero say nothing here: they are left out. */
-function extraText(payload: Payload, name: string, row: number): string | null {
-  return numberAt(payload.column(name), row) === 0 ? null : anyText(payload, name, row);
-}
-
-function Origin({ payload, row }: { payload: Payload; row: number }): JSX.Element | null {
-  const get = (name: string): string | null => textAt(payload.column(name), row);
-  const lines: FactLine[] = [
-    { name: "source", value: get("source"), copy: true, mono: true },
-    { name: "module", value: get("module"), copy: true, mono: true },
-    { name: "reference ops", value: get("reference_ops"), mono: true },
+function originLines(payload: Payload, row: number): FactLine[] {
+  return [
+    { name: "source", value: payload.text("source", row), copy: true, mono: true },
+    { name: "module", value: payload.text("module", row), copy: true, mono: true },
+    { name: "reference ops", value: payload.text("reference_ops", row), mono: true },
   ];
-  if (lines.every((line) => line.value === null) && !get("stack")) return null;
-  return (
-    <Section title="Where it comes from">
-      <Facts lines={lines} />
-      <StackTrace stack={get("stack")} />
-    </Section>
-  );
 }
 
 function Status({ payload, row }: { payload: Payload; row: number }): JSX.Element | null {
-  const status = textAt(payload.column("status"), row);
-  const reason = textAt(payload.column("reason"), row);
+  const reason = payload.text("reason", row);
   if (payload.status[row] !== 2 && payload.mismatch[row] !== 1 && !reason) return null;
   const level = payload.mismatch[row] === 1 ? "bad" : "unknown";
   return (
     <p class="etv-status" data-level={level}>
       <LevelIcon level={level} />
       <span>
-        <strong>{status ?? "not compared"}</strong>
+        <strong>{payload.text("status", row) ?? "not compared"}</strong>
         {reason && `: ${reason}`}
       </span>
     </p>
@@ -90,43 +68,39 @@ interface TensorsProps {
   children: ComponentChildren;
 }
 
+/** What the kernel says about the tensors, around what is known already. */
 function Tensors({ payload, row, children }: TensorsProps): JSX.Element {
-  const { facts, error, retry } = useAnswer(tensorQuestion(row));
-  if (error) {
-    return (
-      <>
-        <Failure error={error} retry={retry} />
-        {children}
-      </>
-    );
-  }
-  if (!facts)
-    return (
-      <>
-        <Placeholder />
-        {children}
-      </>
-    );
+  const answer = useAnswer(tensorQuestion(row));
+  const { facts, error } = answer;
   return (
     <>
-      <Fingerprints found={facts.fingerprints} />
-      <ValueTabs payload={payload} row={row} facts={facts} />
-      {facts.nonfinite && <NonfiniteMatrix nonfinite={facts.nonfinite} />}
+      <Answered answer={answer} charts={2}>
+        {(shown) => (
+          <>
+            <Fingerprints fingerprints={shown.fingerprints} />
+            <ValueTabs payload={payload} row={row} facts={shown} />
+            {shown.nonfinite && <NonfiniteMatrix nonfinite={shown.nonfinite} />}
+          </>
+        )}
+      </Answered>
       {children}
-      <Statistics statistics={facts.statistics} />
-      <WorstElements worst={facts.worst} />
-      <p class="etv-elements">{formatCount(facts.elements)} elements</p>
+      {facts && !error && (
+        <>
+          <Statistics statistics={facts.statistics} />
+          <WorstElements worst={facts.worst} />
+          <p class="etv-elements">{formatCount(facts.elements)} elements</p>
+        </>
+      )}
     </>
   );
 }
 
 export function RowDetail({ payload, row }: { payload: Payload; row: number }): JSX.Element {
-  const compared = row < payload.compared;
-  const kind = textAt(payload.column("kind"), row);
+  const kind = payload.text("kind", row);
   return (
     <>
       <div class="etv-detail-head">
-        <h2 class="etv-detail-title">{textAt(payload.column("op"), row) ?? `row ${row}`}</h2>
+        <h2 class="etv-detail-title">{payload.nameOf(row)}</h2>
         {kind && <span class="etv-badge">{kind}</span>}
         <span class="etv-spring" />
         <HeadZoom payload={payload} row={row} />
@@ -136,13 +110,13 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
         <ZoomSection payload={payload} row={row} />
         <Facts lines={rowFacts(payload, row)} flow />
         {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
-        {compared && (
+        {row < payload.compared && (
           <Tensors payload={payload} row={row}>
             <Metrics payload={payload} row={row} />
-            <Quantized payload={payload} row={row} />
+            <QuantizationSplit payload={payload} row={row} />
           </Tensors>
         )}
-        <Origin payload={payload} row={row} />
+        <Origin lines={originLines(payload, row)} stack={payload.text("stack", row)} />
       </div>
     </>
   );

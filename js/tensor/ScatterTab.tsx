@@ -1,20 +1,19 @@
-// Runtime against reference as a density: on the diagonal both are equal. Colours are logarithmic.
+// The tab with runtime against reference as a density: on the diagonal both are equal. Colours are logarithmic.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { formatCount, formatMetric } from "../state/format";
-import { type Scatter, scatterQuestion } from "../state/maps";
-import { largest } from "./bars";
+import { formatCount, formatMetric } from "../data/format";
+import { type Scatter, scatterQuestion } from "../data/tensor";
+import { Answered, useAnswer } from "./answer";
 import { paintCounts } from "./colors";
 import { type Cell, PixelGrid } from "./PixelGrid";
-import { ChartPlaceholder, Failure } from "./States";
-import { useAnswer } from "./useAnswer";
+import { largest } from "./scales";
 
 function ends(edges: Float64Array): [number, number] {
   return [edges[0], edges[edges.length - 1]];
 }
 
 /** Where reference and runtime are equal, in percent of the picture; null if that is outside of it. */
-export function diagonal(xEdges: Float64Array, yEdges: Float64Array): Record<string, string> | null {
+function diagonal(xEdges: Float64Array, yEdges: Float64Array): Record<string, string> | null {
   const [left, right] = ends(xEdges);
   const [bottom, top] = ends(yEdges);
   const low = Math.max(left, bottom);
@@ -30,6 +29,7 @@ function Density({ facts, stale }: { facts: Scatter; stale: boolean }): JSX.Elem
   const width = xEdges.length - 1;
   const height = yEdges.length - 1;
   const pixels = useMemo(() => paintCounts(counts, width, largest([counts])), [counts, width]);
+  if (elements === 0) return <p class="etv-none">No pair of finite values to draw.</p>;
   const line = diagonal(xEdges, yEdges);
   const range = (edges: Float64Array, bin: number): string =>
     `[${formatMetric(edges[bin], 4)}, ${formatMetric(edges[bin + 1], 4)}]`;
@@ -78,9 +78,6 @@ function Density({ facts, stale }: { facts: Scatter; stale: boolean }): JSX.Elem
 }
 
 export function ScatterTab({ row }: { row: number }): JSX.Element {
-  const { facts, stale, error, retry } = useAnswer(scatterQuestion(row));
-  if (error) return <Failure error={error} retry={retry} />;
-  if (!facts) return <ChartPlaceholder />;
-  if (facts.elements === 0) return <p class="etv-none">No pair of finite values to draw.</p>;
-  return <Density facts={facts} stale={stale} />;
+  const answer = useAnswer(scatterQuestion(row));
+  return <Answered answer={answer}>{(facts) => <Density facts={facts} stale={answer.stale} />}</Answered>;
 }

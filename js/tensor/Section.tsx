@@ -3,7 +3,7 @@ import type { ComponentChildren, JSX } from "preact";
 
 interface Props {
   title: string;
-  hint?: string;
+  hint?: string | undefined;
   aside?: ComponentChildren;
   children: ComponentChildren;
 }

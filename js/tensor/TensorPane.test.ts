@@ -7,7 +7,7 @@ test("quick moves through rows ask the kernel once, known rows not again", async
   const view = await openReady();
   const rows = view.all(".etv-row");
   for (const row of rows.slice(0, 4)) click(row);
-  const tensors = () => view.model.sent.filter((message) => message.method === "tensor").length;
+  const tensors = () => view.params("tensor").length;
   await until(() => tensors() === 1);
   await until(() => view.all(".etv-histogram").length === 2);
   click(rows[0]);

@@ -1,43 +1,39 @@
 // The pane about whatever is selected: a row, a tree node, or nothing yet.
 import type { JSX } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
+import type { Payload } from "../data/payload";
+import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { NodeDetail } from "./NodeDetail";
 import { RowDetail } from "./RowDetail";
 
-function NothingSelected(): JSX.Element {
-  const app = useApp();
-  const payload = app.payload.value;
-  const first = app.order.value[0];
-  const canJump = payload !== null && first !== undefined && first < payload.compared;
+function NothingSelected({ payload }: { payload: Payload }): JSX.Element {
+  const { rows, selection } = useApp();
+  const first = rows.order.value[0];
   return (
     <div class="etv-empty">
       <p class="etv-empty-title">Nothing selected</p>
       <p>Select a row or a node to see its values in reference and runtime.</p>
-      {canJump && (
-        <button type="button" class="etv-button" onClick={() => app.selectRow(first)}>
-          Show the first row
-        </button>
+      {first < payload.compared && (
+        <Button onClick={() => selection.selectRow(first)}>Show the first row</Button>
       )}
     </div>
   );
 }
 
-export function TensorPane(): JSX.Element {
-  const app = useApp();
-  const payload = app.payload.value;
-  const focus = app.focus.value;
+export function TensorPane({ payload }: { payload: Payload }): JSX.Element {
+  const detail = useApp().selection.detail.value;
   const pane = useRef<HTMLElement>(null);
   useLayoutEffect(() => {
-    if (focus?.kind === "node" && pane.current) pane.current.scrollTop = 0;
-  }, [focus]);
+    if (detail?.kind === "node" && pane.current) pane.current.scrollTop = 0;
+  }, [detail]);
   return (
     <section class="etv-pane etv-tensor-pane" aria-label="Selected value" ref={pane} tabIndex={-1}>
-      {payload && focus?.kind === "row" && focus.row < payload.rows && (
-        <RowDetail payload={payload} row={focus.row} />
+      {detail?.kind === "row" && <RowDetail payload={payload} row={detail.row} />}
+      {detail?.kind === "node" && (
+        <NodeDetail payload={payload} tree={payload.trees[detail.tree]} node={detail.node} />
       )}
-      {payload && focus?.kind === "node" && <NodeDetail tree={payload.trees[focus.tree]} node={focus.node} />}
-      {payload && focus === null && <NothingSelected />}
+      {detail === null && <NothingSelected payload={payload} />}
     </section>
   );
 }

@@ -9,10 +9,6 @@ function tab(view: TestView, text: string): HTMLElement {
   return found;
 }
 
-function asked(view: TestView, method: string): Record<string, unknown>[] {
-  return view.model.sent.filter((message) => message.method === method).map((message) => message.params);
-}
-
 async function openTab(view: TestView, text: string): Promise<void> {
   click(view.all(".etv-row")[0]);
   await until(() => view.all(".etv-chart-tabs").length === 1);
@@ -29,7 +25,7 @@ test("nothing is asked before its tab is opened, and the tab stays for the next 
   click(tab(view, "Scatter"));
   await until(() => view.all(".etv-grid").length === 1);
   click(view.all(".etv-row")[1]);
-  await until(() => asked(view, "scatter").length === 2);
+  await until(() => view.params("scatter").length === 2);
   expect(tab(view, "Scatter").getAttribute("aria-selected")).toBe("true");
 });
 
@@ -38,7 +34,7 @@ test("the map: what it shows, axes and slices are asked for; the arrow keys read
   await openTab(view, "Error map");
   await until(() => view.all(".etv-grid").length === 1);
   const row = Number(view.all(".etv-row")[0].dataset.row);
-  expect(asked(view, "error_map")[0]).toEqual({ row, of: "error", axes: null, index: null, size: 256 });
+  expect(view.params("error_map")[0]).toEqual({ row, of: "error", axes: null, index: null, size: 256 });
   press(view.one(".etv-grid"), "ArrowRight");
   await until(
     () => view.one(".etv-grid-reading").textContent?.startsWith("[0, 40, 231–233]|error| 0.031") ?? false,
@@ -48,11 +44,11 @@ test("the map: what it shows, axes and slices are asked for; the arrow keys read
   const down = view.all(".etv-axis select")[0] as HTMLSelectElement;
   down.value = "2";
   down.dispatchEvent(new Event("change", { bubbles: true }));
-  await until(() => asked(view, "error_map").length === 2);
-  expect(asked(view, "error_map")[1]).toMatchObject({ axes: [2, 1], index: null });
+  await until(() => view.params("error_map").length === 2);
+  expect(view.params("error_map")[1]).toMatchObject({ axes: [2, 1], index: null });
   click(view.all(".etv-chart-bar .etv-switch")[1]);
-  await until(() => asked(view, "error_map").length === 3);
-  expect(asked(view, "error_map")[2]).toMatchObject({ of: "reference", axes: [2, 1] });
+  await until(() => view.params("error_map").length === 3);
+  expect(view.params("error_map")[2]).toMatchObject({ of: "reference", axes: [2, 1] });
 });
 
 test("channels: the worst is named, another axis is asked for", async () => {

@@ -1,9 +1,7 @@
 // The values of a row in four ways, as tabs; the choice stays when another row is selected.
 import type { JSX } from "preact";
-import { textAt } from "../state/columns";
-import { parseShape } from "../state/maps";
-import type { Payload } from "../state/payload";
-import type { TensorFacts } from "../state/tensor";
+import type { Payload } from "../data/payload";
+import { type TensorFacts, parseShape } from "../data/tensor";
 import type { Chart } from "../state/view";
 import { useApp } from "../ui/context";
 import { TabList } from "../ui/TabList";
@@ -27,7 +25,7 @@ interface Props {
 
 function Panel({ payload, row, facts }: Props): JSX.Element {
   const { chart } = useApp().view;
-  const shape = (facts.row === row && facts.shape) || parseShape(textAt(payload.column("shape"), row)) || [];
+  const shape = (facts.row === row && facts.shape) || parseShape(payload.text("shape", row)) || [];
   switch (chart.value) {
     case "map":
       return <MapTab row={row} />;

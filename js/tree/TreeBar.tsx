@@ -1,78 +1,62 @@
-// The bar above the tree: which tree, and open or close everything.
+// The bar above the tree: which tree or the graph, and open or close everything.
 import { batch } from "@preact/signals";
 import type { JSX } from "preact";
-import type { TreeName } from "../state/contract";
-import { branches } from "../state/tree";
-import type { TreeMode } from "../state/view";
-import { RankSelect } from "../table/RankBy";
+import type { TreeName } from "../kernel/contract";
+import type { Payload } from "../data/payload";
+import { branches } from "../data/tree";
+import { IconButton } from "../ui/Button";
 import { useApp } from "../ui/context";
-import { Icon, type IconName } from "../ui/Icon";
+import type { IconName } from "../ui/Icon";
+import { RankSelect } from "../ui/RankBy";
+import { type Choice, Switches } from "../ui/Switches";
 
-const NAMES: [TreeName, string, string][] = [
-  ["program", "Program", "Instructions in the order in which they run; delegates with their operators"],
-  ["modules", "Modules", "The hierarchy of the model's nn.Modules"],
+type Shown = TreeName | "graph";
+
+const TREES: Choice<Shown>[] = [
+  {
+    name: "program",
+    text: "Program",
+    tip: "Instructions in the order in which they run; delegates with their operators",
+  },
+  { name: "modules", text: "Modules", tip: "The hierarchy of the model's nn.Modules" },
 ];
+const GRAPH: Choice<Shown> = {
+  name: "graph",
+  text: "Graph",
+  tip: "What the selected node reads and who reads it",
+};
 
-function SquareButton(props: { label: string; icon: IconName; onClick: () => void }): JSX.Element {
-  return (
-    <button
-      type="button"
-      class="etv-button etv-square"
-      aria-label={props.label}
-      data-tip={props.label}
-      onClick={props.onClick}
-    >
-      <Icon name={props.icon} />
-    </button>
-  );
+function TreeButton(props: { label: string; icon: IconName; onClick: () => void }): JSX.Element {
+  return <IconButton data-tip={props.label} {...props} />;
 }
 
-export function TreeBar(): JSX.Element {
-  const app = useApp();
-  const { treeName, treeMode } = app.view;
+export function TreeBar({ payload }: { payload: Payload }): JSX.Element {
+  const { nodes, view } = useApp();
+  const { treeName, treeMode } = view;
   const graph = treeMode.value === "graph";
-  const show = (name: TreeName, mode: TreeMode): void =>
+  const show = (shown: Shown): void =>
     batch(() => {
-      treeName.value = name;
-      treeMode.value = mode;
+      treeName.value = shown === "graph" ? "program" : shown;
+      treeMode.value = shown === "graph" ? "graph" : "tree";
     });
   const expandAll = (): void => {
-    const tree = app.tree.peek();
-    if (tree) app.setExpanded(branches(tree));
+    const tree = nodes.tree.peek();
+    if (tree) nodes.setExpanded(branches(tree));
   };
   return (
     <div class="etv-pane-bar">
-      <div class="etv-switches" role="group" aria-label="Tree">
-        {NAMES.map(([name, text, tip]) => (
-          <button
-            key={name}
-            type="button"
-            class="etv-switch"
-            aria-pressed={!graph && treeName.value === name}
-            data-tip={tip}
-            onClick={() => show(name, "tree")}
-          >
-            {text}
-          </button>
-        ))}
-        {(app.payload.value?.edges.count ?? 0) > 0 && (
-          <button
-            type="button"
-            class="etv-switch"
-            aria-pressed={graph}
-            data-tip="What the selected node reads and who reads it"
-            onClick={() => show("program", "graph")}
-          >
-            Graph
-          </button>
-        )}
-      </div>
-      <RankSelect />
+      <Switches
+        label="Tree"
+        choices={payload.edges.count > 0 ? [...TREES, GRAPH] : TREES}
+        value={graph ? "graph" : treeName.value}
+        onChange={show}
+      />
+      <RankSelect payload={payload} />
       <span class="etv-spring" />
       {!graph && (
         <>
-          <SquareButton label="Expand all" icon="expand" onClick={expandAll} />
-          <SquareButton label="Collapse all" icon="collapse" onClick={() => app.setExpanded([])} />
+          <TreeButton label="Expand all" icon="expand" onClick={expandAll} />
+          <TreeButton label="Collapse all" icon="collapse" onClick={() => nodes.setExpanded([])} />
         </>
       )}
     </div>

@@ -1,14 +1,14 @@
 // One node of the tree: label, backend, number of operators, worst gap as a bar, latency.
 import type { JSX } from "preact";
-import type { Figures as Shown } from "../state/figures";
-import { formatCount, formatMilliseconds, formatNumber } from "../state/format";
-import type { Tree } from "../state/payload";
-import type { Zoom } from "../state/zooms";
+import { formatCount, formatMilliseconds, formatNumber } from "../data/format";
+import type { NodeBars } from "../data/nodeBars";
+import { type Tree, shortBackend } from "../data/tree";
+import type { Zoom } from "../data/zooms";
+import { FaithfulMark } from "../ui/FaithfulBadge";
 import { GaugeBar } from "../ui/Gauge";
 import { Icon } from "../ui/Icon";
 import { memo } from "../ui/memo";
-import { FaithfulMark } from "../zoom/FaithfulBadge";
-import { ZoomButton } from "../zoom/ZoomButton";
+import { ZoomButton } from "../ui/ZoomButton";
 
 export const TREE_ROW_HEIGHT = 26;
 const INDENT = 12;
@@ -20,10 +20,7 @@ interface Props {
   open: boolean;
   selected: boolean;
   reachable: boolean;
-  /** Worst value at or under the node; NaN if there is none. */
-  value: number;
-  mismatch: boolean;
-  figures: Shown | null;
+  bars: NodeBars | null;
   /** The row to look into; -1 if there is nothing to. */
   zoomable: number;
   zoom: Zoom | undefined;
@@ -31,36 +28,20 @@ interface Props {
   onSelect: (node: number) => void;
 }
 
-function figureText({ value, mismatch, figures }: Props): string {
-  if (!figures || (Number.isNaN(value) && !mismatch)) return "";
-  const text = mismatch ? "non-finite mismatch" : formatNumber(value, figures.format);
-  return `${figures.head === "sum" ? "sum of" : "worst"} ${figures.label}: ${text}`;
+function barText({ head, column, values, mismatch }: NodeBars, node: number): string | undefined {
+  const value = values[node];
+  if (Number.isNaN(value) && !mismatch(node)) return undefined;
+  const text = mismatch(node) ? "non-finite mismatch" : formatNumber(value, column.format);
+  return `${head === "sum" ? "sum of" : "worst"} ${column.label}: ${text}`;
 }
 
-function shortBackend(backend: string): string {
-  return backend.replace(/Backend$/, "");
-}
-
-function hasOwnRow(tree: Tree, node: number): boolean {
-  return tree.rows.start[node + 1] > tree.rows.start[node];
-}
-
-function Twisty({
-  branch,
-  open,
-  onToggle,
-}: {
-  branch: boolean;
-  open: boolean;
-  onToggle: () => void;
-}): JSX.Element {
-  if (!branch) return <span class="etv-twisty" />;
-  const toggle = (event: Event): void => {
+function Twisty({ open, toggle }: { open: boolean; toggle: () => void }): JSX.Element {
+  const onClick = (event: Event): void => {
     event.stopPropagation();
-    onToggle();
+    toggle();
   };
   return (
-    <span class="etv-twisty etv-twisty-on" data-open={open} onClick={toggle}>
+    <span class="etv-twisty etv-twisty-on" data-open={open} onClick={onClick}>
       <Icon name="chevron" />
     </span>
   );
@@ -69,27 +50,29 @@ function Twisty({
 function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string }): JSX.Element {
   const label = tree.text("label", node) ?? "";
   const op = tree.text("op", node);
+  const instruction = tree.instruction[node];
+  const numbered = tree.name === "program" && instruction >= 0 && kind !== "inner";
   const tip = op && op !== label ? `${label}\n${op}` : label;
   return (
     <span class="etv-node-label" data-kind={kind} data-tip={tip} data-tip-clipped>
+      {numbered && <span class="etv-at">#{instruction} </span>}
       {label}
     </span>
   );
 }
 
-function Figures(props: Props): JSX.Element {
-  const { tree, node, figures } = props;
+function Figures({ tree, node, bars }: Props): JSX.Element {
   const latency = tree.latency[node];
   const milliseconds = Number.isNaN(latency) ? "" : formatMilliseconds(latency);
   const operators = tree.operators[node];
-  const text = figureText(props) || undefined;
+  const text = bars ? barText(bars, node) : undefined;
   return (
     <>
       <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
         {operators > 0 ? formatCount(operators) : ""}
       </span>
       <span class="etv-node-worst" role="gridcell" aria-label={text} data-tip={text}>
-        {figures && text && <GaugeBar gauge={figures.gauge(props.value, props.mismatch)} />}
+        {bars && text && <GaugeBar gauge={bars.gauge(bars.values[node], bars.mismatch(node))} />}
       </span>
       <span class="etv-node-latency" role="gridcell" data-tip={milliseconds && `${milliseconds} ms`}>
         {milliseconds}
@@ -116,13 +99,13 @@ export const TreeRow = memo<Props>((props) => {
       aria-keyshortcuts={props.zoomable >= 0 ? "Z" : undefined}
       tabIndex={props.reachable ? 0 : -1}
       data-node={node}
-      data-muted={!branch && !hasOwnRow(tree, node) ? true : undefined}
+      data-muted={!branch && tree.rowsOf(node).length === 0 ? true : undefined}
       style={{ transform: `translateY(${position * TREE_ROW_HEIGHT}px)` }}
       onClick={() => props.onSelect(node)}
       onDblClick={branch ? toggle : undefined}
     >
       <span class="etv-node-name" role="gridcell" style={{ paddingLeft: `${4 + depth * INDENT}px` }}>
-        <Twisty branch={branch} open={open} onToggle={toggle} />
+        {branch ? <Twisty open={open} toggle={toggle} /> : <span class="etv-twisty" />}
         <span class={`etv-kind etv-kind-${kind}`} data-tip={kind} />
         <span class="etv-node-words">
           <Label tree={tree} node={node} kind={kind} />

@@ -1,17 +1,16 @@
 // Keys of the tree, as in a treegrid: arrows move, right opens or enters, left closes or leaves;
 // Z looks into a delegate call.
 import { type Signal, useSignal } from "@preact/signals";
-import { useLayoutEffect, useRef } from "preact/hooks";
-import type { App } from "../state/app";
-import type { Tree } from "../state/payload";
-import { ownRows } from "../state/selection";
+import type { Payload } from "../data/payload";
+import type { Tree } from "../data/tree";
 import { useApp } from "../ui/context";
-import type { WindowedList } from "../ui/useWindow";
+import { keysOf, movedTo, useRefocus } from "../ui/keys";
+import type { WindowedList } from "../ui/window";
 
 type Move = { to: number } | { toggle: number } | null;
 
 /** What a key does at the node `visible[at]`. */
-export function treeMove(
+function treeMove(
   key: string,
   tree: Tree,
   visible: Int32Array,
@@ -21,20 +20,7 @@ export function treeMove(
 ): Move {
   const node = visible[at];
   const branch = tree.size[node] > 1;
-  const last = visible.length - 1;
   switch (key) {
-    case "ArrowDown":
-      return { to: visible[Math.min(last, at + 1)] };
-    case "ArrowUp":
-      return { to: visible[Math.max(0, at - 1)] };
-    case "PageDown":
-      return { to: visible[Math.min(last, at + page)] };
-    case "PageUp":
-      return { to: visible[Math.max(0, at - page)] };
-    case "Home":
-      return { to: visible[0] };
-    case "End":
-      return { to: visible[last] };
     case "ArrowRight":
       if (!branch) return { to: node };
       return open[node] ? { to: node + 1 } : { toggle: node };
@@ -44,8 +30,10 @@ export function treeMove(
     case "Enter":
     case " ":
       return branch ? { toggle: node } : { to: node };
-    default:
-      return null;
+    default: {
+      const to = movedTo(key, at, visible.length - 1, page);
+      return to === null ? null : { to: visible[to] };
+    }
   }
 }
 
@@ -55,46 +43,32 @@ interface TreeKeys {
   active: Signal<number>;
 }
 
-function stop(event: Event): void {
-  event.preventDefault();
-  event.stopPropagation();
-}
-
-/** Looks into a delegate call; false if the node is none that can be looked into. */
-function zoomNode(app: App, tree: Tree, node: number): boolean {
-  const row = ownRows(tree, node)[0];
-  if (row === undefined || !app.payload.peek()?.zooms.canZoom(row)) return false;
-  app.zoom(row);
-  return true;
-}
-
-export function useTreeKeys(list: WindowedList): TreeKeys {
+export function useTreeKeys(payload: Payload, list: WindowedList): TreeKeys {
   const app = useApp();
+  const { nodes, selection } = app;
   const active = useSignal(0);
-  const refocus = useRef(false);
+  const refocus = useRefocus(list);
 
-  useLayoutEffect(() => {
-    if (!refocus.current) return;
-    refocus.current = false;
-    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus({ preventScroll: true });
-  });
-
-  const onKeyDown = (event: KeyboardEvent): void => {
-    const tree = app.tree.peek();
-    if (!tree || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key.toLowerCase() === "z" && zoomNode(app, tree, active.peek())) return stop(event);
-    const at = Math.max(0, app.positionOfNode(active.peek()));
-    const move = treeMove(event.key, tree, app.visible.peek(), app.open.peek(), at, list.page());
-    if (!move) return;
-    stop(event);
-    refocus.current = true;
+  const onKeyDown = keysOf(({ key }) => {
+    const tree = nodes.tree.peek();
+    if (!tree) return false;
+    const row = tree.rowsOf(active.peek())[0];
+    if (key.toLowerCase() === "z" && payload.zooms.canZoom(row)) {
+      app.zoom(row);
+      return true;
+    }
+    const at = Math.max(0, nodes.positionOf(active.peek()));
+    const move = treeMove(key, tree, nodes.visible.peek(), nodes.open.peek(), at, list.page());
+    if (!move) return false;
+    refocus({ preventScroll: true });
     if ("toggle" in move) {
-      app.toggleNode(move.toggle);
-      return;
+      nodes.toggle(move.toggle);
+      return true;
     }
     active.value = move.to;
-    app.selectNode(tree, move.to);
-    list.show(app.positionOfNode(move.to));
-  };
+    selection.selectNode(tree, move.to);
+    list.show(nodes.positionOf(move.to));
+    return true;
+  });
   return { onKeyDown, active };
 }

@@ -1,7 +1,7 @@
 // The bar that shows how bad a value is; `part` of it, the part that was introduced, is drawn strong
 // and the rest, which was inherited, pale.
 import type { JSX } from "preact";
-import type { Gauge } from "../state/gauge";
+import type { Gauge } from "../data/gauge";
 
 interface Props {
   gauge: Gauge | null;

@@ -1,6 +1,6 @@
 // The few icons, drawn on a 16 px grid in the colour of the text around them.
 import type { JSX } from "preact";
-import type { Level } from "../state/contract";
+import type { Level } from "../kernel/contract";
 
 const PATHS = {
   ok: "M3 8.5l3.2 3.2L13 4.8",
@@ -23,6 +23,7 @@ const PATHS = {
   stop: "M4 4h8v8H4z",
   share: "M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8zM8 1.8V8l4.6 4.2",
   panel: "M2 3h12v10H2zM9.5 3v10M11 5.5h1.5M11 7.5h1.5",
+  clock: "M8 1.8a6.2 6.2 0 1 0 0 12.4A6.2 6.2 0 0 0 8 1.8zM8 4.5V8l2.6 1.6",
   filter: "M2.5 3.5h11L9.3 8.6v4.2l-2.6-1.3V8.6z",
 };
 

@@ -1,8 +1,10 @@
 // Longer work in the kernel while it runs (progress, cancel) and when it has failed (why, again).
 import type { JSX } from "preact";
+import { isWaiting } from "../kernel/source";
 import type { Job } from "../state/jobs";
+import { Button, IconButton, RetryButton } from "./Button";
 import { useApp } from "./context";
-import { Icon, LevelIcon } from "./Icon";
+import { LevelIcon } from "./Icon";
 
 interface Props {
   job: Job;
@@ -11,48 +13,35 @@ interface Props {
   retry: () => void;
 }
 
-function Running({ job, doing }: { job: Job; doing: string }): JSX.Element {
-  const { store } = useApp();
-  const progress = store.progress.value;
-  const share = progress ? progress.done / progress.total : null;
+function Running({ job, doing }: Omit<Props, "retry">): JSX.Element {
+  const { progress, jobs } = useApp().store;
+  const { done = 0, total = 0 } = progress.value ?? {};
   const stopping = job.status === "cancelling";
-  const said = stopping
-    ? "Stopping…"
-    : progress
-      ? `${doing}: ${progress.done} of ${progress.total}`
-      : `${doing}…`;
+  const said = total > 0 ? `${doing}: ${done} of ${total}` : `${doing}…`;
   return (
     <div class="etv-job" role="status">
-      <span class="etv-job-text">{said}</span>
-      <span class="etv-job-bar" data-unknown={share === null ? true : undefined} aria-hidden="true">
-        <span style={share === null ? undefined : { width: `${100 * share}%` }} />
+      <span class="etv-job-text">{stopping ? "Stopping…" : said}</span>
+      <span class="etv-job-bar" data-unknown={total > 0 ? undefined : true} aria-hidden="true">
+        <span style={total > 0 ? { width: `${(100 * done) / total}%` } : undefined} />
       </span>
-      <button type="button" class="etv-button" disabled={stopping} onClick={() => store.jobs.cancel()}>
+      <Button disabled={stopping} onClick={() => jobs.cancel()}>
         Cancel
-      </button>
+      </Button>
     </div>
   );
 }
 
 export function JobLine({ job, doing, retry }: Props): JSX.Element {
-  const { store } = useApp();
+  const { jobs } = useApp().store;
+  const waits = job.error !== null && isWaiting(job.error);
   if (job.status !== "failed") return <Running job={job} doing={doing} />;
   return (
-    <div class="etv-job etv-job-failed" role="alert">
-      <LevelIcon level="bad" />
+    <div class={waits ? "etv-job" : "etv-job etv-job-failed"} role={waits ? "status" : "alert"}>
+      {!waits && <LevelIcon level="bad" />}
       <span class="etv-job-text">{job.error?.message}</span>
       <span class="etv-job-actions">
-        <button type="button" class="etv-button" onClick={retry}>
-          <Icon name="retry" /> Retry
-        </button>
-        <button
-          type="button"
-          class="etv-button etv-square"
-          aria-label="Dismiss"
-          onClick={() => store.jobs.dismiss()}
-        >
-          <Icon name="close" />
-        </button>
+        <RetryButton retry={retry} />
+        <IconButton label="Dismiss" icon="close" onClick={() => jobs.dismiss()} />
       </span>
     </div>
   );

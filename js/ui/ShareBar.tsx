@@ -1,13 +1,14 @@
 // A signed share as a bar from a zero line: to the right what adds, to the left, hatched, what takes away.
 import type { JSX } from "preact";
+import { type NumberColumn, onceAColumn } from "../data/columns";
 
-export interface ShareScale {
+interface Scale {
   /** Most that is below zero, and most above; not both 0. */
   below: number;
   above: number;
 }
 
-export function shareScale(values: Float64Array): ShareScale {
+const scaleOf = onceAColumn(({ values }): Scale => {
   let below = 0;
   let above = 0;
   for (const value of values) {
@@ -15,11 +16,13 @@ export function shareScale(values: Float64Array): ShareScale {
     if (-value > below) below = -value;
   }
   return below + above > 0 ? { below, above } : { below: 0, above: 1 };
-}
+});
 
-export function ShareBar({ value, scale }: { value: number; scale: ShareScale }): JSX.Element {
-  const whole = scale.below + scale.above;
-  const zero = (100 * scale.below) / whole;
+export function ShareBar({ column, row }: { column: NumberColumn; row: number }): JSX.Element {
+  const value = column.values[row];
+  const { below, above } = scaleOf(column);
+  const whole = below + above;
+  const zero = (100 * below) / whole;
   const length = (100 * Math.min(whole, Math.abs(value))) / whole;
   return (
     <span class="etv-share" aria-hidden="true">
@@ -29,7 +32,7 @@ export function ShareBar({ value, scale }: { value: number; scale: ShareScale })
           style={{ left: `${value < 0 ? zero - length : zero}%`, width: `max(1px, ${length}%)` }}
         />
       )}
-      {scale.below > 0 && <span class="etv-share-zero" style={{ left: `${zero}%` }} />}
+      {below > 0 && <span class="etv-share-zero" style={{ left: `${zero}%` }} />}
     </span>
   );
 }

@@ -1,10 +1,11 @@
 // A segmented control: one of a few choices.
 import type { JSX } from "preact";
 
+/** One of a few things to choose from. */
 export interface Choice<T extends string> {
   name: T;
   text: string;
-  tip?: string;
+  tip?: string | undefined;
   disabled?: boolean;
 }
 

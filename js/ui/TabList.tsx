@@ -1,27 +1,21 @@
 // A row of tabs; the arrow keys move between them.
 import type { JSX } from "preact";
-
-export interface TabChoice<T extends string> {
-  name: T;
-  text: string;
-  tip?: string;
-}
+import { arrowOf } from "./keys";
+import type { Choice } from "./Switches";
 
 interface Props<T extends string> {
   label: string;
   class: string;
-  tabs: readonly TabChoice<T>[];
+  tabs: readonly Choice<T>[];
   value: T;
-  /** Id of the panel that the tabs switch. */
-  controls?: string;
   onChange: (name: T) => void;
 }
 
 export function TabList<T extends string>(props: Props<T>): JSX.Element {
   const { tabs, value, onChange } = props;
   const onKeyDown = (event: KeyboardEvent): void => {
-    const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
-    if (by === 0) return;
+    const by = arrowOf(event)?.across;
+    if (!by) return;
     event.preventDefault();
     const next = (tabs.findIndex(({ name }) => name === value) + by + tabs.length) % tabs.length;
     onChange(tabs[next].name);
@@ -36,7 +30,6 @@ export function TabList<T extends string>(props: Props<T>): JSX.Element {
           role="tab"
           class="etv-tab"
           aria-selected={value === name}
-          aria-controls={props.controls}
           tabIndex={value === name ? 0 : -1}
           data-tip={tip}
           onClick={() => onChange(name)}

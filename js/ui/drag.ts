@@ -1,23 +1,33 @@
-// Dragging with the pointer captured: reports the distance from where it began.
+// Dragging with the pointer: reports the distance from where it began.
 
-export interface Drag {
-  onMove: (dx: number, dy: number) => void;
-  onEnd?: () => void;
+type Move = (dx: number, dy: number) => void;
+
+/** Follow the pointer by the events that `target` hears of, until it is let go. */
+export function followPointer(
+  { clientX, clientY }: PointerEvent,
+  target: EventTarget,
+  onMove: Move,
+  onEnd: () => void = () => {},
+): void {
+  const ended = new AbortController();
+  const { signal } = ended;
+  const move = (event: Event): void => {
+    const { clientX: x, clientY: y } = event as PointerEvent;
+    onMove(x - clientX, y - clientY);
+  };
+  const end = (): void => {
+    ended.abort();
+    onEnd();
+  };
+  target.addEventListener("pointermove", move, { signal });
+  target.addEventListener("pointerup", end, { signal });
+  target.addEventListener("pointercancel", end, { signal });
 }
 
-export function startDrag(event: PointerEvent, drag: Drag): void {
+/** Drag a handle, which hears of the pointer wherever it goes. */
+export function startDrag(event: PointerEvent, onMove: Move): void {
   const handle = event.currentTarget as HTMLElement;
   event.preventDefault();
   handle.setPointerCapture(event.pointerId);
-  const { clientX, clientY } = event;
-  const move = (at: PointerEvent): void => drag.onMove(at.clientX - clientX, at.clientY - clientY);
-  const end = (): void => {
-    handle.removeEventListener("pointermove", move);
-    handle.removeEventListener("pointerup", end);
-    handle.removeEventListener("pointercancel", end);
-    drag.onEnd?.();
-  };
-  handle.addEventListener("pointermove", move);
-  handle.addEventListener("pointerup", end);
-  handle.addEventListener("pointercancel", end);
+  followPointer(event, handle, onMove);
 }

@@ -1,4 +1,5 @@
 // Light or dark where the page does not say: hosts that set no color-scheme still paint a background.
+import { useLayoutEffect } from "preact/hooks";
 
 const SLOTS = 3;
 
@@ -19,11 +20,20 @@ function parentOf(element: Element): Element | null {
 }
 
 /** The scheme that fits the background around `element`; null if the page chose one itself. */
-export function schemeFor(element: HTMLElement): "light" | "dark" | null {
+function schemeFor(element: HTMLElement): "light" | "dark" | null {
   if (getComputedStyle(element).colorScheme !== "normal") return null;
   for (let at: Element | null = element; at; at = parentOf(at)) {
     const dark = isDark(getComputedStyle(at).backgroundColor);
     if (dark !== null) return dark ? "dark" : "light";
   }
   return null;
+}
+
+/** Gives an element the color-scheme that fits the background it stands on. */
+export function useScheme(ref: { readonly current: HTMLElement | null }): void {
+  useLayoutEffect(() => {
+    const element = ref.current;
+    const scheme = element && schemeFor(element);
+    if (scheme) element.style.colorScheme = scheme;
+  }, []);
 }

@@ -1,11 +1,11 @@
-"""Real programs, exported, lowered and executed once a session, whose files the readers are tested on."""
+"""Real programs, exported, lowered and executed once a test run, whose files the readers are tested on."""
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 import torch
@@ -18,6 +18,8 @@ from executorch.exir._serialize._program import PTEFile, deserialize_pte_binary,
 from executorch.runtime import Runtime, Verification
 from functorch.experimental import control_flow
 from torch import Tensor, nn
+
+from tests.shelf import Shelf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,44 +141,26 @@ def lower(
     return to_edge_transform_and_lower(program, partitioner=partitioner).to_executorch()
 
 
-def execute(
-    folder: Path,
-    name: str,
-    manager: ExecutorchProgramManager,
-    calls: list[tuple[str, Any]],
-    capacity: int = CAPACITY,
-) -> Run:
-    """Save a program and run it, all calls into one ETDump."""
-    pte, etdump, buffer = (folder / f"{name}.{end}" for end in ("pte", "etdp", "bin"))
-    manager.save(str(pte))
-    options = {"enable_etdump": True, "debug_buffer_size": capacity}
-    program = Runtime.get().load_program(str(pte), verification=Verification.Minimal, **options)
-    outputs = []
-    for method, inputs in calls:
-        loaded = program.load_method(method)
-        assert loaded is not None
-        outputs.append([copy.deepcopy(item) for item in loaded.execute(inputs)])
-    program.write_etdump_result_to_file(str(etdump), str(buffer))
-    return Run(pte, etdump, buffer, outputs)
+def two_methods(image: Tensor, square: Tensor) -> ExecutorchProgramManager:
+    other = HalfInside(torch.float32)
+    methods = {"forward": (ChannelsLast(), image), "other": (other, square)}
+    programs = {name: torch.export.export(module.eval(), (x,)) for name, (module, x) in methods.items()}
+    return to_edge_transform_and_lower(programs).to_executorch()
 
 
-@pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """Every program of this file, executed."""
-    folder = tmp_path_factory.mktemp("programs")
-    torch.manual_seed(0)
-    image, square = torch.randn(1, 3, 16, 16), torch.randn(4, 4)
-    nhwc = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    tall = torch.randn(9, 4)
+Calls: TypeAlias = list[tuple[str, tuple[Any, ...]]]
+
+
+def plans() -> dict[str, tuple[Callable[[], ExecutorchProgramManager], Calls]]:
+    """How each program is lowered, and what is called of it."""
+    generator = torch.Generator().manual_seed(0)
+    image, square = (torch.randn(*shape, generator=generator) for shape in ((1, 3, 16, 16), (4, 4)))
+    nhwc = torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last)
+    tall, seven = (torch.randn(rows, 4, generator=generator) for rows in (9, 7))
+    small = torch.randn(1, 3, 4, 4, generator=generator)
     flags = torch.tensor(True), torch.tensor(False)
     rows = {"dynamic_shapes": ({0: torch.export.Dim("rows", min=2, max=32)},)}
-    two = to_edge_transform_and_lower(
-        {
-            "forward": torch.export.export(ChannelsLast().eval(), (nhwc,)),
-            "other": torch.export.export(HalfInside(torch.float32).eval(), (square,)),
-        }
-    )
-    plans: dict[str, tuple[Callable[[], ExecutorchProgramManager], list[tuple[str, Any]]]] = {
+    return {
         "partly": (lambda: lower(PartlyDelegated(), (image,), True), [("forward", (image,))]),
         "channels_last": (lambda: lower(ChannelsLast(), (nhwc,)), [("forward", (nhwc,))]),
         "kinds": (lambda: lower(ManyKinds(), (square,)), [("forward", (square,))]),
@@ -195,10 +179,51 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             [("forward", (flag, square)) for flag in flags],
         ),
         "loop": (lambda: lower(Loop(), (tall,)), [("forward", (tall,))]),
-        "dynamic": (lambda: lower(Dynamic(), (square,), True, **rows), [("forward", (torch.randn(7, 4),))]),
-        "two_methods": (two.to_executorch, [("forward", (nhwc,)), ("other", (square,))]),
+        "dynamic": (lambda: lower(Dynamic(), (square,), True, **rows), [("forward", (seven,))]),
+        "two_methods": (lambda: two_methods(nhwc, square), [("forward", (nhwc,)), ("other", (square,))]),
+        "long": (lambda: lower(ManyConvolutions(), (small,)), [("forward", (small,))] * 600),
     }
-    return {name: execute(folder, name, make(), calls) for name, (make, calls) in plans.items()}
+
+
+def execute(folder: Path, manager: ExecutorchProgramManager, calls: Calls, capacity: int) -> None:
+    """Save a program and run it, all calls into one ETDump."""
+    manager.save(str(folder / "model.pte"))
+    options = {"enable_etdump": True, "debug_buffer_size": capacity}
+    program = Runtime.get().load_program(folder / "model.pte", verification=Verification.Minimal, **options)
+    outputs = []
+    for method, inputs in calls:
+        loaded = program.load_method(method)
+        assert loaded is not None
+        outputs.append([copy.deepcopy(item) for item in loaded.execute(inputs)])
+    program.write_etdump_result_to_file(str(folder / "etdump.etdp"), str(folder / "debug_buffer.bin"))
+    torch.save(outputs, folder / "outputs.pt")
+
+
+class Runs(dict[str, Run]):
+    """Every program of this file by name; it is lowered and executed if no process has done so yet."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        super().__init__()
+        self._shelf = shelf
+
+    def __missing__(self, name: str) -> Run:
+        folder = self._shelf.folder(f"{name}-artifacts", lambda folder: self._make(name, folder))
+        outputs = torch.load(folder / "outputs.pt", weights_only=True)
+        self[name] = Run(folder / "model.pte", folder / "etdump.etdp", folder / "debug_buffer.bin", outputs)
+        return self[name]
+
+    def _make(self, name: str, folder: Path) -> None:
+        make, calls = plans()[name]
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            manager = make()
+        execute(folder, manager, calls, CAPACITY if len(calls) < 10 else 16 << 20)
+
+
+@pytest.fixture(scope="session")
+def runs(shelf: Shelf) -> Runs:
+    """Every program of this file, executed."""
+    return Runs(shelf)
 
 
 SOUND = ("partly", "channels_last", "kinds", "branches", "loop", "dynamic", "two_methods")
@@ -223,12 +248,9 @@ def long_program(runs: dict[str, Run], tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture(scope="session")
-def long_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def long_run(runs: dict[str, Run]) -> Run:
     """One ETDump of 600 executions, more than 10,000 events."""
-    torch.manual_seed(0)
-    image = torch.randn(1, 3, 4, 4)
-    calls = [("forward", (image,))] * 600
-    return execute(tmp_path_factory.mktemp("long"), "long", lower(ManyConvolutions(), (image,)), calls, 16 << 20)
+    return runs["long"]
 
 
 @pytest.fixture(scope="session")
@@ -244,9 +266,10 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
             y, total = self.inner(x)
             return y * factor, total
 
-    torch.manual_seed(1)
-    module = Scaled().eval()
-    batch = torch.randn(3, 3, 8, 8).to(memory_format=torch.channels_last)
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        module = Scaled().eval()
+        batch = torch.randn(3, 3, 8, 8).to(memory_format=torch.channels_last)
     inputs = [(batch[row : row + 1], 2) for row in range(3)]
     expected = [module(*item) for item in inputs]
     cases = [MethodTestCase(item, output) for item, output in zip(inputs, expected, strict=True)]

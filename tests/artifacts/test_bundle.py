@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from etviz.artifacts.bundle import BundledTensor, read_bundled_program
-from etviz.artifacts.program import read_program
-from etviz.errors import ArtifactError, UsageError
+from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.program.program import read_program
+from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,13 +37,6 @@ def test_program_inside_can_be_read_and_written(bundle: Bundle, tmp_path: Path):
     path = tmp_path / "inside.pte"
     path.write_bytes(bundled.program_bytes)
     assert read_program(path).methods == bundled.program().methods
-
-
-def test_missing_case_is_named(bundle: Bundle):
-    bundled = read_bundled_program(bundle[0])
-    assert bundled.case("forward", 2) is bundled.suites["forward"][2]
-    with pytest.raises(UsageError, match="has 3 test cases for method 'forward', not number 3"):
-        bundled.case("forward", 3)
 
 
 def test_program_given_as_bundle_is_named(runs: dict[str, Run]):

@@ -10,7 +10,7 @@ from executorch.devtools import Inspector
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 from executorch.devtools.inspector import TimeScale
 
-from etviz.artifacts.etdump import DebugEvent, TensorRef, read_etdump
+from etviz.artifacts.etdump.etdump import DebugEvent, TensorRef, read_etdump
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def as_ref(tensor: UpstreamTensor | None) -> TensorRef:
     return TensorRef(int(tensor.scalar_type), tuple(tensor.sizes), tuple(tensor.strides), tensor.offset or 0)
 
 
-def as_debug_event(order: int, event: UpstreamDebugEvent) -> DebugEvent:
+def as_debug_event(event: UpstreamDebugEvent) -> DebugEvent:
     entry = event.debug_entry
     value = as_ref(entry.tensor) if entry.val == "Tensor" else None
     if entry.val == "TensorList":
@@ -38,8 +38,6 @@ def as_debug_event(order: int, event: UpstreamDebugEvent) -> DebugEvent:
     assert value is not None
     number, text = event.delegate_debug_id_int, event.delegate_debug_id_str
     return DebugEvent(
-        order=order,
-        name=event.name,
         chain=int(np.uint64(event.chain_index).astype(np.int64)),
         instruction_id=event.instruction_id,
         delegate_debug_id=text if number == -1 else number,
@@ -53,26 +51,23 @@ def test_every_event_equals_upstreams(sound: Run):
     dump = read_etdump(sound.etdump)
     upstream = deserialize_from_etdump_flatcc(sound.etdump.read_bytes())
     assert dump.problems == []
-    assert dump.version == upstream.version
     assert [block.name for block in dump.blocks] == [run.name for run in upstream.run_data]
     for block, run in zip(dump.blocks, upstream.run_data, strict=True):
-        events = list(enumerate(run.events or []))
-        profile = [(order, event.profile_event) for order, event in events if event.profile_event]
-        debug = [(order, event.debug_event) for order, event in events if event.debug_event]
-        assert block.profile.order.tolist() == [order for order, _ in profile]
+        profile = [event.profile_event for event in run.events or [] if event.profile_event]
+        debug = [event.debug_event for event in run.events or [] if event.debug_event]
         for field in ("name", "instruction_id"):
             ours = getattr(block.profile, field).tolist()
-            assert ours == [getattr(event, field) for _, event in profile]
-        assert block.profile.chain.tolist() == [event.chain_index for _, event in profile]
-        assert block.profile.start.tolist() == [event.start_time for _, event in profile]
-        assert block.profile.end.tolist() == [event.end_time for _, event in profile]
+            assert ours == [getattr(event, field) for event in profile]
+        assert block.profile.chain.tolist() == [event.chain_index for event in profile]
+        assert block.profile.start.tolist() == [event.start_time for event in profile]
+        assert block.profile.end.tolist() == [event.end_time for event in profile]
         assert block.profile.delegate_debug_id.tolist() == [
             event.delegate_debug_id_str if event.delegate_debug_id_int == -1 else event.delegate_debug_id_int
-            for _, event in profile
+            for event in profile
         ]
-        metadata = [event.delegate_debug_metadata for _, event in profile]
+        metadata = [event.delegate_debug_metadata for event in profile]
         assert block.profile.metadata.tolist() == [None if item is None else bytes(item) for item in metadata]
-        assert list(block.debug) == [as_debug_event(*pair) for pair in debug]
+        assert list(block.debug) == [as_debug_event(event) for event in debug]
 
 
 def test_timings_equal_the_inspectors(runs: dict[str, Run]):

@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 SCRIPT = """
 import sys
-from etviz.artifacts.bundle import read_bundled_program
-from etviz.artifacts.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump import read_etdump
-from etviz.artifacts.program import debug_buffer_bytes, read_program
+from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import read_program
 dump, program = read_etdump(sys.argv[1]), read_program(sys.argv[2])
 assert dump.blocks and debug_buffer_bytes(program) > 0
 assert not {"torch", "executorch", "pandas"} & set(sys.modules)

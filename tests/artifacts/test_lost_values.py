@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from etviz.artifacts.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump import DebugEvent, ETDump, read_etdump
-from etviz.artifacts.lost_values import restore_lost_values
-from etviz.artifacts.program import read_program
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, read_etdump
+from etviz.artifacts.etdump.lost_values import restore_lost_values
+from etviz.artifacts.program.program import read_program
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 import textwrap
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from etviz.artifacts.saving import whole_file
-from etviz.errors import ArtifactError
+from etviz.artifacts.files import whole_file, whole_files, whole_folder
+from etviz.errors import ArtifactError, UsageError
 
 
 def run_limited(code: str, *arguments: object) -> str:
@@ -35,7 +36,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
     said = run_limited(
         """
         import resource, sys
-        from etviz.artifacts.saving import whole_file
+        from etviz.artifacts.files import whole_file, whole_files, whole_folder
         from etviz.errors import ArtifactError
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # writing fails in the middle, as on a full disk
@@ -67,7 +68,7 @@ def test_a_folder_without_permission_is_named() -> None:
     said = run_limited(
         """
         import os
-        from etviz.artifacts.saving import whole_file
+        from etviz.artifacts.files import whole_file, whole_files, whole_folder
         from etviz.errors import ArtifactError
 
         if os.geteuid() == 0:
@@ -87,4 +88,56 @@ def test_a_folder_without_permission_is_named() -> None:
 )
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str, problem: str) -> None:
     with pytest.raises(ArtifactError, match=problem), whole_file(tmp_path / name, "the report"):
+        pytest.fail("there was nothing to write into")
+
+
+def test_a_file_that_is_not_whole_yet_is_for_its_owners_eyes(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "report.html", "the report") as partial:
+        assert stat.S_IMODE(partial.parent.stat().st_mode) == 0o700
+        assert partial.parent.parent == tmp_path
+        partial.write_text("half")
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text("not ours")
+    (tmp_path / "report.html").symlink_to(tmp_path / "elsewhere")
+    with whole_file(tmp_path / "report.html", "the report") as partial:
+        partial.write_text("ours")
+    assert (tmp_path / "elsewhere").read_text() == "not ours"
+    assert (tmp_path / "report.html").read_text() == "ours"
+
+
+def fail_half_way(path: Path) -> None:
+    path.write_text("half")
+    raise KeyError
+
+
+def test_files_of_one_run_replace_those_of_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("before")
+    with (tmp_path / "a").open() as mapped:
+        with whole_files(tmp_path) as fresh:
+            (fresh / "a").write_text("after")
+            (fresh / "b").write_text("new")
+        assert mapped.read() == "before"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "after", "b": "new"}
+    with pytest.raises(KeyError), whole_files(tmp_path) as fresh:
+        fail_half_way(fresh / "a")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "after", "b": "new"}
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"workdir .*file can't be written to"), whole_files(tmp_path / "file"):
+        pytest.fail("there was nothing to write into")
+
+
+def test_a_folder_replaces_a_folder_or_stays_away(tmp_path: Path) -> None:
+    target = tmp_path / "capsule"
+    for content in ("first", "second"):
+        with whole_folder(target, "the capsule") as fresh:
+            (fresh / "file").write_text(content)
+        assert (target / "file").read_text() == content
+    with pytest.raises(KeyError), whole_folder(target, "the capsule") as fresh:
+        fail_half_way(fresh / "file")
+    assert (target / "file").read_text() == "second"
+    assert list(tmp_path.iterdir()) == [target]
+    nowhere = whole_folder(tmp_path / "no" / "folder", "the capsule")
+    with pytest.raises(ArtifactError, match="the capsule can't be written"), nowhere:
         pytest.fail("there was nothing to write into")

@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one JupyterLab and one Chromium for all, a fresh page for each test.
+"""Fixtures of the browser tests: one JupyterLab and one Chromium for all, a page of JupyterLab for each module.
 
 Screenshots go to the folder named by ETVIZ_SCREENSHOTS, else to a temporary one. A test that fails leaves
 a picture of its page there.
@@ -7,19 +7,17 @@ a picture of its page there.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+import shutil
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from playwright.sync_api import Browser, expect, sync_playwright
 
-import etviz
 from tests.browser.chromium import launch
 from tests.browser.lab import WAIT_TIMEOUT, Lab, open_lab
 from tests.browser.server import JupyterServer
-from tests.programs import ResidualCNN
+from tests.programs import Executed
 
 HERE = Path(__file__).parent
 FAILED = pytest.StashKey[bool]()
@@ -50,7 +48,7 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
     """A running JupyterLab server."""
     server = JupyterServer(tmp_path_factory.mktemp("jupyter"))
@@ -58,13 +56,10 @@ def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter
     server.stop()
 
 
-@pytest.fixture(scope="session")
-def artifacts(jupyter_server: JupyterServer) -> Path:
+@pytest.fixture(scope="package")
+def artifacts(jupyter_server: JupyterServer, executed: Callable[[str], Executed]) -> Path:
     """The artifacts of a small, partly delegated model, in a folder of the server's root."""
-    torch.manual_seed(0)
-    folder = jupyter_server.root / "artifacts"
-    etviz.debug(ResidualCNN().eval(), (torch.randn(1, 3, 8, 8),), partitioner=[XnnpackPartitioner()], workdir=folder)
-    return folder
+    return Path(shutil.copytree(executed("residual_cnn").folder, jupyter_server.root / "artifacts"))
 
 
 # Not for the session: while Playwright runs, its event loop makes asyncio.run fail in this thread,
@@ -79,12 +74,19 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def lab(
-    browser: Browser, jupyter_server: JupyterServer, screenshots: Path, request: pytest.FixtureRequest
-) -> Iterator[Lab]:
-    """A fresh page of JupyterLab; the test fails if anything left the machine."""
+@pytest.fixture(scope="module")
+def lab(browser: Browser, jupyter_server: JupyterServer, screenshots: Path) -> Iterator[Lab]:
+    """A page of JupyterLab; the module's last test fails if anything left the machine."""
     with open_lab(browser, jupyter_server, screenshots) as page:
         yield page
-        if request.node.stash.get(FAILED, False):
-            page.screenshot(f"failed-{request.node.name}")
+    jupyter_server.reset()
+
+
+@pytest.fixture(autouse=True)
+def _picture_of_a_failure(request: pytest.FixtureRequest) -> Iterator[None]:
+    lab = request.getfixturevalue("lab") if "lab" in request.fixturenames else None
+    if lab is not None:
+        lab.console_errors.clear()
+    yield
+    if lab is not None and request.node.stash.get(FAILED, False):
+        lab.screenshot(f"failed-{request.node.name}")

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, ViewportSize
 
+from tests.browser.deadline import wait_until
 from tests.browser.network import OfflineGuard
 from tests.browser.notebooks import write_notebook
 from tests.browser.server import JupyterServer
@@ -30,6 +31,16 @@ RUN_ALL = """() => {
     window.etvizRun = { done: false };
     const ran = window.jupyterapp.commands.execute("notebook:run-all-cells");
     ran.finally(() => { window.etvizRun.done = true; });
+}"""
+OPEN = """async (path) => { await window.jupyterapp.commands.execute("docmanager:open", { path }); }"""
+IN_FRONT = "(path) => window.jupyterapp.shell.currentWidget?.context?.path === path"
+EXECUTE = """async (code) => {
+    const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+    const future = kernel.requestExecute({ code, store_history: false });
+    let text = "";
+    future.onIOPub = (message) => { text += message.content.text ?? message.content.evalue ?? ""; };
+    await future.done;
+    return text;
 }"""
 OUTPUTS = """() => window.jupyterapp.shell.currentWidget.content.model.sharedModel.cells.map(
     (cell) => cell.toJSON().outputs ?? [])"""
@@ -60,6 +71,31 @@ class Lab:
         self.page.goto(f"{self.server.url}/{mode}/tree/{name}.ipynb?reset&token={self.server.token}")
         self.wait_idle(LOAD_TIMEOUT)
         self._wait_for_splash()
+
+    def front(self, name: str, *cells: str) -> None:
+        """Bring the notebook `name`.ipynb to the front of the open page, and wait for its kernel; as for `open`."""
+        if cells:
+            write_notebook(self.server.root / f"{name}.ipynb", *cells)
+        self.page.evaluate(OPEN, f"{name}.ipynb")
+        self.page.wait_for_function(IN_FRONT, arg=f"{name}.ipynb")
+        self.wait_idle(LOAD_TIMEOUT)
+
+    def command(self, name: str) -> None:
+        """Run a command of JupyterLab."""
+        self.page.evaluate("async (name) => { await window.jupyterapp.commands.execute(name); }", name)
+
+    def python(self, code: str) -> str:
+        """Run code in the notebook's kernel and return what it printed."""
+        return self.page.evaluate(EXECUTE, code)
+
+    def wait_for_python(self, expression: str, value: object) -> None:
+        """Wait until an expression has this value in the kernel: what a person does takes a moment to get there."""
+        try:
+            wait_until(
+                lambda: self.python(f"print(({expression}) == {value!r})").strip() == "True", expression, WAIT_TIMEOUT
+            )
+        except TimeoutError:
+            assert self.python(f"print(repr({expression}))").strip() == repr(value), expression
 
     def wait_idle(self, timeout: float = RUN_TIMEOUT) -> None:
         """Wait until the kernel of the notebook has nothing to do."""
@@ -114,7 +150,7 @@ class Lab:
 
 @contextmanager
 def open_lab(browser: Browser, server: JupyterServer, screenshots: Path) -> Generator[Lab]:
-    """Give a fresh page; afterwards check that nothing left the machine, and end the page's kernels."""
+    """Give a fresh page; afterwards check that nothing left the machine."""
     context = browser.new_context(viewport=VIEWPORT, service_workers="block")
     try:
         lab = Lab(context.new_page(), server, screenshots)
@@ -122,4 +158,3 @@ def open_lab(browser: Browser, server: JupyterServer, screenshots: Path) -> Gene
         lab.offline.assert_offline()
     finally:
         context.close()
-        server.reset()

@@ -1,4 +1,4 @@
-"""A JupyterLab server of its own: free port, own token, and none of the user's settings."""
+"""A JupyterLab server of its own: free port, own token, this checkout's side panel, and none of the user's settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
+import etviz
 from tests.browser.deadline import wait_until
 
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 20.0
+SIDE_PANEL = Path(etviz.__file__).parent / "labextension"
 NOTIFICATIONS = "@jupyterlab/apputils-extension/notification.jupyterlab-settings"
 THEMES = "@jupyterlab/apputils-extension/themes.jupyterlab-settings"
 
@@ -71,6 +74,9 @@ class JupyterServer:
         self._direct = build_opener(ProxyHandler({}))
         environment = isolated_environment(home)
         self._settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"])
+        self._extensions = home / "labextensions"
+        self._extensions.mkdir()
+        (self._extensions / "etviz").symlink_to(SIDE_PANEL)
         silence_announcements(self._settings)
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -99,9 +105,10 @@ class JupyterServer:
         return self._ask("GET", path)
 
     def reset(self) -> None:
-        """End every session with its kernel and forget the theme, so that no test sees another's."""
-        for session in self.get("/api/sessions"):
-            self._ask("DELETE", f"/api/sessions/{session['id']}")
+        """End every session with its kernel and forget the theme, so that no module sees another's."""
+        sessions = [f"/api/sessions/{session['id']}" for session in self.get("/api/sessions")]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda session: self._ask("DELETE", session), sessions))
         (self._settings / THEMES).unlink(missing_ok=True)
 
     def stop(self) -> None:
@@ -126,6 +133,7 @@ class JupyterServer:
             "IdentityProvider.token": self.token,
             "LabApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
+            "LabApp.extra_labextensions_path": self._extensions,
             "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
         }
         arguments = [f"--{name}={value}" for name, value in options.items()]

@@ -1,37 +1,32 @@
-"""A notebook that nbconvert executed and exported shows the linked view, with no kernel and no network."""
+"""A notebook that nbconvert exported shows the linked view, with no kernel and no network."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+from IPython.core.formatters import DisplayFormatter
 from nbconvert import HTMLExporter
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 from playwright.sync_api import Browser, expect
 
+import etviz
 from tests.browser.network import OfflineGuard, leaves_machine
-from tests.browser.notebooks import write_notebook
-
-EMBEDDED = """
-    import etviz
-    etviz.options.embed = True
-    etviz.load("etdump.etdp", debug_buffer="debug_buffer.bin", pte="model.pte", record="model.etviz",
-               etrecord="etrecord.bin")
-"""
+from tests.programs import Executed
 
 
 @pytest.fixture(scope="module")
-def exported(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("embed")
-    notebook: Any = nbformat.read(write_notebook(folder / "embed.ipynb", EMBEDDED), as_version=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_PATH", str(Path(sys.prefix) / "share" / "jupyter"))
-        NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(artifacts)}}).execute()
-    page = folder / "embed.html"
-    page.write_text(HTMLExporter().from_notebook_node(notebook)[0], "utf-8")
+def exported(executed: Callable[[str], Executed], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A notebook with the output that a kernel's formatter makes of an Inspection."""
+    etviz.options.embed = True
+    try:
+        data, metadata = DisplayFormatter().format(executed("residual_cnn").inspection)
+    finally:
+        etviz.options.embed = False
+    cell = new_code_cell("inspection", outputs=[new_output("execute_result", data, metadata=metadata)])
+    page = tmp_path_factory.mktemp("embed") / "embed.html"
+    page.write_text(HTMLExporter().from_notebook_node(new_notebook(cells=[cell]))[0], "utf-8")
     return page
 
 

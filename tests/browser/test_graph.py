@@ -29,14 +29,14 @@ def test_the_graph_shows_what_the_selected_node_reads(
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.goto(path.as_uri())
     page.get_by_role("button", name="Graph").click()
-    expect(page.locator(".etv-graph-empty")).to_contain_text("Select a row")
+    expect(page.locator(".etv-graph-node[aria-pressed=true]")).to_have_count(1)
     page.locator(".etv-table [data-row]", has_text="cumsum").first.click()
     selected = page.locator(".etv-graph-node[aria-pressed=true]")
     expect(selected).to_contain_text("cumsum")
     node = int(selected.get_attribute("data-node") or -1)
     shown = {int(one.get_attribute("data-node") or -1) for one in page.locator(".etv-graph-node").all()}
-    assert {edge.source for edge in inspection.edges if edge.target == node} - inner(inspection) <= shown
-    assert {edge.target for edge in inspection.edges if edge.source == node} - inner(inspection) <= shown
+    assert {edge.source for edge in inspection.analysis.edges if edge.target == node} - inner(inspection) <= shown
+    assert {edge.target for edge in inspection.analysis.edges if edge.source == node} - inner(inspection) <= shown
     page.screenshot(path=screenshots / f"graph-{scheme}.png")
     picture = page.locator(".etv-graph-svg")
     look = picture.get_attribute("viewBox")

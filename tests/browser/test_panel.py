@@ -1,26 +1,62 @@
-"""Side panels of JupyterLab: opened from Python, from a cell and from the list; moved, pinned, closed, reloaded."""
+"""Side panels of JupyterLab: opened from Python, from a cell and from the list; moved, pinned, closed, reloaded.
+
+Each test has a program of its own name: a panel belongs to the title of its Inspection.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
-from tests.browser.lab import LOAD_TIMEOUT, Lab
-from tests.browser.notebooks import write_notebook
-from tests.browser.test_widget import LOAD, python
+from tests.browser.geometry import assert_laid_out, box
+from tests.browser.lab import LOAD_TIMEOUT, Lab, open_lab
+from tests.browser.server import JupyterServer
 
 PANEL = ".etviz-panel"
+LOAD = """
+    import etviz
+    inspection = etviz.load(f"{program}/etdump.etdp", etrecord=f"{program}/etrecord.bin",
+                            debug_buffer=f"{program}/debug_buffer.bin", pte=f"{program}/{program}.pte")
+"""
+SHOW = "inspection.show(sidebar=True)"
 
 
 @pytest.fixture
-def shown(lab: Lab, artifacts: Path) -> Lab:
-    """A notebook whose Inspection is in the side panel."""
-    lab.open("panel", LOAD.format(artifacts.name), "inspection.show(sidebar=True)")
+def title(request: pytest.FixtureRequest, artifacts: Path) -> str:
+    """The name of a copy of the program, and of the folder that holds it with its artifacts."""
+    name = request.function.__name__.removeprefix("test_")[:20]
+    folder = Path(shutil.copytree(artifacts, artifacts.parent / name))
+    (folder / "model.pte").rename(folder / f"{name}.pte")
+    return name
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: Lab) -> Lab:
+    """One notebook and its kernel, for the programs of all tests."""
+    lab.open("panel", LOAD, SHOW)
+    return lab
+
+
+@pytest.fixture
+def shown(notebook: Lab, title: str) -> Iterator[Lab]:
+    """The notebook, whose Inspection is in the side panel."""
+    notebook.front("panel")
+    run(notebook, title)
+    yield notebook
+    notebook.front("panel")
+    notebook.python("import ipywidgets; ipywidgets.Widget.close_all()")
+    expect(notebook.page.locator(PANEL)).to_have_count(0)
+
+
+def run(lab: Lab, title: str) -> None:
+    """Run the notebook on a program."""
+    lab.python(f"program = {title!r}")
     lab.run_all()
     rows(panel(lab)).first.wait_for()
-    return lab
 
 
 def panel(lab: Lab, area: str = "right") -> Locator:
@@ -33,19 +69,18 @@ def rows(view: Locator) -> Locator:
     return view.locator(".etv-table [data-row]")
 
 
-def test_shown_in_the_panel_it_is_linked_with_python_and_the_cell_says_where(shown: Lab, screenshots: Path) -> None:
+def test_shown_in_the_panel_it_is_linked_with_python_and_the_cell_says_where(shown: Lab, title: str) -> None:
     view = panel(shown)
-    title = python(shown, "print(inspection.title)").strip()
-    expect(view.locator(".etviz-panel-title")).to_have_text(title)
+    expect(view.locator(".etviz-panel-title")).to_have_text(f"{title}.pte (forward)")
     expect(view.locator(".etv-verdict-text")).to_contain_text("final output matches the reference")
-    assert (view.bounding_box() or {})["width"] >= 400
+    assert box(view)["width"] >= 400
     stub = shown.output(".etv-elsewhere")
     expect(stub).to_contain_text("is in the right side panel")
     rows(view).filter(has_text="cumsum").first.click()
-    shown.page.wait_for_timeout(500)
-    assert "cumsum" in python(shown, "print(inspection.gaps.op[inspection.selected])")
-    for theme in ("light", "dark"):
+    shown.wait_for_python("'cumsum' in inspection.gaps.op.get(inspection.selected, '')", True)
+    for theme in ("dark", "light"):
         shown.set_theme(theme)
+        assert_laid_out(view.locator(".etviz"), panes=1)
         shown.screenshot(f"panel-{theme}")
     assert shown.console_errors == []
 
@@ -59,12 +94,18 @@ def test_running_the_cell_again_replaces_the_panel_where_it_is(shown: Lab) -> No
     rows(panel(shown, "left")).first.wait_for()
     expect(panel(shown)).to_have_count(0)
     expect(shown.output(".etv-elsewhere")).to_contain_text("left side panel")
-    shown.page.wait_for_timeout(500)
+    wait_for_area(shown, "left")
     shown.run_all()
     rows(panel(shown, "left")).first.wait_for()
-    python(shown, "inspection.show(sidebar='right')")
+    shown.python("inspection.show(sidebar='right')")
     rows(panel(shown)).first.wait_for()
     expect(shown.page.locator(PANEL)).to_have_count(1)
+
+
+def wait_for_area(lab: Lab, area: str | None) -> None:
+    """Wait until the kernel knows where the panel of `inspection` is."""
+    lab.python("from etviz.view.widget.panel import listing")
+    lab.wait_for_python("[entry['area'] for entry in listing().data if entry['name'] == 'inspection']", [area])
 
 
 def test_closed_it_is_in_the_cell_again_and_a_button_moves_it_back(shown: Lab) -> None:
@@ -80,14 +121,9 @@ def test_closed_it_is_in_the_cell_again_and_a_button_moves_it_back(shown: Lab) -
     assert shown.console_errors == []
 
 
-def execute(lab: Lab, command: str) -> None:
-    """Run a command of JupyterLab."""
-    lab.page.evaluate("async (command) => { await window.jupyterapp.commands.execute(command); }", command)
-
-
 def reload(lab: Lab) -> None:
     """Save, and load the page again as a person would."""
-    execute(lab, "docmanager:save")
+    lab.command("docmanager:save")
     lab.page.reload()
     lab.wait_idle(LOAD_TIMEOUT)
 
@@ -101,7 +137,7 @@ def test_a_reload_brings_the_panel_back_once_and_no_closed_one(shown: Lab) -> No
     expect(shown.page.locator(PANEL)).to_have_count(1)
     shown.output(".etv-elsewhere")
 
-    execute(shown, "etviz:inspections")
+    shown.command("etviz:inspections")
     expect(panel(shown)).to_have_count(0)
     reload(shown)
     expect(shown.page.locator(PANEL)).to_have_count(1)
@@ -111,76 +147,69 @@ def test_a_reload_brings_the_panel_back_once_and_no_closed_one(shown: Lab) -> No
 
     panel(shown).get_by_role("button", name="Close").click()
     rows(shown.output(".etviz:not(.etv-elsewhere)")).first.wait_for()
-    shown.page.wait_for_timeout(500)
-    assert "None" in python(shown, "from etviz.view.panel import listing; print(listing().data[0]['area'])")
+    wait_for_area(shown, None)
     reload(shown)
     rows(shown.output(".etviz:not(.etv-elsewhere)")).first.wait_for()
     expect(shown.page.locator(PANEL)).to_have_count(0)
 
 
-def test_it_follows_its_notebook_unless_it_is_pinned(shown: Lab, artifacts: Path) -> None:
-    write_notebook(shown.server.root / "other.ipynb", "1 + 1")
-    go_to(shown, "other.ipynb")
+def test_it_follows_its_notebook_unless_it_is_pinned(shown: Lab) -> None:
+    shown.front("other", "1 + 1")
     expect(shown.page.locator(PANEL)).to_have_count(0)
-    go_to(shown, "panel.ipynb")
+    shown.front("panel")
     rows(panel(shown)).first.wait_for()
     panel(shown).get_by_role("button", name="Pin").click()
-    go_to(shown, "other.ipynb")
+    shown.front("other")
     rows(panel(shown)).filter(has_text="cumsum").first.click()
     expect(panel(shown).locator("[aria-selected='true'][data-row]")).to_contain_text("cumsum")
     expect(panel(shown).get_by_role("button", name="Pinned")).to_have_attribute("aria-pressed", "true")
-    go_to(shown, "panel.ipynb")
-    execute(shown, "docmanager:save")
-    execute(shown, "application:close")
+    shown.front("panel")
+    shown.command("docmanager:save")
+    shown.command("application:close")
     expect(shown.page.locator(PANEL)).to_have_count(0)
 
 
-def go_to(lab: Lab, name: str) -> None:
-    """Open a notebook beside the others, or bring it to the front."""
-    lab.page.evaluate("(path) => window.jupyterapp.commands.execute('docmanager:open', { path })", name)
-    lab.page.wait_for_function(
-        "(name) => window.jupyterapp.shell.currentWidget?.context?.path === name && "
-        "window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus === 'idle'",
-        arg=name,
-    )
-
-
-def test_the_list_opens_an_inspection_without_a_cell(lab: Lab, artifacts: Path, screenshots: Path) -> None:
-    lab.open("list", LOAD.format(artifacts.name))
-    execute(lab, "etviz:inspections")
-    listed = lab.page.locator(".etviz-list")
+def test_the_list_opens_an_inspection_without_a_cell(notebook: Lab, title: str) -> None:
+    notebook.front("list", LOAD)
+    notebook.command("etviz:inspections")
+    listed = notebook.page.locator(".etviz-list")
     expect(listed).to_contain_text("This kernel has no Inspection yet")
-    assert "etviz" not in python(lab, "import sys; print([name for name in sys.modules if 'etviz' in name])")
-    lab.run_all()
+    assert "etviz" not in notebook.python("import sys; print([name for name in sys.modules if 'etviz' in name])")
+    notebook.python(f"program = {title!r}")
+    notebook.run_all()
     entry = listed.locator(".etviz-entry")
-    expect(entry).to_contain_text("model.pte (forward)inspection")
-    lab.screenshot("panel-list", lab.page.locator("#jp-right-stack"))
+    expect(entry).to_contain_text(f"{title}.pte (forward)inspection")
+    notebook.screenshot("panel-list", notebook.page.locator("#jp-right-stack"))
     entry.click()
-    rows(panel(lab)).first.wait_for()
-    assert python(lab, "print(len(Out), In[-1][:6])").strip() == "0 import"
-    panel(lab).get_by_role("button", name="Close").click()
-    execute(lab, "etviz:inspections")
+    rows(panel(notebook)).first.wait_for()
+    assert notebook.python("print(len(Out), In[-1][:6])").strip() == "0 import"
+    panel(notebook).get_by_role("button", name="Close").click()
+    notebook.command("etviz:inspections")
     listed.get_by_role("button", name="on the left").click()
-    rows(panel(lab, "left")).first.wait_for()
+    rows(panel(notebook, "left")).first.wait_for()
     expect(listed).to_contain_text("in the left panel")
     expect(listed).to_contain_text("final output matches the reference")
-    assert lab.console_errors == []
+    assert notebook.console_errors == []
+    panel(notebook, "left").get_by_role("button", name="Close").click()
+    expect(notebook.page.locator(PANEL)).to_have_count(0)
 
 
-def test_a_restarted_kernel_leaves_no_dead_panel(shown: Lab) -> None:
+def test_a_restarted_kernel_leaves_no_dead_panel(shown: Lab, title: str) -> None:
     shown.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
     expect(shown.page.locator(PANEL)).to_have_count(0)
     rows(shown.output(".etviz:not(.etv-elsewhere)")).first.wait_for()
     shown.wait_idle()
-    shown.run_all()
-    rows(panel(shown)).first.wait_for()
+    run(shown, title)
 
 
-def test_where_the_extension_is_not_the_cell_shows_the_view_and_a_hint(lab: Lab, artifacts: Path) -> None:
-    lab.page.route("**/extensions/etviz/**", lambda route: route.abort())
-    lab.open("absent", LOAD.format(artifacts.name), "inspection.show(sidebar=True)")
-    lab.run_all()
-    expect(lab.output(".etv-elsewhere")).to_contain_text("Side panels need JupyterLab")
-    view = lab.output(".etviz:not(.etv-elsewhere)")
-    rows(view).first.wait_for()
-    expect(view.get_by_role("button", name="Move to the side panel")).to_have_count(0)
+def test_where_the_extension_is_not_the_cell_shows_the_view_and_a_hint(
+    browser: Browser, jupyter_server: JupyterServer, title: str, screenshots: Path
+) -> None:
+    with open_lab(browser, jupyter_server, screenshots) as lab:
+        lab.page.route("**/extensions/etviz/**", lambda route: route.abort())
+        lab.open("absent", f"program = {title!r}", LOAD, SHOW)
+        lab.run_all()
+        expect(lab.output(".etv-elsewhere")).to_contain_text("Side panels need JupyterLab")
+        view = lab.output(".etviz:not(.etv-elsewhere)")
+        rows(view).first.wait_for()
+        expect(view.get_by_role("button", name="Move to the side panel")).to_have_count(0)

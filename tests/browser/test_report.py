@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -13,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Viewport
 from pypdf import PdfReader
 
 import etviz
+from tests.browser.geometry import assert_laid_out
 from tests.browser.network import OfflineGuard
 from tests.markup import IMAGE, MARKUP, poisoned_names
 from tests.programs import Executed
@@ -82,10 +84,12 @@ def test_a_selected_row_shows_its_histograms_and_its_node(
     expect(view.locator(".etv-table [data-row]")).to_have_count(len(inspection.gaps))
     view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
     expect(view.locator("svg[role=img]")).to_have_count(2)
-    assert all(path.get_attribute("d") for path in view.locator("svg[role=img] path").all())
+    paths = view.locator("svg[role=img] path").all()
+    assert paths
+    assert all(path.get_attribute("d") for path in paths)
     expect(view.locator(".etv-detail-body")).to_contain_text("Worst elements")
     expect(view.locator("[role=treegrid] [aria-selected=true]")).to_contain_text("cumsum")
-    view.locator("[role=treegrid] [data-node]", has_text="native_layer_norm").first.click()
+    view.locator("[role=treegrid] [data-node]", has_text="layer_norm").first.click()
     expect(selected(view)).to_contain_text("layer_norm")
 
 
@@ -110,9 +114,72 @@ def test_histograms_are_painted_soon_after_the_click(reader: Callable[..., Reade
     assert took < 500
 
 
+def test_a_delegate_unfolds_to_its_operators(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader().open(report)
+    tree = view.locator("[role=treegrid]")
+    nodes = tree.locator("[data-node]")
+    before = nodes.count()
+    nodes.filter(has_text="conv2d").first.locator(".etv-twisty").click()
+    expect(tree).to_contain_text("convolution")
+    assert nodes.count() > before
+    nodes.filter(has_text="convolution").first.click()
+    expect(view.locator(".etv-detail-body")).to_contain_text("delegate")
+
+
+def test_rows_are_ranked_by_what_they_introduce_in_one_click(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection
+) -> None:
+    view = reader().open(report)
+    view.locator(".etv-table-pane").get_by_role("button", name="introduced", exact=True).click()
+    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("introduced")
+    worst = inspection.gaps["introduced_severity"].idxmax()
+    expect(view.locator(".etv-table [data-row][aria-rowindex='2']")).to_have_attribute("data-row", str(worst))
+    assert view.locator(".etv-table [data-row] .etv-gauge-part").count() > 0
+
+
+def test_the_map_reads_the_largest_error_and_its_element(
+    reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection
+) -> None:
+    person = reader()
+    view = person.open(report)
+    worst = int(inspection.worst(1).index[0])
+    view.locator(f".etv-table [data-row='{worst}']").click()
+    view.get_by_role("tab", name="Error map").click()
+    reference, runtime = (tensor.double() for tensor in inspection.tensors(worst))
+    error = (runtime - reference).abs()
+    grid = view.locator(".etv-grid")
+    expect(grid).to_have_count(1)
+    grid.focus()
+    person.page.keyboard.press("ArrowRight")
+    reading = view.locator(".etv-grid-reading")
+    places = [str(place.tolist()) for place in (error == error.max()).nonzero()]
+    expect(reading).to_contain_text(re.compile("|".join(map(re.escape, places))))
+    shown = re.search(r"\|error\| (\S+)", reading.inner_text())
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(float(error.max()), rel=1e-3)
+    painted = grid.locator("canvas").evaluate(
+        "(canvas) => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]"
+        ".filter((value, at) => at % 4 === 3 && value > 0).length"
+    )
+    assert painted > 0
+
+
+def test_without_a_debug_buffer_the_view_says_so_and_shows_no_number(
+    reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    program = executed("residual_cnn")
+    blind = etviz.load(program.path("etdump"), pte=program.path("pte"))
+    person = reader()
+    person.page.goto(blind.to_html(tmp_path / "report.html").as_uri())
+    view = person.page.locator(".etviz")
+    expect(view).to_contain_text("There is no debug buffer")
+    expect(view.locator("[role=treegrid]")).to_contain_text("cumsum")
+    expect(view.locator(".etv-table [data-row]")).to_have_count(0)
+
+
 def test_table_sorts_and_filters(reader: Callable[..., Reader], report: Path) -> None:
     view = reader().open(report)
-    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("severity")
+    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("introduced")
     view.locator("[role=columnheader]", has_text="operator").first.click()
     expect(view.locator("[role=columnheader][aria-sort='ascending']")).to_contain_text("operator")
     view.locator("input[type=search], [role=search] input").first.fill("layer_norm")
@@ -150,7 +217,9 @@ def test_markup_in_names_does_not_run(
     path = poisoned.to_html(tmp_path / f"{IMAGE}.html", tensors="worst", title=MARKUP)
     person = reader()
     view = person.open(path)
-    for row in view.locator(".etv-table [data-row]").all():
+    rows = view.locator(".etv-table [data-row]").all()
+    assert rows
+    for row in rows:
         row.hover()
         row.click()
         expect(view.locator("svg[role=img]")).to_have_count(2)
@@ -242,6 +311,7 @@ def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: P
                 view.get_by_role("tab", name="Selected value").click()
             expect(view.locator("svg[role=img]")).to_have_count(2)
             backgrounds.add(view.evaluate("e => getComputedStyle(e).backgroundColor"))
+            assert_laid_out(view, panes=3 if viewport is WIDE else 1)
             assert view.evaluate("e => e.getBoundingClientRect().height === innerHeight")
             assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             view.page.screenshot(path=screenshots / f"report-{scheme}-{viewport['width']}.png")

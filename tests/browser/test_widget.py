@@ -1,4 +1,7 @@
-"""The linked view in JupyterLab, driven as a user would: look, sort, filter, click, set from Python."""
+"""The linked view in JupyterLab, where a kernel answers: sort, filter, select, explain; Python sees it and steers.
+
+What needs no kernel is tested on a report, in `test_report.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
+from tests.browser.geometry import assert_laid_out
 from tests.browser.lab import Lab
 
 LOAD = """
@@ -17,23 +21,30 @@ LOAD = """
 """
 
 
+@pytest.fixture(scope="module")
+def notebook(lab: Lab, artifacts: Path) -> Lab:
+    """Shows an Inspection in two cells."""
+    lab.open("widget", LOAD.format(artifacts.name), "inspection", "inspection.widget(height=400)")
+    return lab
+
+
 @pytest.fixture
-def view(lab: Lab, artifacts: Path) -> Locator:
-    """The widget of an Inspection, with its table drawn."""
-    lab.open("widget", LOAD.format(artifacts.name), "inspection")
-    lab.run_all()
-    view = lab.output(".etviz")
-    view.locator(".etv-table [data-row]").first.wait_for()
+def view(notebook: Lab) -> Locator:
+    """The widget of a new Inspection, with its table drawn."""
+    notebook.run_all()
+    view = notebook.output(".etviz")
+    rows(view).first.wait_for()
     return view
 
 
-def rows(view: Locator) -> list[str]:
-    """Texts of the table's rows from top to bottom."""
-    found = view.locator(".etv-table [data-row]")
-    return found.evaluate_all(
-        "rows => rows.sort((a, b) => a.getAttribute('aria-rowindex') - b.getAttribute('aria-rowindex'))"
-        ".map(row => row.innerText)"
-    )
+def rows(view: Locator) -> Locator:
+    """Rows of the table."""
+    return view.locator(".etv-table [data-row]")
+
+
+def top(view: Locator) -> Locator:
+    """The row on top of the table."""
+    return view.locator(".etv-table [data-row][aria-rowindex='2']")
 
 
 def selected(view: Locator) -> Locator:
@@ -41,119 +52,27 @@ def selected(view: Locator) -> Locator:
     return view.locator(".etv-table [data-row][aria-selected='true']")
 
 
-def python(lab: Lab, code: str) -> str:
-    """Run code in the notebook's kernel and return what it printed."""
-    return lab.page.evaluate(
-        """async (code) => {
-            const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-            const future = kernel.requestExecute({ code, store_history: false });
-            let text = "";
-            future.onIOPub = (message) => { text += message.content.text ?? message.content.evalue ?? ""; };
-            await future.done;
-            return text;
-        }""",
-        code,
-    )
+def index_of(lab: Lab, name: str) -> int:
+    """The first row of Python's table whose operator has this name in it."""
+    return int(lab.python(f"print(inspection.gaps.index[inspection.gaps.op.str.contains({name!r})][0])"))
 
 
 def test_the_verdict_the_table_and_the_tree_are_there(lab: Lab, view: Locator) -> None:
     expect(view.locator(".etv-verdict-text")).to_contain_text("final output matches the reference")
     expect(view).to_contain_text(re.compile(r"Compared\s*\d+ of \d+ instructions"))
-    gaps = int(python(lab, "print(len(inspection.gaps))"))
-    assert len(rows(view)) == gaps
+    expect(rows(view)).to_have_count(int(lab.python("print(len(inspection.gaps))")))
     expect(view.locator("[role=treegrid] [data-node]").first).to_contain_text("forward")
     assert lab.console_errors == []
 
 
-def test_a_click_on_a_row_selects_in_the_tree_and_draws_histograms_and_python_knows(lab: Lab, view: Locator) -> None:
-    row = view.locator(".etv-table [data-row]", has_text="cumsum").first
-    row.click()
-    expect(selected(view)).to_contain_text("cumsum")
-    expect(view.locator("[role=treegrid] [aria-selected='true']")).to_contain_text("cumsum")
+def test_first_paint_is_the_finding(lab: Lab, view: Locator) -> None:
+    expect(view.locator(".etv-finding")).to_contain_text("No operator adds more error than its precision explains")
+    expect(selected(view)).to_have_count(1)
+    expect(selected(view)).to_have_attribute("aria-rowindex", "2")
     expect(view.locator("svg[role=img]")).to_have_count(2)
-    expect(view).to_contain_text(re.compile(r"cosine", re.IGNORECASE))
-    op = python(lab, "print(inspection.gaps.op[inspection.selected])")
-    assert "cumsum" in op
-
-
-def test_python_selects_and_observes(lab: Lab, view: Locator) -> None:
-    python(lab, "seen = []\ninspection.observe(lambda change: seen.append(change.new), 'selected')")
-    python(lab, "inspection.selected = int(inspection.gaps.index[inspection.gaps.op.str.contains('layer_norm')][0])")
-    expect(selected(view)).to_contain_text("layer_norm")
-    view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
-    expect(selected(view)).to_contain_text("cumsum")
-    lab.page.wait_for_timeout(500)
-    assert len(python(lab, "print(seen)").split(",")) == 2
-
-
-def test_a_node_of_the_tree_selects_its_row(view: Locator) -> None:
-    view.locator("[role=treegrid] [data-node]", has_text="native_layer_norm").first.click()
-    expect(selected(view)).to_contain_text("layer_norm")
-
-
-def test_a_delegate_unfolds_to_its_operators(view: Locator) -> None:
-    tree = view.locator("[role=treegrid]")
-    delegate = tree.locator("[data-node]", has_text="conv2d").first
-    before = tree.locator("[data-node]").count()
-    delegate.locator(".etv-twisty").click()
-    expect(tree).to_contain_text("convolution")
-    assert tree.locator("[data-node]").count() > before
-    tree.locator("[data-node]", has_text="convolution").first.click()
-    expect(view.locator(".etv-detail-body")).to_contain_text("delegate")
-
-
-def test_worst_comes_first_and_a_header_click_sorts(lab: Lab, view: Locator) -> None:
-    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("severity")
-    view.locator("[role=columnheader]", has_text="operator").first.click()
-    expect(
-        view.locator("[role=columnheader][aria-sort='ascending'], [role=columnheader][aria-sort='descending']").first
-    ).to_contain_text("operator")
-    lab.page.wait_for_timeout(500)
-    assert python(lab, "print(inspection.sort_by)").strip() == "op"
-    python(lab, "inspection.sort_by, inspection.descending = 'rmse', True")
-    worst = python(lab, "print(inspection.worst(1, by='rmse').op.iloc[0])").strip().replace("aten::", "")
-    expect(view.locator(".etv-table [data-row][aria-rowindex='2']")).to_contain_text(
-        "conv2d" if "DELEGATE" in worst else worst[:10]
-    )
-
-
-def test_the_text_filter_keeps_what_matches(lab: Lab, view: Locator) -> None:
-    view.locator("input[type=search], [role=search] input").first.fill("layer_norm")
-    expect(view.locator(".etv-table [data-row]")).to_have_count(3)
-    assert all("layer_norm" in row for row in rows(view))
-    lab.page.wait_for_timeout(500)
-    assert python(lab, "print(inspection.filter)").strip() == "layer_norm"
-    python(lab, "inspection.filter = 'nothing-like-this'")
-    expect(view.locator(".etv-table [data-row]")).to_have_count(0)
-
-
-def test_light_and_dark(lab: Lab, view: Locator) -> None:
-    view.locator(".etv-table [data-row]").first.click()
-    expect(view.locator("svg[role=img]")).to_have_count(2)
-    backgrounds = set()
-    for theme in ("light", "dark"):
-        lab.set_theme(theme)
-        backgrounds.add(view.evaluate("e => getComputedStyle(e).backgroundColor"))
-        assert lab.screenshot(f"widget-{theme}", view).stat().st_size > 20_000
-    assert len(backgrounds) == 2
-
-
-def test_without_a_debug_buffer_the_view_says_so_and_shows_no_number(lab: Lab, artifacts: Path) -> None:
-    lab.open("no-buffer", f'import etviz\netviz.load("{artifacts.name}/etdump.etdp", pte="{artifacts.name}/model.pte")')
-    lab.run_all()
-    view = lab.output(".etviz")
-    expect(view).to_contain_text("There is no debug buffer")
-    expect(view.locator("[role=treegrid]")).to_contain_text("cumsum")
-    expect(view.locator(".etv-table [data-row]")).to_have_count(0)
-
-
-def test_the_same_inspection_twice_is_linked(lab: Lab, artifacts: Path) -> None:
-    lab.open("twice", LOAD.format(artifacts.name), "inspection", "inspection.widget(height=400)")
-    lab.run_all()
-    lab.page.locator(".jp-OutputArea .etviz").nth(1).locator(".etv-table [data-row]").first.wait_for()
-    first, second = (lab.page.locator(".jp-OutputArea .etviz").nth(i) for i in range(2))
-    second.locator(".etv-table [data-row]", has_text="cumsum").first.click()
-    expect(selected(first)).to_contain_text("cumsum")
+    assert lab.python("print(inspection.selected)").strip() == selected(view).get_attribute("data-row")
+    for place in (".etv-finding", ".etv-table", "[role=treegrid]", ".etv-detail-title"):
+        expect(view.locator(place)).to_contain_text(re.compile(r"#\d+ "))
 
 
 def test_saved_without_widget_state_a_table_is_left(lab: Lab, view: Locator) -> None:
@@ -163,3 +82,121 @@ def test_saved_without_widget_state_a_table_is_left(lab: Lab, view: Locator) -> 
     assert "<script" not in html
     assert "matches the reference" in html
     assert "Compared" in "".join(data["text/plain"])
+
+
+def test_a_click_on_a_row_asks_for_its_histograms_and_python_knows(lab: Lab, view: Locator) -> None:
+    rows(view).filter(has_text="cumsum").first.click()
+    expect(selected(view)).to_contain_text("cumsum")
+    expect(view.locator("[role=treegrid] [aria-selected='true']")).to_contain_text("cumsum")
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    expect(view).to_contain_text(re.compile(r"cosine", re.IGNORECASE))
+    lab.wait_for_python("inspection.selected", index_of(lab, "cumsum"))
+
+
+def test_python_selects_and_observes(lab: Lab, view: Locator) -> None:
+    """Each change is observed once: none comes back as an echo."""
+    lab.python("seen = []\ninspection.observe(lambda change: seen.append(change.new), 'selected')")
+    norm, cumsum, mean = (index_of(lab, name) for name in ("layer_norm", "cumsum", "mean"))
+    lab.python(f"inspection.selected = {norm}")
+    expect(selected(view)).to_contain_text("layer_norm")
+    rows(view).filter(has_text="cumsum").first.click()
+    expect(selected(view)).to_contain_text("cumsum")
+    lab.wait_for_python("inspection.selected", cumsum)
+    lab.python(f"inspection.selected = {mean}")
+    expect(selected(view)).to_contain_text("mean")
+    lab.wait_for_python("seen", [norm, cumsum, mean])
+
+
+def test_a_header_click_sorts_and_python_sorts(lab: Lab, view: Locator) -> None:
+    expect(view.locator("[role=columnheader][aria-sort='descending']")).to_contain_text("introduced")
+    view.locator("[role=columnheader]", has_text="operator").first.click()
+    expect(
+        view.locator("[role=columnheader][aria-sort='ascending'], [role=columnheader][aria-sort='descending']").first
+    ).to_contain_text("operator")
+    lab.wait_for_python("inspection.sort_by", "op")
+    lab.python("inspection.sort_by, inspection.descending = 'rmse', True")
+    worst = lab.python("print(inspection.worst(1, by='rmse').index[0])").strip()
+    expect(top(view)).to_have_attribute("data-row", worst)
+
+
+def test_the_text_filter_keeps_what_matches(lab: Lab, view: Locator) -> None:
+    view.locator("input[type=search], [role=search] input").first.fill("layer_norm")
+    expect(rows(view)).to_have_count(3)
+    for row in rows(view).all():
+        expect(row).to_contain_text("layer_norm")
+    lab.wait_for_python("inspection.filter", "layer_norm")
+    lab.python("inspection.filter = 'nothing-like-this'")
+    expect(rows(view)).to_have_count(0)
+
+
+def test_the_same_inspection_twice_is_linked(lab: Lab, view: Locator) -> None:
+    second = lab.page.locator(".jp-OutputArea .etviz").nth(1)
+    rows(second).filter(has_text="cumsum").first.click()
+    expect(selected(view)).to_contain_text("cumsum")
+
+
+def test_it_takes_the_theme_of_jupyterlab(lab: Lab, view: Locator) -> None:
+    rows(view).first.click()
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    backgrounds = []
+    for theme in ("dark", "light"):
+        lab.set_theme(theme)
+        backgrounds.append(view.evaluate("e => getComputedStyle(e).backgroundColor"))
+        assert_laid_out(view)
+        lab.screenshot(f"widget-{theme}", view)
+    assert len(set(backgrounds)) == 2
+
+
+def test_the_error_of_the_output_is_attributed(lab: Lab, view: Locator) -> None:
+    view.get_by_role("button", name="Attribute the output's error").click()
+    bar = view.get_by_role("group", name="Shares of the output's error")
+    bar.wait_for()
+    total = float(lab.python("print(inspection.attribution().attrs['sum'])"))
+    said = view.locator(".etv-sum").inner_text().replace("Σ", "").replace("%", "")
+    assert abs(float(said) / 100 - total) < 0.002
+    expect(view.get_by_role("progressbar")).to_have_count(0)
+    view.locator(".etv-table-pane").get_by_role("button", name="attribution", exact=True).click()
+    largest = lab.python("print(inspection.attribution().share.idxmax())").strip()
+    expect(top(view)).to_have_attribute("data-row", largest)
+    bar.get_by_role("button").first.click()
+    expect(selected(view)).to_have_attribute("data-row", largest)
+    lab.screenshot("attribution", view)
+
+
+def test_slices_and_axes_are_chosen(lab: Lab, view: Locator) -> None:
+    rows(view).filter(has_text="cumsum").first.click()
+    view.get_by_role("tab", name="Error map").click()
+    slider = view.get_by_role("slider", name="Index along axis 1")
+    before = int(slider.input_value())
+    key, after = ("ArrowLeft", before - 1) if before else ("ArrowRight", 1)
+    slider.press(key)
+    expect(view.locator(".etv-slider b")).to_have_text(str(after))
+    view.locator(".etv-grid").focus()
+    lab.page.keyboard.press("ArrowRight")
+    expect(view.locator(".etv-grid-reading")).to_contain_text(f"[0, {after}, ")
+    view.get_by_role("tab", name="Channels").click()
+    expect(view.locator(".etv-reading")).to_contain_text("worst: channel")
+    view.get_by_label("Axis of the channels").select_option("2")
+    expect(view.get_by_role("img", name="RMSE by channel of axis 2")).to_be_visible()
+    view.get_by_role("tab", name="Scatter").click()
+    expect(view.locator(".etv-grid-reading")).to_contain_text("512 elements")
+
+
+def test_a_delegate_is_zoomed_into(lab: Lab, view: Locator) -> None:
+    rows(view).filter(has_text="#0 conv2d").first.click()
+    call = int(selected(view).get_attribute("data-row") or -1)
+    view.locator(".etv-detail-head").get_by_role("button", name="Zoom").click()
+    badge = view.locator(".etv-detail-head .etv-faithful")
+    expect(badge).to_be_visible(timeout=120_000)
+    faithful = lab.python(f"print(inspection.zoom({call}).faithful)").strip()
+    expect(badge).to_contain_text({"True": "bit for bit", "False": "differs", "None": "not checked"}[faithful])
+    inside = int(lab.python(f"print(len(inspection.zoom({call}).gaps))"))
+    inner = view.locator(".etv-table [data-row][data-inner]")
+    expect(inner).to_have_count(inside)
+    expect(view.locator("[role=treegrid] [data-node][aria-level='3'] .etv-gauge").first).to_be_visible()
+    expect(view.get_by_role("progressbar")).to_have_count(0)
+    inner.first.click()
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    lab.screenshot("zoomed", view)
+    view.locator(".etv-detail-body").get_by_role("button", name=re.compile("Inside the delegate")).click()
+    expect(selected(view)).to_have_attribute("data-row", str(call))

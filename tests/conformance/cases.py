@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import numpy as np
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.devtools import Inspector
-from executorch.exir import ExecutorchProgramManager, to_edge_transform_and_lower
+from executorch.exir import EdgeProgramManager, ExecutorchProgramManager, to_edge_transform_and_lower
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
 import etviz
 from etviz.pipeline.execute import execute
 from tests.programs import FILES, Executed
+from tests.shelf import Shelf
 
 
 class EarlyOutput(nn.Module):
@@ -83,25 +85,50 @@ class Running(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A lowered program and its files.
+    """A lowered program and its files, made once a test run; only the files are there in every process.
 
     Attributes
     ----------
-    programs
-        What was exported, by method.
-    runs
-        The inputs of each execution.
+    made
+        Set in the process that made it.
     """
 
     name: str
-    programs: Mapping[str, ExportedProgram]
-    manager: ExecutorchProgramManager
     folder: Path
-    runs: Sequence[tuple[Any, ...]]
+    made: Lowering | None = None
+
+    @cached_property
+    def _lowered(self) -> Lowering:
+        return self.made or lower(self.name)
+
+    @property
+    def programs(self) -> Mapping[str, ExportedProgram]:
+        """What was exported, by method."""
+        return self._lowered.programs
+
+    @property
+    def manager(self) -> ExecutorchProgramManager:
+        """What was emitted."""
+        return self._lowered.manager
+
+    @property
+    def runs(self) -> Sequence[tuple[Any, ...]]:
+        """The inputs of each execution."""
+        return self._lowered.runs
 
     def path(self, kind: str) -> Path:
         """One of the artifacts, by its argument of `etviz.load`."""
         return self.folder / FILES[kind]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A program while it was lowered."""
+
+    programs: Mapping[str, ExportedProgram]
+    runs: Sequence[tuple[Any, ...]]
+    edge: EdgeProgramManager
+    manager: ExecutorchProgramManager
 
 
 def _one(model: nn.Module, *runs: tuple[Any, ...], delegated: bool = False, **options: Any) -> Any:
@@ -131,21 +158,31 @@ CASES: dict[str, Callable[[], Any]] = {
 }
 
 
-def make(name: str, folder: Path) -> Case:
-    """Lower a program, write all its files, and run it."""
-    torch.manual_seed(0)
-    programs, runs, delegated = CASES[name]()
+def lower(name: str) -> Lowering:
+    """Export, lower and emit."""
+    with torch.random.fork_rng(), torch.enable_grad():
+        torch.manual_seed(0)
+        programs, runs, delegated = CASES[name]()
     partitioner: Any = [XnnpackPartitioner()] if delegated else None
     edge = to_edge_transform_and_lower(programs, partitioner=partitioner, generate_etrecord=True)
     manager = edge.to_executorch()
-    case = Case(name, programs, manager, folder, runs)
-    manager.save(str(case.path("pte")))
-    etrecord = manager.get_etrecord()
-    etrecord.update_representative_inputs(runs[0])
-    etrecord.save(str(case.path("etrecord")))
-    etviz.record(edge, manager, case.path("record"))
-    execute(case.path("pte"), [list(run) for run in runs], workdir=folder)
-    return case
+    manager.get_etrecord().update_representative_inputs(runs[0])
+    return Lowering(programs, runs, edge, manager)
+
+
+def make(name: str, shelf: Shelf) -> Case:
+    """A program of `CASES`; it is lowered and run, and all its files are written, if no process has done so yet."""
+    lowered = list[Lowering]()
+
+    def fill(folder: Path) -> None:
+        found = lower(name)
+        found.manager.save(str(folder / FILES["pte"]))
+        found.manager.get_etrecord().save(str(folder / FILES["etrecord"]))
+        etviz.record(found.edge, found.manager, folder / FILES["record"])
+        execute(folder / FILES["pte"], [list(run) for run in found.runs], workdir=folder)
+        lowered.append(found)
+
+    return Case(name, shelf.folder(f"{name}-case", fill), *lowered)
 
 
 def rerun(case: Case | Executed, runs: Sequence[Sequence[Any]], folder: Path, **options: Any) -> etviz.Inspection:

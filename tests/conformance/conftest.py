@@ -1,4 +1,4 @@
-"""The programs of `cases.py`, each made once a session."""
+"""The programs of `cases.py`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.cases import Case, make
+from tests.shelf import Shelf
 
 
 @pytest.fixture(scope="session")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+def case(shelf: Shelf) -> Callable[[str], Case]:
     """Any program of `cases.py` by name."""
-    return functools.cache(lambda name: make(name, tmp_path_factory.mktemp(name)))
+    return functools.cache(lambda name: make(name, shelf))

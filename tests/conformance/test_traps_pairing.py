@@ -24,11 +24,11 @@ from executorch.devtools.inspector._inspector_utils import (
 from executorch.exir.schema import DelegateCall, KernelCall
 
 import etviz
-from etviz.artifacts.etrecord import ETRecord
-from etviz.artifacts.ir import Graph, Node
+from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
-from etviz.numerics.handles import group_by_handles
-from etviz.view.payload import table_rows
+from etviz.graph.ir import Graph, Node
+from etviz.pairing.handles import group_by_handles
+from etviz.view.payload.program import table_rows
 from tests.conformance.cases import Case, load, upstream
 from tests.programs import Executed
 
@@ -45,6 +45,7 @@ def by_handles(program: Executed) -> etviz.Inspection:
 def assert_rows_are_exact(found: etviz.Inspection, program: Executed) -> None:
     """No row of `found` has another reference or runtime value than the recorded program's."""
     exact = program.inspection.gaps
+    assert len(found.gaps)
     for index, row in found.gaps.iterrows():
         same = exact.index[(exact["instruction"] == row["instruction"]) & (exact["output"] == row["output"])][0]
         for ours, expected in zip(found.tensors(index), program.inspection.tensors(same), strict=True):
@@ -215,7 +216,7 @@ def test_t31_handles_do_not_tell_what_is_delegated(executed: Programs, record_pr
 def test_t14_what_is_grouped_stands_in_the_table_too(executed: Programs) -> None:
     """By debug handle alone, instructions without a value of their own are rows that can be filtered in."""
     found = by_handles(executed("encoder"))
-    rows, compared = table_rows(found)
+    rows, compared = table_rows(found.analysis)
     assert compared == len(found.gaps)
     rest = rows[compared:]
     expected = found.coverage[found.coverage["status"] != "compared"]

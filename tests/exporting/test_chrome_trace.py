@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from etviz.artifacts.etdump import ProfileEvents
-from etviz.artifacts.ir import Graph
+from etviz.analysis.analysis import Analysis
+from etviz.analysis.profile import Profile
+from etviz.artifacts.etdump.etdump import ProfileEvents
 from etviz.errors import ArtifactError, UsageError
-from etviz.exporting.chrome_trace import chrome_trace, timeline, write_chrome_trace
+from etviz.view.export.chrome_trace import chrome_trace, timeline, write_chrome_trace
 from tests.programs import Executed
 
 CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")
@@ -107,10 +108,9 @@ def test_each_call_carries_the_gap_of_its_worst_output(trace: dict[str, Any], pr
 
 def test_executions_follow_each_other(executed: Callable[[str], Executed]) -> None:
     inspection = executed("residual_cnn").inspection
-    findings = inspection._findings  # pyright: ignore[reportPrivateUsage]
-    assert findings.profile is not None
+    findings = inspection.analysis.findings
     twice = replace(findings.profile, blocks=[*findings.profile.blocks, findings.profile.blocks[-1]])
-    trace = chrome_trace(inspection, findings.graphs[findings.method], twice)
+    trace = chrome_trace(Analysis(replace(findings, profile=twice)))
     spans = defaultdict(list)
     for event in complete(trace):
         spans[event["args"]["event_block"]].append((event["ts"], event["ts"] + event["dur"]))
@@ -137,13 +137,14 @@ def test_a_duration_that_is_not_known_is_not_made_up() -> None:
 def events(start: Any, end: Any) -> ProfileEvents:
     count = len(start)
     number, text = np.zeros(count, np.int64), np.full(count, None, object)
-    return ProfileEvents(number, text, number, number, text, text, start, end)
+    return ProfileEvents(text, number, number, text, text, start, end)
 
 
 def test_what_can_not_be_written_is_said(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     inspection = executed("counter").inspection
     with pytest.raises(ArtifactError, match="no folder"):
         inspection.to_chrome_trace(tmp_path / "missing" / "trace.json")
+    untimed = Analysis(replace(inspection.analysis.findings, profile=Profile()))
     with pytest.raises(UsageError, match="no timed event"):
-        write_chrome_trace(inspection, Graph("forward"), None, tmp_path / "trace.json")
+        write_chrome_trace(untimed, tmp_path / "trace.json")
     assert not list(tmp_path.iterdir())

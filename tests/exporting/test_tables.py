@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from etviz.numerics.metrics import METRICS
+from etviz.tensors.metrics import METRICS
 from tests.programs import Executed
 
 NUMBERS = [*METRICS, *(f"introduced_{name}" for name in METRICS), "latency_ms"]

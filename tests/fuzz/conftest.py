@@ -13,7 +13,8 @@ from executorch.devtools.bundled_program.config import MethodTestCase, MethodTes
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
 from tests.fuzz.worker import Outcome, Worker
-from tests.programs import FILES, Executed
+from tests.kinds.making import Made
+from tests.programs import FILES, RECIPES, Executed
 
 MEGABYTES = 512
 SECONDS = 5.0
@@ -50,20 +51,20 @@ def ask(sound: Callable[..., dict[str, Path]], tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="session")
 def sound(
-    executed: Callable[[str], Executed], tmp_path_factory: pytest.TempPathFactory
+    executed: Callable[[str], Executed], made: Callable[[str], Made], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., dict[str, Path]]:
     """Copies of a program's files, each in a folder of its own, so that none is found beside another."""
     folder = tmp_path_factory.mktemp("sound")
 
     def files(name: str, *kinds: str) -> dict[str, Path]:
-        program = executed(name)
+        program = executed(name) if name in RECIPES else made(name)
         found = {}
         for kind in kinds:
             found[kind] = target = folder / f"{name}-{kind}" / FILES.get(kind, f"model.{kind}")
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
                 if kind == "bpte":
-                    target.write_bytes(bundled(program))
+                    target.write_bytes(bundled(executed(name)))
                     continue
                 shutil.copy(program.path(kind), target)
         return found

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import etviz
-from etviz.artifacts.bundle import read_bundled_program
-from etviz.artifacts.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump import read_etdump
-from etviz.artifacts.etrecord import ETRecord
-from etviz.artifacts.lost_values import restore_lost_values
-from etviz.artifacts.program import debug_buffer_bytes, read_program
-from etviz.artifacts.record_file import read_record
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.etdump.lost_values import restore_lost_values
+from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import read_program
+from etviz.artifacts.record.etrecord import ETRecord
+from etviz.artifacts.record.record_file import read_record
+from etviz.artifacts.record.weights import Weights
 from etviz.errors import ArtifactError
-from etviz.numerics.weights import Weights
-from etviz.view.payload import build_payload, build_tensor
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 
 Files = Mapping[str, Path]
 
@@ -28,7 +30,7 @@ def etdump(files: Files) -> int:
     count = 0
     for ref in dump.tensor_refs():
         with contextlib.suppress(ArtifactError):
-            count += buffer.tensor(ref).size
+            count += buffer.tensor(ref).numel()
     return count
 
 
@@ -59,7 +61,6 @@ def etrecord(files: Files) -> int:
         weights = record.weights(f"edge_dialect_exported_program/{method}")
         count += sum(weights[name].numel() for name in weights)
     record.representative_inputs()
-    record.reference_outputs()
     return count
 
 
@@ -67,7 +68,8 @@ def record(files: Files) -> int:
     found = read_record(files["record"])
     weights = Weights(found, str(files["record"]), None)
     weights.inputs()
-    return sum(len(list(graph.walk())) for graph in found.graphs.values()) + len(weights.own)
+    count = sum(tensor.numel() for tensor in found.tensors.values())
+    return sum(len(list(graph.walk())) for graph in found.graphs.values()) + count
 
 
 def load(files: Files) -> int:
@@ -76,10 +78,10 @@ def load(files: Files) -> int:
     inspection = etviz.load(given.pop("etdump"), **given)
     rows = len(inspection.gaps)
     inspection.summary()
-    build_payload(inspection)
+    build_payload(inspection.analysis)
     for row in {0, rows - 1} if rows else ():
         inspection.tensors(row)
-        build_tensor(inspection, row)
+        build_tensor(inspection.analysis, row)
     return len(inspection.coverage) + rows + len(inspection.outputs)
 
 

@@ -201,11 +201,11 @@ TENSORS: dict[str, Callable[[Path], bytes]] = {
 
 
 @pytest.mark.parametrize("member", ["representative_inputs", "edge_dialect_exported_program/forward_state_dict"])
-@pytest.mark.parametrize("kind", TENSORS)
-def test_hostile_tensor_files(kind: str, member: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+@pytest.mark.parametrize("tensors", TENSORS)
+def test_hostile_tensor_files(tensors: str, member: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     canary = tmp_path / "canary"
-    content = TENSORS[kind](canary)
+    content = TENSORS[tensors](canary)
     files["etrecord"] = rewrite(
         files["etrecord"], tmp_path / "hostile.bin", lambda name, data: content if name == member else data
     )

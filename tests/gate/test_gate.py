@@ -26,7 +26,7 @@ def inspection(executed: Make) -> etviz.Inspection:
 
 
 def test_without_limits_a_good_program_passes(inspection: etviz.Inspection) -> None:
-    result = check(inspection, Rules())
+    result = check(inspection.analysis, Rules())
     assert result.passed
     assert len(result.cases) == len(inspection.gaps) + 2
 
@@ -37,13 +37,13 @@ def test_exactly_the_rows_beyond_a_limit_fail(inspection: etviz.Inspection, name
     gaps = inspection.gaps
     limit = float(gaps[column].median())
     wrong = gaps[column] < limit if name.startswith("min") else gaps[column] > limit
-    result = check(inspection, Rules().with_flags({name: limit}))
+    result = check(inspection.analysis, Rules().with_flags({name: limit}))
     assert {case.row for case in result.failures} == set(gaps.index[wrong])
     assert 0 < wrong.sum() < len(gaps)
 
 
 def test_a_program_with_nan_fails_whatever_is_allowed(executed: Make) -> None:
-    result = check(executed("poisoned").inspection, Rules().with_flags({"max_rmse": math.inf}))
+    result = check(executed("poisoned").inspection.analysis, Rules().with_flags({"max_rmse": math.inf}))
     demands = {violation.demand for case in result.failures for violation in case.violations}
     assert {"non-finite", "outputs"} <= demands
 
@@ -51,10 +51,12 @@ def test_a_program_with_nan_fails_whatever_is_allowed(executed: Make) -> None:
 def test_coverage_and_outputs_can_be_demanded(inspection: etviz.Inspection, executed: Make) -> None:
     program = executed("residual_cnn")
     blind = etviz.load(program.path("etdump"), pte=program.path("pte"), etrecord=program.path("etrecord"))
-    assert not check(blind, Rules()).passed
-    assert check(blind, Rules(outputs=False)).passed
-    assert [case.name for case in check(blind, Rules(outputs=False, min_compared=0.5)).failures] == ["coverage"]
-    assert check(inspection, Rules(min_compared=0.5)).passed
+    assert not check(blind.analysis, Rules()).passed
+    assert check(blind.analysis, Rules(outputs=False)).passed
+    assert [case.name for case in check(blind.analysis, Rules(outputs=False, min_compared=0.5)).failures] == [
+        "coverage"
+    ]
+    assert check(inspection.analysis, Rules(min_compared=0.5)).passed
 
 
 def test_rules_of_a_file(inspection: etviz.Inspection, tmp_path: Path) -> None:
@@ -65,10 +67,10 @@ def test_rules_of_a_file(inspection: etviz.Inspection, tmp_path: Path) -> None:
     )
     rules = read_rules(path)
     assert rules.factor == 3
-    failed = {case.row for case in check(inspection, rules).failures}
+    failed = {case.row for case in check(inspection.analysis, rules).failures}
     gaps = inspection.gaps
     assert failed == set(gaps.index[gaps["op"].str.contains("cumsum") & (gaps["rmse"] > 1e-12)]) != set()
-    assert check(inspection, rules.with_flags({"max_rmse": 1.0})).passed
+    assert check(inspection.analysis, rules.with_flags({"max_rmse": 1.0})).passed
 
 
 @pytest.mark.parametrize(
@@ -110,12 +112,12 @@ def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     write_baseline(inspection.gaps, path)
     stored = read_baseline(path)
     assert len(stored.rows) == len(inspection.gaps)
-    assert check(inspection, Rules(), stored).passed
+    assert check(inspection.analysis, Rules(), stored).passed
     worst = int(inspection.gaps["severity"].to_numpy().argmax())
     keys = list(stored.rows)
     stored.rows[keys[worst]]["severity"] = float(inspection.gaps["severity"].iloc[worst]) / 2.5
-    assert [case.row for case in check(inspection, Rules(factor=2), stored).failures] == [worst]
-    assert check(inspection, Rules(factor=3), stored).passed
+    assert [case.row for case in check(inspection.analysis, Rules(factor=2), stored).failures] == [worst]
+    assert check(inspection.analysis, Rules(factor=3), stored).passed
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "etviz-baseline", "version": 9}', "\x00\x01", "[" * 9999])
@@ -126,7 +128,7 @@ def test_a_file_that_is_no_baseline_is_refused(text: str, tmp_path: Path) -> Non
 
 
 def test_junit_validates_and_says_what_is_wrong(inspection: etviz.Inspection, tmp_path: Path) -> None:
-    result = check(inspection, Rules().with_flags({"max_rmse": 0.0}))
+    result = check(inspection.analysis, Rules().with_flags({"max_rmse": 0.0}))
     result.title = "bad \x00 </testsuite> & name"
     write_junit(result, tmp_path / "junit.xml", 1.5)
     schema = xmlschema.XMLSchema(Path(__file__).with_name("junit.xsd"))
@@ -139,7 +141,7 @@ def test_junit_validates_and_says_what_is_wrong(inspection: etviz.Inspection, tm
 
 
 def test_json_and_markdown(inspection: etviz.Inspection) -> None:
-    result = check(inspection, Rules().with_flags({"max_rmse": 0.0}))
+    result = check(inspection.analysis, Rules().with_flags({"max_rmse": 0.0}))
     result.title = "<script>|`x`"
     body = json.loads(json.dumps(to_json(result), allow_nan=False))
     assert not body["passed"]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import torch
-from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
 import etviz
-from etviz.artifacts.etrecord import ETRecord
-from etviz.artifacts.program import read_program
-from etviz.graph.derive import derive
-from etviz.pipeline.execute import execute
-from etviz.pipeline.lower import lower
-from tests.kinds.models import Decoder
+from etviz.artifacts.program.program import read_program
+from etviz.artifacts.record.etrecord import ETRecord
+from etviz.pairing.derive import derive
+from tests.kinds.making import Made
 from tests.programs import Executed
 
 PLACE = ["event_block", "instruction", "output"]
@@ -69,18 +66,9 @@ def test_delegation_is_that_of_the_record(program: Executed, tmp_path: Path) -> 
     pd.testing.assert_frame_equal(found.by_operator, expected.by_operator)
 
 
-@pytest.mark.parametrize("partitioner", [None, [XnnpackPartitioner()]], ids=["portable", "xnnpack"])
-def test_a_decoder_with_a_cache_over_several_steps(partitioner: list[Any] | None, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    steps = [(torch.tensor([[3 + i]]), torch.tensor([i])) for i in range(3)]
-    lowered = lower(Decoder().eval(), steps[0], tmp_path, partitioner=partitioner)
-    run = execute(lowered.pte, [list(step) for step in steps], workdir=tmp_path)
-    assert run.etdump is not None
-    options: dict[str, Any] = {"etrecord": lowered.etrecord, "debug_buffer": run.debug_buffer, "inputs": steps}
-    exact = etviz.load(run.etdump, pte=lowered.pte, **options)
-    alone = tmp_path / "alone.pte"
-    shutil.copy(lowered.pte, alone)
-    derived = etviz.load(run.etdump, pte=alone, **options)
+@pytest.mark.parametrize("name", ["decoder", "decoder_portable"])
+def test_a_decoder_with_a_cache_over_several_steps(name: str, made: Callable[[str], Made]) -> None:
+    exact, derived = made(name).load("exact"), made(name).load("derived")
     assert len(exact.gaps) == 3 * (exact.gaps["event_block"] == exact.gaps["event_block"].min()).sum()
     assert exact.outputs["matches"].all()
     assert_same_rows(derived.gaps, exact.gaps)
@@ -94,5 +82,6 @@ def test_what_is_ambiguous_is_left_out(executed: Any) -> None:
     method = read_program(program.path("pte")).method("forward")
     edge, handles = record.edge_graph("forward"), record.debug_handles("forward")
     whole, blind = derive(method, edge, handles), derive(method, edge, {})
+    assert blind.values
     for place, name in blind.values.items():
         assert whole.values[place] == name

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from executorch.exir.schema import DelegateCall, EValue, ExecutionPlan, KernelCall, Tensor, TensorList
 
-from etviz.artifacts.ir import Graph
 from etviz.graph.edges import data_edges
+from etviz.graph.ir import Graph
 from etviz.graph.tree import Tree, program_tree
 from tests.programs import Executed
 
@@ -38,7 +38,7 @@ def emitted_edges(plan: ExecutionPlan) -> set[tuple[int, int]]:
 
 def trees(program: Executed) -> tuple[Tree, Graph]:
     inspection = program.inspection
-    return inspection.tree, inspection._graph  # pyright: ignore[reportPrivateUsage]
+    return inspection.tree, inspection.analysis.graph
 
 
 @pytest.mark.parametrize("name", STRAIGHT)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from etviz.demo import digits
 from etviz.graph.tree import KINDS, Tree
-from etviz.pipeline import digits
 from tests import oracles, programs
 from tests.programs import Executed
 
@@ -175,6 +175,5 @@ def test_sources_point_into_the_models_own_file(program: Executed) -> None:
 
 
 def test_stack_traces_are_kept(executed: Callable[[str], Executed]) -> None:
-    inspection = executed("encoder").inspection
-    assert len(inspection.stacks) == len(inspection.gaps)
-    assert inspection.stacks.str.contains("self.norm_1").any()
+    stacks = executed("encoder").inspection.analysis.tables.rows["stack"]
+    assert stacks.str.contains("self.norm_1").any()

@@ -36,6 +36,8 @@ class Kind:
         Share of the logged values that derived pairing must reach.
     told
         The ETDump can't hold its values, so every value is an output of the program.
+    same_as
+        The kind that has the same program, and of whose first execution the inputs are the ETRecord's.
     """
 
     programs: Callable[[], dict[str, ExportedProgram]]
@@ -44,6 +46,7 @@ class Kind:
     method: str = "forward"
     share: float = 1.0
     told: bool = False
+    same_as: str = ""
 
 
 def _none() -> None:
@@ -123,7 +126,8 @@ def _conditions(*signs: int) -> list[Inputs]:
 
 _BIG = {"x": {1: Dim("length", min=2, max=16)}}
 _HUGE = torch.tensor([[-1e38, 0.5, -0.25, 1.0], [2.0, -1.0, 0.0, 3.0]])
-_WITH_NAN = torch.tensor([[float("nan"), 1.0, 2.0, -3.0]])
+_WITH_NAN = torch.where(torch.arange(16) == 3, float("nan"), _normal(1, 16))
+_row = plain(models.Feed, _one(1, 16))
 
 KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
@@ -140,7 +144,7 @@ KINDS = {
     "weight_only": Kind(plain(models.WeightOnly, _one(5, 16)), lambda: [(_normal(5, 16),)]),
     "decoder": Kind(plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3)),
     "decoder_portable": Kind(
-        plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(1), partitioners=_none
+        plain(models.Decoder, lambda: _steps(1)[0], strict=True), lambda: _steps(3), partitioners=_none
     ),
     "channels_last": Kind(
         plain(models.ConvNet, lambda: (_normal(1, 3, 4, 4).to(memory_format=torch.channels_last),)),
@@ -156,7 +160,7 @@ KINDS = {
     "cond_portable": Kind(plain(models.BranchesOfTensors, _one(2, 4)), lambda: _conditions(-1), partitioners=_none),
     "cond_diverging": Kind(plain(models.DivergingBranches, _one(2, 4)), lambda: [(_HUGE.clone(),)]),
     "method_forward": Kind(two_methods, lambda: [(_normal(1, 3, 4, 4),)]),
-    "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed"),
+    "method_embed": Kind(two_methods, lambda: [(_normal(2, 16),)], method="embed", same_as="method_forward"),
     "half": Kind(
         plain(models.Low, lambda: (_normal(2, 5).half(),)),
         lambda: [(_normal(2, 5).half(),)],
@@ -175,9 +179,9 @@ KINDS = {
     "nonfinite": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)]),
     "nonfinite_portable": Kind(plain(models.NonFinite, _one(2, 5)), lambda: [(_normal(2, 5),)], partitioners=_none),
     "outputs": Kind(plain(models.Outputs, _nested), lambda: [_nested()]),
-    "same_twice": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16),)] * 2),
-    "different": Kind(plain(models.Feed, _one(1, 16)), lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)]),
-    "nan_twice": Kind(plain(lambda: models.Stack(1, 4), lambda: (_normal(1, 4),)), lambda: [(_WITH_NAN,)] * 2),
+    "same_twice": Kind(_row, lambda: [(_normal(1, 16),)] * 2),
+    "different": Kind(_row, lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)], same_as="same_twice"),
+    "nan_twice": Kind(_row, lambda: [(_WITH_NAN,)] * 2, same_as="same_twice"),
     "stack": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)]),
     "stack_portable": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none),
 }

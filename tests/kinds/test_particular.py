@@ -46,11 +46,10 @@ def test_what_the_runtimes_branch_introduced_is_known(made: Programs) -> None:
 def test_value_without_reference_is_described_alone(made: Programs) -> None:
     found = made("cond_diverging").load("exact")
     for row in found.gaps.index[found.gaps["mse"].isna() & (found.gaps["reason"] != "")]:
-        missing = found.reference_missing(row)
-        assert missing is not None
-        assert "other branch" in missing
-        reference, runtime = found.values(row)
-        assert reference is None
+        pair = found.analysis.values.pair(row)
+        assert "other branch" in pair.missing
+        assert pair.reference is None
+        runtime = pair.runtime
         drawn = found.histogram(row, bins=16)
         assert drawn.reference is None
         assert drawn.error is None
@@ -98,7 +97,7 @@ def test_float8_is_refused_before_there_is_a_program() -> None:
 def test_inside_of_a_delegate_of_openvino(made: Programs) -> None:
     """Its operators, each an output of the delegate that OpenVINO runs again, against the layers of the model."""
     program = made("openvino_whole")
-    inside = program.load("exact").zoom(0)
+    inside = program.load_own("exact").zoom(0)
     assert inside.faithful is True
     torch.manual_seed(0)
     model, expected = models.ConvNet().eval(), [program.runs[0][0]]

@@ -16,21 +16,16 @@ from torch import Tensor, nn
 import etviz
 from etviz.errors import UsageError
 from etviz.pipeline.execute import execute
-from etviz.view.jobs import Jobs
-from etviz.view.payload import build_payload
+from etviz.view.payload.program import build_payload
+from etviz.view.widget.jobs import Jobs
 from tests.programs import Executed
 
 FLOAT = ("encoder", "plain_cnn", "residual_cnn", "counter", "branches", "channels_last")
 
 
-def again(program: Executed) -> etviz.Inspection:
-    """An Inspection of the same findings, to which nothing was attributed yet."""
-    return etviz.Inspection(program.inspection._findings)  # pyright: ignore[reportPrivateUsage]
-
-
 @pytest.mark.parametrize("name", FLOAT)
 def test_shares_add_up_to_the_whole_error(name: str, executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed(name))
+    inspection = executed(name).load()
     found = inspection.attribution()
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
     assert found["share"].sum() == pytest.approx(found.attrs["sum"])
@@ -45,7 +40,7 @@ def test_shares_add_up_to_the_whole_error(name: str, executed: Callable[[str], E
 def test_shares_are_what_each_operator_causes(executed: Callable[[str], Executed]) -> None:
     """Against the program written down in plain torch: what an operator added is put in there, in float64."""
     program = executed("plain_cnn")
-    inspection = again(program)
+    inspection = program.load()
     gaps = inspection.gaps
     runtime = {int(gaps["instruction"][i]): inspection.tensors(i)[1].double() for i in gaps.index[gaps["output"] == 0]}
     steps = _steps(program.model)
@@ -77,18 +72,18 @@ def _steps(model: nn.Module) -> dict[int, Callable[[Tensor], Tensor]]:
 
 
 def test_attribution_of_a_loss(executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("plain_cnn"))
+    inspection = executed("plain_cnn").load()
     target = torch.tensor([1, 3])
     found = inspection.attribution(loss=lambda outputs: nn.functional.nll_loss(outputs[0], target))
     assert found.attrs["output"] is None
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
-    assert inspection.attributed is None
+    assert inspection.analysis.attributions.last is None
     of_output = inspection.attribution()
     assert not np.allclose(found["share"].sort_index(), of_output["share"].sort_index())
 
 
 def test_arguments_that_make_no_sense(executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("encoder"))
+    inspection = executed("encoder").load()
     cases: list[tuple[dict[str, Any], str]] = [
         ({"output": 1}, "output must be from 0 to 0, found 1"),
         ({"output": True}, "found True"),
@@ -103,7 +98,7 @@ def test_arguments_that_make_no_sense(executed: Callable[[str], Executed]) -> No
 
 
 def test_outputs_are_selectable(executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("many_outputs"))
+    inspection = executed("many_outputs").load()
     for output, row in inspection.outputs.iterrows():
         found = inspection.attribution(int(str(output)))
         assert found.attrs["outputs"][int(str(output))].endswith(row["dtype"])
@@ -116,7 +111,7 @@ def test_outputs_are_selectable(executed: Callable[[str], Executed]) -> None:
 
 
 def test_nonfinite_elements_are_left_out_and_it_is_said(executed: Callable[[str], Executed]) -> None:
-    found = again(executed("poisoned")).attribution(0)
+    found = executed("poisoned").load().attribution(0)
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
     assert "NaN or Inf" in found.attrs["note"]
     assert found["reason"].str.contains("non-finite elements left out").any()
@@ -124,7 +119,7 @@ def test_nonfinite_elements_are_left_out_and_it_is_said(executed: Callable[[str]
 
 def test_where_rounding_hides_the_gradient(executed: Callable[[str], Executed]) -> None:
     """A quantized program is no linear one: differences are put in one by one where derivatives explain too little."""
-    found = again(executed("digits_int8")).attribution()
+    found = executed("digits_int8").load().attribution()
     assert found.attrs["sum"] == pytest.approx(1.0, abs=0.1)
     assert set(found["method"]) <= {"gradient", "straight-through", "patch"}
     if "patch" in set(found["method"]):
@@ -173,17 +168,16 @@ def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_
 
 
 def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("encoder"))
-    assert build_payload(inspection)[0]["attribution"] is None
+    inspection = executed("encoder").load()
+    assert build_payload(inspection.analysis)[0]["attribution"] is None
     messages: list[dict[str, Any]] = []
-    jobs = Jobs(inspection, messages.append)
+    jobs = Jobs(inspection.analysis, messages.append)
     jobs.start("7", "attribution", {"output": 0})
     assert jobs.wait(120)
     assert {"id": "7", "result": {"ok": True}} in messages
-    assert messages[-1] == {"event": "changed"}
     steps = [message for message in messages if message.get("event") == "progress"]
     assert steps[-1]["done"] == steps[-1]["total"]
-    payload, buffers = build_payload(inspection)
+    payload, buffers = build_payload(inspection.analysis)
     column = next(item for item in payload["columns"] if item["name"] == "attribution")
     values = np.frombuffer(buffers[column["values"]["buffer"]])
     assert payload["attribution"]["sum"] == pytest.approx(1.0, abs=1e-3)
@@ -191,7 +185,7 @@ def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
 
 
 def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("encoder"))
+    inspection = executed("encoder").load()
     messages: list[dict[str, Any]] = []
     started = threading.Event()
 
@@ -201,12 +195,12 @@ def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
             started.set()
             jobs.cancel()
 
-    jobs = Jobs(inspection, send)
+    jobs = Jobs(inspection.analysis, send)
     jobs.start("8", "attribution", {"output": 0})
     assert started.wait(60)
     assert jobs.wait(60)
     assert messages[-1]["error"]["type"] == "CancelledError"
-    assert inspection.attributed is None
+    assert inspection.analysis.attributions.last is None
 
 
 class EnoughError(Exception):
@@ -215,13 +209,13 @@ class EnoughError(Exception):
 
 @pytest.mark.parametrize("part", [0.1, 0.9])
 def test_it_can_be_stopped_on_the_way_forward_and_back(part: float, executed: Callable[[str], Executed]) -> None:
-    inspection = again(executed("encoder"))
+    inspection = executed("encoder").load()
     seen: list[tuple[int, int]] = []
-    inspection.attribute(0, 0, lambda done, total: seen.append((done, total)))
+    inspection.analysis.attribution(0, 0, progress=lambda done, total: seen.append((done, total)))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert seen[-1][0] == seen[-1][1]
     last = int(part * len(seen))
-    inspection, told = again(executed("encoder")), 0
+    inspection, told = executed("encoder").load(), 0
 
     def stop(done: int, total: int) -> None:
         nonlocal told
@@ -230,9 +224,9 @@ def test_it_can_be_stopped_on_the_way_forward_and_back(part: float, executed: Ca
             raise EnoughError
 
     with pytest.raises(EnoughError):
-        inspection.attribute(0, 0, stop)
+        inspection.analysis.attribution(0, 0, progress=stop)
     assert told == last
-    assert inspection.attributed is None
+    assert inspection.analysis.attributions.last is None
 
 
 def test_first_divergence(executed: Callable[[str], Executed]) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import etviz
-from etviz.artifacts.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump import read_etdump
-from etviz.numerics.blank_tail import blank_tail
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.comparison.truncated_buffer import blank_tail
 from tests.programs import Executed
 
 

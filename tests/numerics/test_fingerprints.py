@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from etviz.errors import UsageError
-from etviz.numerics.fingerprints import FEWEST, NAMES, fingerprints
+from etviz.tensors.fingerprints import FEWEST, NAMES, fingerprints
 from tests.programs import RECIPES, Executed
 
 Get = Callable[[str], Executed]
@@ -111,7 +111,7 @@ def test_wrong_zero_point(steps: int, executed: Get) -> None:
     inspection = executed("digits_int8").inspection
     tried = 0
     for row in inspection.gaps.index:
-        gap = inspection._gap(row)  # pyright: ignore[reportPrivateUsage]
+        gap = inspection.analysis.rows.find(row).gap
         meta = gap.node.outputs[gap.output]
         if meta is None or meta.scale is None or gap.runtime.numel() < 40:
             continue

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.export import export
 
 import etviz
-from etviz.artifacts.ir import Graph, Input, Node, Ref
 from etviz.errors import UsageError
-from etviz.numerics.handle_groups import HandleGroups
+from etviz.graph.ir import Graph, Input, Node, Ref
+from etviz.pairing.handles import HandleGroups
 from etviz.pipeline.execute import execute
 from tests import oracles
 from tests.numpy_metrics import EPS, expected_metrics
@@ -102,7 +102,8 @@ def test_introduced_metrics_of_every_group(name: str, executed: Programs) -> Non
         if inside:
             local, _ = oracles.evaluate(program, {k: v for k, v in every.items() if k not in inside})
         value = runtime[instruction][output]
-        expected = expected_metrics(local[key][output], value, oracles.grid(program, key, output))
+        grid, noise = oracles.grid(program, key, output), row["introduced_noise"]
+        expected = expected_metrics(local[key][output], value, grid, noise)
         finite = value.double()[value.isfinite()]
         rounding = EPS.get(value.dtype, 0.0) * float(finite.square().mean().sqrt()) if finite.numel() else 0.0
         assert_close(dict(row), expected, rounding, f"of {name}, instruction {instruction}")
@@ -156,7 +157,7 @@ def test_introduced_can_be_left_out_and_asked_for_later(executed: Programs) -> N
 
 def test_what_needs_operators_says_so(executed: Programs, tmp_path: Path) -> None:
     found = by_handles(executed("residual_cnn"))
-    assert not found.zoomable(0)
+    assert not found.analysis.zooms.possible(0)
     for ask in (lambda: found.zoom(0), lambda: found.repro(0, tmp_path / "a"), lambda: found.repro(1, tmp_path / "b")):
         with pytest.raises(UsageError, match="paired by debug handle"):
             ask()

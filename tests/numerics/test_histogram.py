@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from etviz.numerics.histogram import BLOCK, histogram, worst_elements
+from etviz.tensors.histogram import BLOCK, histogram, worst_elements
 
 
 @pytest.mark.parametrize("bins", [1, 7, 64, 4096])

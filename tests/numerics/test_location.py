@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from etviz.errors import UsageError
-from etviz.numerics.blocks import BLOCK
-from etviz.numerics.density import scatter
-from etviz.numerics.location import channel_error, error_map
+from etviz.tensors.blocks import BLOCK
+from etviz.tensors.channels import channel_error
+from etviz.tensors.error_map import error_map
+from etviz.tensors.scatter import scatter
 
 SHAPES = [
     (),

@@ -17,8 +17,8 @@ from torch import Tensor
 
 import etviz
 from etviz import native
-from etviz.numerics.gap import BLOCK, compare
-from etviz.numerics.metrics import METRICS, Sums, evaluate
+from etviz.tensors.metrics import METRICS, Sums, evaluate
+from etviz.tensors.sums import BLOCK, sums_of
 from tests.numpy_metrics import assert_metrics, expected_metrics
 
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -26,7 +26,7 @@ INTEGERS = (torch.int8, torch.int32, torch.int64, torch.uint8, torch.bool)
 
 
 def measured(reference: Tensor, runtime: Tensor, scale: float | None = None) -> dict[str, float]:
-    sums = compare(reference, runtime, scale=scale)
+    sums = sums_of(reference, runtime, scale)
     return evaluate(sums, str(runtime.dtype).removeprefix("torch."), scale)
 
 
@@ -58,7 +58,7 @@ def pair(dtype: torch.dtype, *shape: int, seed: int = 0) -> tuple[Tensor, Tensor
 def _either_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here holds for the compiled pass and for the one that machines without a C compiler have."""
     if request.param == "numpy":
-        monkeypatch.setattr("etviz.numerics.gap.pair_sums", lambda *_: None)
+        monkeypatch.setattr("etviz.tensors.sums.pair_sums", lambda *_: None)
     elif not native.available():
         pytest.skip("etviz was installed without a C compiler")
 
@@ -147,7 +147,7 @@ def test_ideal_rounding_has_a_severity_of_about_one() -> None:
 
 def test_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(2, 10\).*\(10,\)"):
-        compare(torch.zeros(2, 10), torch.zeros(10))
+        sums_of(torch.zeros(2, 10), torch.zeros(10))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -179,7 +179,7 @@ def test_integers_have_no_ulp(dtype: torch.dtype) -> None:
 
 
 def classes_of(reference: Tensor, runtime: Tensor) -> Any:
-    return np.array(compare(reference, runtime).classes)
+    return np.array(sums_of(reference, runtime).classes)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -188,7 +188,7 @@ def test_nan_on_both_sides_is_no_number(dtype: torch.dtype) -> None:
     found = check(bad, bad)
     assert found["allclose"] == 1
     assert all(math.isnan(found[name]) for name in METRICS if name != "allclose")
-    assert not compare(bad, bad).mismatched
+    assert not sums_of(bad, bad).mismatched
     assert classes_of(bad, bad)[3, 3] == 5
 
 
@@ -200,7 +200,7 @@ def test_a_tensor_of_nothing_finite_never_gives_zero(dtype: torch.dtype, bad: fl
         found = check(a, b)
         assert found["allclose"] == 0
         assert all(math.isnan(found[name]) for name in METRICS if name != "allclose")
-        assert compare(a, b).mismatched == 6
+        assert sums_of(a, b).mismatched == 6
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -211,7 +211,7 @@ def test_some_elements_not_finite(dtype: torch.dtype, size: int) -> None:
     runtime[:4] = torch.tensor([math.inf, math.inf, 2.0, math.nan])
     found = check(reference, runtime)
     assert 0 < found["mse"] < 1
-    sums = compare(reference, runtime)
+    sums = sums_of(reference, runtime)
     assert sums.mismatched == 3
     classes = np.array(sums.classes)
     assert classes.sum() == size
@@ -222,9 +222,9 @@ def test_some_elements_not_finite(dtype: torch.dtype, size: int) -> None:
 def test_infinity_in_the_last_block_only() -> None:
     reference = torch.randn(BLOCK + 1)
     reference[-1] = math.inf
-    assert compare(reference, reference.clone()).mismatched == 0
+    assert sums_of(reference, reference.clone()).mismatched == 0
     assert check(reference, torch.cat([reference[:-1], torch.tensor([0.0])]))["mse"] == 0
-    assert compare(reference, torch.cat([reference[:-1], torch.tensor([0.0])])).mismatched == 1
+    assert sums_of(reference, torch.cat([reference[:-1], torch.tensor([0.0])])).mismatched == 1
 
 
 @pytest.mark.parametrize("power", [-900, -600, 600, 1000])

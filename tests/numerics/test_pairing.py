@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from etviz.numerics.metrics import METRICS
+from etviz.tensors.metrics import METRICS
 from tests import oracles
 from tests.numpy_metrics import assert_metrics, expected_metrics
 from tests.programs import Executed
@@ -63,7 +63,7 @@ def test_metrics_of_every_row(program: Executed) -> None:
     for _, row in program.inspection.gaps.iterrows():
         key, output = nodes[row["instruction"]], row["output"]
         scale = oracles.grid(program, key, output)
-        expected = expected_metrics(values[key][output], runtime[row["instruction"]][output], scale)
+        expected = expected_metrics(values[key][output], runtime[row["instruction"]][output], scale, row["noise"])
         assert_metrics(dict(row), expected, f"of instruction {row['instruction']}")
 
 
@@ -81,7 +81,8 @@ def test_introduced_metrics_of_every_row(program: Executed) -> None:
             continue
         key, output = nodes[row["instruction"]], row["output"]
         scale = oracles.grid(program, key, output)
-        expected = expected_metrics(local[key][output], runtime[row["instruction"]][output], scale)
+        value, noise = runtime[row["instruction"]][output], row["introduced_noise"]
+        expected = expected_metrics(local[key][output], value, scale, noise)
         expected = {f"introduced_{name}": value for name, value in expected.items()}
         assert_metrics(dict(row), expected, f"of instruction {row['instruction']}")
 
@@ -98,7 +99,7 @@ def test_final_outputs(program: Executed) -> None:
     runtime = logged(program).outputs
     assert len(found) == len(references) == len(runtime)
     for (_, row), reference, value in zip(found.iterrows(), references, runtime, strict=True):
-        expected = expected_metrics(reference, value, _output_grid(program, int(row["output"])))
+        expected = expected_metrics(reference, value, _output_grid(program, int(row["output"])), row["noise"])
         assert row["close"] == expected["allclose"]
         assert row["allclose"] == (expected.pop("allclose") == 1)
         assert_metrics(dict(row), expected)

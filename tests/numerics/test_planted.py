@@ -7,23 +7,24 @@ out, while the reference does not.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import etviz
-from etviz.artifacts.checksum import checksum_of
-from etviz.artifacts.ir import Graph, refs
-from etviz.artifacts.record_file import read_record, write_record
-from etviz.opening import read
-from etviz.pipeline import child
+from etviz.analysis.analysis import Analysis
+from etviz.artifacts.record.checksum import checksum_of
+from etviz.artifacts.record.record_file import read_record, write_record
+from etviz.graph.ir import Graph, refs
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.load import read
+from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
-from etviz.sources import Files
 from tests.programs import Executed
 
 PLACES = 20
@@ -87,22 +88,13 @@ def _plant(program: Executed, name: str, old: bytes, values: torch.Tensor, folde
     pte.write_bytes(program.path("pte").read_bytes().replace(old, wrong.numpy().tobytes()))
     record = read_record(program.path("record"))
     write_record(replace(record, pte_checksum=checksum_of(pte)), folder / "model.etviz")
-    torch.save([flatten(program.inputs)], folder / "inputs.pt")
-    paths = {kind: folder / file for kind, file in (("etdump", "etdump.etdp"), ("debug_buffer", "debug_buffer.bin"))}
-    request = {
-        "pte": pte,
-        "method": "forward",
-        "inputs": folder / "inputs.pt",
-        "outputs": folder / "outputs.pt",
-        **paths,
-    }
-    request = {key: str(value) for key, value in request.items()} | {"debug_buffer_size": 1 << 20}
-    (folder / "request.json").write_text(json.dumps(request))
-    assert child.main(str(folder / "request.json")) == 0
-    files = Files(paths["etdump"], program.path("etrecord"), paths["debug_buffer"], pte, folder / "model.etviz")
-    inspection = etviz.Inspection(read(files, program.inputs, None, 1.0, ran_here=True))
-    alone = Files(paths["etdump"], program.path("etrecord"), paths["debug_buffer"], None, None)
-    by_handles = etviz.Inspection(read(alone, program.inputs, None, 1.0, ran_here=True))
+    run = execute(pte, [flatten(program.inputs)], workdir=folder)
+    assert run.etdump is not None
+    log: Any = {"etrecord": program.path("etrecord"), "debug_buffer": run.debug_buffer}
+    files = ArtifactSet.open(run.etdump, pte=pte, record=folder / "model.etviz", **log)
+    inspection = etviz.Inspection(Analysis(read(files, program.inputs, None, 1.0, ran_here=True)))
+    alone = ArtifactSet.open(run.etdump, **log)
+    by_handles = etviz.Inspection(Analysis(read(alone, program.inputs, None, 1.0, ran_here=True)))
     (culprit,) = _readers(record.graphs["forward"], name)
     return Planted(f"{program.name}: {name}[{row}]", culprit, inspection, by_handles)
 

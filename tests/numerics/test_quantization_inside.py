@@ -18,8 +18,9 @@ import torch
 
 import etviz
 from etviz.errors import UsageError
-from etviz.numerics.quantization import split
-from etviz.view.payload import build_payload, build_tensor
+from etviz.explain.quantization.split import split
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 from tests.oracles import Recorder, inner_values
 from tests.programs import FILES, Executed
 from tests.shifted import load_shifted
@@ -44,9 +45,9 @@ class Zoomed:
 
     def inner(self, row: int) -> Array:
         """Values of the quantized model in eager mode at an inner row."""
-        owner, index = self.inspection.located(row)
-        instruction = next(key[1] for key, zoom in self.inspection.zooms.items() if zoom is owner)
-        return self.quantized[ZOOMED[instruction]][owner.operator_name(index)].double().numpy()
+        place = self.inspection.analysis.rows.find(row)
+        assert place.inside is not None
+        return self.quantized[ZOOMED[place.inside[1]]][place.gap.node.name].double().numpy()
 
 
 def load(folder: Path) -> etviz.Inspection:
@@ -124,15 +125,16 @@ def test_what_the_zooms_say_nothing_of_stays_as_it_was(zoomed: Zoomed) -> None:
 def test_a_step_that_the_runtime_was_off_is_the_backends(zoomed: Zoomed) -> None:
     """Three steps are added to what the zoom gave for one operator: its backend error is that, and no other's."""
     inspection = zoomed.inspection
-    calls = inspection.zoomed_calls()
-    comparison = calls[0].zoom.comparison
+    calls = inspection.analysis.quantization.calls()
+    zoom: Any = calls[0].zoom
+    comparison = zoom.comparison
     runtime = comparison.gaps[1].runtime
     off = torch.where(runtime < 100, runtime + 3, runtime)
     gaps = [comparison.gaps[0], replace(comparison.gaps[1], runtime=off), *comparison.gaps[2:]]
-    planted = replace(calls[0], zoom=replace(calls[0].zoom, comparison=replace(comparison, gaps=gaps)))
-    findings = inspection._findings  # pyright: ignore[reportPrivateUsage]
-    assert findings.replay is not None
-    found = split(findings.replay, findings.runs[0][2].gaps, [planted, *calls[1:]])
+    planted = replace(calls[0], zoom=replace(zoom, comparison=replace(comparison, gaps=gaps)))
+    tables = inspection.analysis.tables
+    assert tables.compared.replay is not None
+    found = split(tables.compared.replay, tables.gaps, [planted, *calls[1:]])
     numbers = {item["op"]: item for item in found.operators}
     scale, zero = numbers["relu"]["scale"], numbers["relu"]["zero_point"]
     expected = rmse((off.double().numpy() - zero) * scale, (zoomed.inner(numbers["relu"]["row"]) - zero) * scale)
@@ -145,12 +147,12 @@ def test_a_step_that_the_runtime_was_off_is_the_backends(zoomed: Zoomed) -> None
 
 def test_the_view_shows_it_for_inner_rows(zoomed: Zoomed) -> None:
     inspection = zoomed.inspection
-    payload, buffers = build_payload(inspection)
+    payload, buffers = build_payload(inspection.analysis)
     columns = {column["name"]: column for column in payload["columns"] if column["group"] == "quantization"}
     for row in inner_operators(zoomed):
         for name, column in columns.items():
             assert np.frombuffer(buffers[column["values"]["buffer"]], "<f8")[row.row] == getattr(row, name)
-        answer, data = build_tensor(inspection, row.row)
+        answer, data = build_tensor(inspection.analysis, row.row)
         found = answer["quantization"]
         assert (found["low"], found["high"], found["scale"]) == (-128, 127, row.scale)
         position = zoomed.floats[row.Index].double().numpy() / row.scale + row.zero_point
@@ -162,10 +164,10 @@ def test_the_view_shows_it_for_inner_rows(zoomed: Zoomed) -> None:
 
 
 def test_the_inside_alone_refers_to_the_whole(zoomed: Zoomed) -> None:
-    inside = next(iter(zoomed.inspection.zooms.values()))
-    assert not inside.has_float_model
+    inside = next(iter(zoomed.inspection.analysis.inside.values()))
+    assert not inside.quantization.known
     with pytest.raises(UsageError, match="Inspection that was zoomed"):
-        inside.quantization()
+        inside.quantization.frame()
 
 
 def test_a_zoom_that_is_not_faithful_is_left_out_and_said_so(
@@ -180,6 +182,6 @@ def test_a_zoom_that_is_not_faithful_is_left_out_and_said_so(
     pd.testing.assert_frame_equal(frame.drop(columns="reason"), before.drop(columns="reason"))
     reason = frame.set_index("op").loc["relu", "reason"]
     assert "delegate call 0 does not count" in str(reason)
-    assert inside.fidelity in str(reason)
-    payload, _ = build_payload(inspection)
+    assert inside.digest.notes[0] in str(reason)
+    payload, _ = build_payload(inspection.analysis)
     assert any("delegate call 0 does not count" in note for note in payload["summary"]["notes"])

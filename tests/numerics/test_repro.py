@@ -69,7 +69,7 @@ def test_a_portable_operator_alone_gives_what_it_gave_in_the_program(
 
 
 def test_an_operator_inside_a_delegate_can_be_taken_out(executed: Programs, tmp_path: Path) -> None:
-    inside = executed("residual_cnn").inspection.zoom(0)
+    inside = executed("residual_cnn").load().zoom(0)
     row = inside.gaps.index[inside.gaps["reference_ops"] == "conv2d_1"][0]
     folder = inside.repro(row, tmp_path / "capsule")
     assert "conv2d_1 on XnnpackBackend" in (folder / "README.md").read_text()

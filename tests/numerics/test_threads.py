@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator
 import pytest
 import torch
 
-from etviz.artifacts.ir import Graph, Input, Meta
 from etviz.errors import UsageError
-from etviz.inspection import Inspection
-from etviz.numerics.threads import SMALL, threads_for
+from etviz.evaluation.replay import SMALL, threads_for
+from etviz.graph.ir import Graph, Input, Meta
 from tests.programs import Executed
 
 
@@ -39,9 +38,9 @@ def test_small_models_use_one(weights: int, threads: int) -> None:
 
 @pytest.mark.usefixtures("two")
 def test_what_was_set_before_is_set_again(executed: Callable[[str], Executed]) -> None:
-    inspection = Inspection(executed("encoder").inspection._findings)  # pyright: ignore[reportPrivateUsage]
+    inspection = executed("encoder").load()
     seen: list[int] = []
-    inspection.attribute(0, 0, lambda done, total: seen.append(torch.get_num_threads()))
+    inspection.analysis.attribution(0, 0, progress=lambda done, total: seen.append(torch.get_num_threads()))
     assert set(seen) == {1}
     assert torch.get_num_threads() == 2
     with pytest.raises(UsageError):

@@ -13,10 +13,11 @@ import torch
 
 import etviz
 from etviz.errors import ExecutionError, UsageError
-from etviz.graph.exposure import expose
-from etviz.pipeline.alone import BackendRefusedError, Piece, run_alone
-from etviz.pipeline.alone_child import widest
-from etviz.view.payload import build_payload, build_tensor
+from etviz.explain.zoom.exposure import expose
+from etviz.pipeline.piece_program import widest
+from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 from tests.oracles import inner_values
 from tests.programs import Executed
 from tests.shifted import load_shifted
@@ -29,9 +30,16 @@ def _delegates(inspection: etviz.Inspection) -> list[int]:
     return list(gaps[gaps["kind"] == "delegate"].drop_duplicates("instruction").index)
 
 
-def test_inner_operators_are_compared_with_their_own_references(executed: Programs) -> None:
-    program = executed("residual_cnn")
-    inside = program.inspection.zoom(_delegates(program.inspection)[0])
+@pytest.fixture(scope="module")
+def residual(executed: Programs) -> etviz.Inspection:
+    """The first delegate was zoomed into."""
+    inspection = executed("residual_cnn").load()
+    inspection.zoom(_delegates(inspection)[0])
+    return inspection
+
+
+def test_inner_operators_are_compared_with_their_own_references(residual: etviz.Inspection, executed: Programs) -> None:
+    inside = residual.zoom(_delegates(residual)[0])
     gaps = inside.gaps
     assert list(gaps["kind"]) == ["inner"] * len(gaps)
     assert set(gaps["backend"]) == {"XnnpackBackend"}
@@ -46,10 +54,10 @@ def test_inner_operators_are_compared_with_their_own_references(executed: Progra
     assert inside.faithful is True
     assert inside.deviation == 0
     assert "bit for bit" in inside.summary()
-    expected = inner_values(program)[0]
+    expected = inner_values(executed("residual_cnn"))[0]
     for row, gap in gaps.iterrows():
         reference, runtime = inside.tensors(row)
-        independent = expected[inside.operator_name(row)].double().numpy()
+        independent = expected[inside.analysis.rows.find(row).gap.node.name].double().numpy()
         assert np.allclose(reference.double().numpy(), independent, rtol=1e-5, atol=1e-6)
         error = runtime.double().numpy() - reference.double().numpy()
         assert gap["rmse"] == pytest.approx(float(np.sqrt(np.mean(error**2))), rel=1e-6)
@@ -60,7 +68,7 @@ def test_inner_operators_are_compared_with_their_own_references(executed: Progra
 
 
 def test_quantized_delegates_show_the_integers_between_operators(executed: Programs) -> None:
-    inspection = executed("digits_int8").inspection
+    inspection = executed("digits_int8").load()
     inside = inspection.zoom(_delegates(inspection)[0])
     assert inside.faithful is True
     gaps = inside.gaps
@@ -77,8 +85,8 @@ def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_pat
     inside = inspection.zoom(0)
     assert inside.faithful is False
     assert inside.deviation == pytest.approx(0.5, abs=1e-6)
-    assert "lowered again without them" in inside.fidelity
-    assert inside.fidelity in inside.summary()
+    assert "lowered again without them" in inside.digest.notes[0]
+    assert inside.digest.notes[0] in inside.summary()
 
 
 def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs(executed: Programs) -> None:
@@ -95,7 +103,7 @@ def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs
     inside = inspection.zoom(_delegates(inspection)[0])
     assert inside.faithful is True
     assert list(inside.coverage["status"]) == ["grouped", "compared", "compared"]
-    piece = inspection.piece(_delegates(inspection)[0])
+    piece = inspection.analysis.zooms.piece(_delegates(inspection)[0])
     hidden = next(iter(expose(piece.graph).owners))
     apart = run_alone(piece, [hidden])
     assert apart.plain is not None, "the runtime's outputs are not those of the program that was taken apart"
@@ -104,27 +112,30 @@ def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs
     assert torch.allclose(apart.outputs[0], piece.outputs[0], atol=1e-5)
 
 
-def test_a_second_zoom_costs_nothing_and_other_rows_are_refused(executed: Programs) -> None:
-    inspection = executed("residual_cnn").inspection
-    row = _delegates(inspection)[0]
-    assert inspection.zoom(row) is inspection.zoom(inspection.gaps.loc[row])
-    kernel = inspection.gaps.index[inspection.gaps["kind"] == "kernel"][0]
+def test_a_second_zoom_costs_nothing_and_other_rows_are_refused(residual: etviz.Inspection) -> None:
+    row = _delegates(residual)[0]
+    assert residual.zoom(row) is residual.zoom(residual.gaps.loc[row])
+    kernel = residual.gaps.index[residual.gaps["kind"] == "kernel"][0]
     with pytest.raises(UsageError, match="delegate"):
-        inspection.zoom(kernel)
-    assert inspection.faithful is None
-    assert np.isnan(inspection.deviation)
+        residual.zoom(kernel)
+    assert residual.faithful is None
+    assert np.isnan(residual.deviation)
 
 
-def test_the_view_gets_the_inner_rows(executed: Programs) -> None:
-    inspection = executed("residual_cnn").inspection
+def test_the_view_gets_the_inner_rows(residual: etviz.Inspection) -> None:
+    inspection = residual
     inside = inspection.zoom(_delegates(inspection)[0])
     own = len(inspection.gaps)
-    payload, buffers = build_payload(inspection)
-    offset = own + sum(
-        len(z.gaps) for z in list(inspection.zooms.values())[: list(inspection.zooms.values()).index(inside)]
-    )
+    payload, buffers = build_payload(inspection.analysis)
+    offset = next(first for first, call, _ in inspection.analysis.rows.parts() if call == (0, 0))
     assert payload["compared"] >= own + len(inside.gaps)
-    said = {"row": 0, "instruction": 0, "faithful": True, "deviation": 0.0, "message": inside.fidelity}
+    said = {
+        "row": 0,
+        "instruction": 0,
+        "faithful": True,
+        "deviation": 0.0,
+        "message": inside.digest.notes[0],
+    }
     assert said in payload["zooms"]
     zoomable = np.frombuffer(buffers[payload["zoomable"]["buffer"]], np.uint8)
     assert len(zoomable) == payload["rows"]
@@ -134,14 +145,14 @@ def test_the_view_gets_the_inner_rows(executed: Programs) -> None:
     labels = np.frombuffer(buffers[tree["label"]["buffer"]], np.int32)
     shown = [tree["labels"][labels[node]] for node in nodes[offset : offset + len(inside.gaps)]]
     assert shown == ["convolution", "relu", "convolution", "relu", "convolution", "add"]
-    assert build_tensor(inspection, offset)[0]["elements"] == inside.tensors(0)[1].numel()
+    assert build_tensor(inspection.analysis, offset)[0]["elements"] == inside.tensors(0)[1].numel()
     assert torch.equal(inspection.tensors(offset + 1)[1], inside.tensors(1)[1])
     with pytest.raises(UsageError):
         inspection.tensors(10_000)
 
 
 def test_what_a_backend_refuses_is_said(executed: Programs) -> None:
-    piece = executed("residual_cnn").inspection.piece(0)
+    piece = executed("residual_cnn").inspection.analysis.zooms.piece(0)
     graph = replace(piece.graph, backend_id="NoBackend")
     with pytest.raises(BackendRefusedError, match="NoBackend") as caught:
         run_alone(Piece(graph, piece.constants, piece.inputs, piece.outputs))
@@ -149,7 +160,7 @@ def test_what_a_backend_refuses_is_said(executed: Programs) -> None:
 
 
 def test_a_zoom_can_be_cancelled_and_has_a_time_limit(executed: Programs) -> None:
-    piece = executed("residual_cnn").inspection.piece(0)
+    piece = executed("residual_cnn").inspection.analysis.zooms.piece(0)
     cancel = threading.Event()
     cancel.set()
     with pytest.raises(ExecutionError, match="cancelled"):

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,13 +17,15 @@ import pytest
 import torch
 from executorch.runtime import Runtime, Verification
 
-from etviz.artifacts.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump import read_etdump
-from etviz.artifacts.program import debug_buffer_bytes, read_program
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.pipeline import execute as module
-from etviz.pipeline.execute import execute, run_child
+from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
+from etviz.pipeline.worker import WORKER
 from tests.oracles import logged, same
 from tests.programs import Executed
 
@@ -55,7 +56,7 @@ def test_without_a_folder_there_are_outputs_only(executed: Callable[[str], Execu
     program = executed("many_outputs")
     inputs = flatten(program.inputs)
     found = execute(program.path("pte"), [inputs])
-    assert (found.etdump, found.debug_buffer, found.debug_buffer_size) == (None, None, 0)
+    assert (found.etdump, found.debug_buffer) == (None, None)
     expected = in_this_process(program.path("pte"), inputs)
     assert len(found.outputs) == 1
     assert all(same(a, b) for a, b in zip(found.outputs[0], expected, strict=True))
@@ -82,25 +83,43 @@ def test_the_buffer_is_trimmed_to_what_was_used(program: Executed) -> None:
     assert not DebugBuffer(buffer).is_blank(etdump.tensor_refs())
 
 
-def test_the_buffer_is_sized_from_the_program(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of the debug buffers that are asked for."""
+    asked: list[int] = []
+    original = WORKER.run
+
+    def run(request: Any, *rest: Any) -> Any:
+        asked.append(request["debug_buffer_size"])
+        return original(request, *rest)
+
+    monkeypatch.setattr(WORKER, "run", run)
+    return asked
+
+
+def test_the_buffer_is_sized_from_the_program(
+    executed: Callable[[str], Executed], tmp_path: Path, sizes: list[int]
+) -> None:
     program = executed("encoder")
-    found = execute(program.path("pte"), [flatten(program.inputs)] * 30, workdir=tmp_path / "new" / "folder")
+    execute(program.path("pte"), [flatten(program.inputs)] * 30, workdir=tmp_path / "new" / "folder")
     estimate = debug_buffer_bytes(read_program(program.path("pte")), "forward")
-    assert found.debug_buffer_size == 30 * max(estimate, 1 << 16)
+    assert sizes == [30 * max(estimate, 1 << 16)]
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["debug_buffer.bin", "etdump.etdp"]
 
 
 def test_too_small_an_estimate_is_corrected(
     executed: Callable[[str], Executed],
     tmp_path: Path,
+    sizes: list[int],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     program = executed("encoder")
     monkeypatch.setattr(module, "_estimate", lambda pte, method: 1 << 14)
     with caplog.at_level(logging.INFO, "etviz"):
-        found = execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path)
-    assert found.debug_buffer_size > 1 << 14
+        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path)
+    assert sizes == [(1 << 14) << doublings for doublings in range(len(sizes))]
+    assert len(sizes) > 1
     assert "too small" in caplog.text
     ours, first = logged(tmp_path).values, logged(program.folder).values
     assert ours.keys() == first.keys()
@@ -122,11 +141,11 @@ def test_an_abort_for_another_reason_is_not_tried_again(
 ) -> None:
     attempts = []
 
-    def abort(*args: Any) -> list[str]:
+    def abort(*args: Any) -> None:
         attempts.append(args)
         raise ExecutionError("aborted", -signal.SIGABRT, ["Check failed (rank == 4)"])
 
-    monkeypatch.setattr(module, "run_child", abort)
+    monkeypatch.setattr(WORKER, "run", abort)
     with pytest.raises(ExecutionError):
         execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path)
     assert len(attempts) == 1
@@ -134,43 +153,17 @@ def test_an_abort_for_another_reason_is_not_tried_again(
 
 def test_time_limit(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("counter")
+    many = [flatten(program.inputs)] * 20_000
     with pytest.raises(ExecutionError, match=r"0\.2 s.*timeout=") as found:
-        execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path, timeout=0.2)
+        execute(program.path("pte"), many, workdir=tmp_path, debug_buffer_size=128 << 20, timeout=0.2)
     assert found.value.exit_status is None
-
-
-CRASHES = {
-    "abort": ("import os; os.write(2, b'check failed\\n'); os.abort()", -signal.SIGABRT, "SIGABRT"),
-    "segfault": ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "SIGSEGV"),
-    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "out-of-memory"),
-    "exception": ("raise ValueError('nothing works')", 1, "exit status 1"),
-    "exit": ("import sys; sys.exit(7)", 7, "exit status 7"),
-    "memory": (
-        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); bytes(1 << 34)",
-        1,
-        "MemoryError",
-    ),
-    "real-time signal": ("import os; os.kill(os.getpid(), 40)", -40, "signal 40"),
-}
-
-
-@pytest.mark.parametrize("how", CRASHES)
-def test_a_crash_of_the_child_is_an_error_here(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, status, words = CRASHES[how]
-    (tmp_path / "crashing_child.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(ExecutionError, match=words) as found:
-        run_child("crashing_child", tmp_path / "request.json", 30, None)
-    assert found.value.exit_status == status
-    if how == "abort":
-        assert found.value.last_lines == ("check failed",)
-    if how == "exception":
-        assert "nothing works" in str(found.value)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Process ids of the children that are started."""
+    """Process ids of the children that are started, none of which runs already."""
+    WORKER.stop()
     started: list[int] = []
     original = subprocess.Popen
 
@@ -247,30 +240,6 @@ def test_a_folder_that_can_not_be_written(executed: Callable[[str], Executed], t
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="workdir"):
         execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path / "file")
-
-
-def test_a_child_that_ends_without_outputs(
-    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "silent_child.py").write_text("import sys; sys.stderr.write('good bye')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(module, "run_child", lambda name, *rest: run_child("silent_child", *rest))
-    with pytest.raises(ExecutionError, match=r"outputs can't be read[^$]*good bye"):
-        execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=tmp_path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_a_child_that_hangs_with_children_of_its_own_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "hanging_child.py").write_text(
-        "import pathlib, subprocess, sys, time\n"
-        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "pathlib.Path(sys.argv[1]).write_text(str(other.pid))\n"
-        "time.sleep(60)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(ExecutionError, match="did not end"):
-        run_child("hanging_child", tmp_path / "pid", 3, None)
-    assert ended(int((tmp_path / "pid").read_text()))
 
 
 def ended(pid: int) -> bool:

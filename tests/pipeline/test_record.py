@@ -15,12 +15,12 @@ import pandas as pd
 import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
-from safetensors.torch import load as load_tensors
 
 import etviz
-from etviz.artifacts.record_file import VERSION, read_record, write_record
+from etviz.artifacts.record.record_file import VERSION, read_record, write_record
 from etviz.errors import ArtifactError, EtvizError, UsageError
-from tests.programs import Encoder, Executed
+from tests.oracles import same
+from tests.programs import TABLES, Encoder, Executed
 
 
 def body_of(path: Path) -> dict[str, Any]:
@@ -31,10 +31,18 @@ def body_of(path: Path) -> dict[str, Any]:
 def rewritten(source: Path, target: Path, **changes: Any) -> Path:
     """A record with other fields."""
     with zipfile.ZipFile(source) as archive:
-        constants = archive.read("constants.safetensors")
+        tensors = archive.read("tensors.safetensors")
     with zipfile.ZipFile(target, "w") as archive:
         archive.writestr("record.json", json.dumps(body_of(source) | changes))
-        archive.writestr("constants.safetensors", constants)
+        archive.writestr("tensors.safetensors", tensors)
+    return target
+
+
+def with_tensors(source: Path, target: Path, tensors: bytes) -> Path:
+    """A record with other bytes of tensors."""
+    with zipfile.ZipFile(source) as archive, zipfile.ZipFile(target, "w") as other:
+        other.writestr("record.json", archive.read("record.json"))
+        other.writestr("tensors.safetensors", tensors)
     return target
 
 
@@ -48,12 +56,12 @@ def load_again(program: Executed, **changes: Any) -> etviz.Inspection:
 
 
 def test_loading_again_gives_the_same(program: Executed) -> None:
+    """What `etviz.debug` told when it had just run the program."""
     again = load_again(program)
-    pd.testing.assert_frame_equal(again.gaps, program.inspection.gaps, check_exact=True)
-    pd.testing.assert_frame_equal(again.coverage, program.inspection.coverage)
-    pd.testing.assert_frame_equal(again.outputs, program.inspection.outputs, check_exact=True)
-    assert repr(again.tree) == repr(program.inspection.tree)
-    assert again.summary() == program.inspection.summary()
+    for table in TABLES:
+        assert getattr(again, table).to_csv() == program.told(table)
+    assert repr(again.tree) == program.told("tree")
+    assert again.summary() == program.told("summary")
 
 
 def test_round_trip(program: Executed, tmp_path: Path) -> None:
@@ -83,10 +91,9 @@ def test_without_an_etrecord_the_record_keeps_everything(executed: Callable[[str
     program = executed("branches")
     assert not program.path("etrecord").exists()
     record = read_record(program.path("record"))
-    own = load_tensors(record.own)
     assert not any(place.member for place in record.places.values())
     weight = program.model.state_dict()["linear.weight"]
-    assert any(torch.equal(tensor, weight) for tensor in own.values())
+    assert any(torch.equal(tensor, weight) for tensor in record.tensors.values())
     again = load_again(program, inputs=None)
     pd.testing.assert_frame_equal(again.gaps, program.inspection.gaps, check_exact=True)
 
@@ -120,20 +127,6 @@ def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], 
         etviz.record(edge, manager, tmp_path / "x.etviz", reference=program.model)  # type: ignore[arg-type]
 
 
-def test_a_record_of_version_1_is_read(executed: Callable[[str], Executed], tmp_path: Path) -> None:
-    """It had no float model."""
-    program = executed("counter")
-    body = body_of(program.path("record"))
-    del body["references"]
-    with zipfile.ZipFile(program.path("record")) as archive, zipfile.ZipFile(tmp_path / "old.etviz", "w") as old:
-        old.writestr("record.json", json.dumps(body | {"version": 1}))
-        old.writestr("constants.safetensors", archive.read("constants.safetensors"))
-    found = load_again(program, record=tmp_path / "old.etviz")
-    assert found.gaps["pairing"].eq("exact").all()
-    with pytest.raises(UsageError, match="float model is not known"):
-        found.quantization()
-
-
 def test_record_wants_a_program_manager(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="to_executorch"):
         etviz.record(None, "not a manager", tmp_path / "x.etviz")  # type: ignore[arg-type]
@@ -149,18 +142,19 @@ def test_record_of_another_program(executed: Callable[[str], Executed]) -> None:
 
 def test_record_of_the_same_model_with_other_weights(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     program = executed("counter")
-    wrong = replace(read_record(program.path("record")), pte_checksum="sums-256x256:" + "0" * 64)
+    wrong = replace(read_record(program.path("record")), pte_checksum="xxh3:" + "0" * 32)
     write_record(wrong, tmp_path / "model.etviz")
     with pytest.raises(ArtifactError, match="checksums"):
         load_again(program, record=tmp_path / "model.etviz")
 
 
-def test_record_of_a_newer_version(executed: Callable[[str], Executed], tmp_path: Path) -> None:
-    newer = rewritten(executed("counter").path("record"), tmp_path / "new.etviz", version=VERSION + 1)
-    with pytest.raises(ArtifactError, match=rf"version {VERSION + 1}.*reads versions up to {VERSION}") as found:
-        read_record(newer)
-    assert found.value.path == str(newer)
-    assert (found.value.found, found.value.expected) == (VERSION + 1, VERSION)
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_record_of_another_version(version: int, executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    other = rewritten(executed("counter").path("record"), tmp_path / "other.etviz", version=version)
+    with pytest.raises(ArtifactError, match=rf"version {version}.*reads version {VERSION}") as found:
+        read_record(other)
+    assert found.value.path == str(other)
+    assert (found.value.found, found.value.expected) == (version, VERSION)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +167,8 @@ def test_record_of_a_newer_version(executed: Callable[[str], Executed], tmp_path
         {"places": [["a", "b"]]},
         {"delegation": []},
         {"extra": 1},
+        {"checksums": []},
+        {"checksums": {}},
         {"format": "another"},
         {"delegation": {}},
         {"extra": {"inputs": [{"tensor": "missing"}]}},
@@ -257,7 +253,7 @@ def test_truncated_record(share: float, executed: Callable[[str], Executed], tmp
 
 
 def test_every_flipped_byte_of_a_record(executed: Callable[[str], Executed], tmp_path: Path) -> None:
-    """A damaged record gives an error of ours, or no other tensors than before: zip checks its sums."""
+    """A damaged record gives an error of ours, or no other tensors than before: all have checksums."""
     program = executed("branches")
     content = bytearray(program.path("record").read_bytes())
     path = tmp_path / "flipped.etviz"
@@ -268,9 +264,42 @@ def test_every_flipped_byte_of_a_record(executed: Callable[[str], Executed], tmp
         flipped[at] ^= 0xFF
         path.write_bytes(flipped)
         with contextlib.suppress(ArtifactError):
-            silent.append(read_record(path))
-    assert all(found.own == expected.own and found.graphs == expected.graphs for found in silent)
+            found = read_record(path)
+            silent.append((found.graphs, dict(found.tensors)))
+    tensors = dict(expected.tensors)
+    assert tensors
+    for graphs, found in silent:
+        assert graphs == expected.graphs
+        assert found.keys() == tensors.keys()
+        assert all(same(found[name], tensors[name]) for name in tensors)
     assert len(silent) < 30
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (b"", "beyond the end"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a table"),
+        (b"{}", "not described"),
+        (b'{"%s":{"dtype":"F32","shape":[1],"data_offsets":[0,1000000000000]}}', "beyond the end"),
+        (b'{"%s":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}', "its shape needs"),
+        (b'{"%s":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}', "checksum"),
+        (b"{" + b",".join(b'"%d":[]' % number for number in range(1_000_000)) + b"}", "beyond the end"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_tensors_that_are_not_what_they_claim(
+    header: bytes, words: str, executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    """Headers of many millions of values are not even read."""
+    source = executed("branches").path("record")
+    name = next(iter(read_record(source).tensors))
+    header = header.replace(b"%s", name.encode())
+    tensors = len(header).to_bytes(8, "little") + header + b"\0" * 4 if header else b""
+    found = read_record(with_tensors(source, tmp_path / "wrong.etviz", tensors))
+    with pytest.raises(ArtifactError, match=rf"wrong\.etviz.*{words}"):
+        _ = found.tensors[name]
 
 
 def test_writing_a_record_leaves_no_half_file(executed: Callable[[str], Executed], tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from IPython.utils.capture import capture_output
 
 import etviz
 from etviz.errors import UsageError
-from etviz.view import panel
-from etviz.view.panel import NO_PANEL, listing, open_listed, place
-from etviz.view.widget import InspectionWidget
+from etviz.view.widget import panel
+from etviz.view.widget.panel import NO_PANEL, listing, place
+from etviz.view.widget.widget import InspectionWidget, open_listed
 from tests.programs import Executed
 
 
@@ -41,17 +41,17 @@ def shown(inspection: etviz.Inspection, sidebar: Any) -> dict[str, Any]:
 
 
 def test_the_first_panel_is_on_the_right_and_later_ones_where_the_last_was(inspection: etviz.Inspection) -> None:
-    first = place(inspection, True)
+    first = place(inspection.title, True)
     assert first is not None
     assert first == {"title": inspection.title, "area": "right", "pinned": False, "serial": 1}
     widget = InspectionWidget(inspection, panel=first)
     widget.set_trait("panel", first | {"area": "left", "pinned": True})
-    again = place(inspection, True)
+    again = place(inspection.title, True)
     assert again == {"title": inspection.title, "area": "left", "pinned": True, "serial": 2}
-    right = place(inspection, "right")
+    right = place(inspection.title, "right")
     assert right is not None
     assert right["area"] == "right"
-    assert place(inspection, False) is None
+    assert place(inspection.title, False) is None
     widget.close()
 
 
@@ -81,7 +81,7 @@ def test_the_list_names_every_inspection_once_and_computes_nothing(
     (entry,) = listing().data
     assert (entry["name"], entry["title"], entry["area"]) == ("mine", inspection.title, None)
     assert entry["verdict"] is None
-    assert "digest" not in vars(inspection)
+    assert inspection.analysis.tables.known_digest is None
     shown(inspection, "left")
     (entry,) = listing().data
     assert (entry["area"], entry["verdict"]) == ("left", inspection.digest.verdict)
@@ -97,7 +97,7 @@ def test_an_inspection_of_the_list_opens_and_its_widget_goes_with_the_panel(
     open_listed(entry["token"], "left")
     (entry,) = listing().data
     assert entry["area"] == "left"
-    widget = panel._holders[inspection.title]  # pyright: ignore[reportPrivateUsage]
+    widget: Any = panel._holders[inspection.title]  # pyright: ignore[reportPrivateUsage]
     widget.set_trait("panel", None)
     assert widget.comm is None
     assert listing().data[0]["area"] is None

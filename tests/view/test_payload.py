@@ -15,9 +15,12 @@ import pytest
 import torch
 
 import etviz
+from etviz.analysis.analysis import Analysis
 from etviz.errors import UsageError
-from etviz.view.fallback import html_table
-from etviz.view.payload import build_payload, build_tensor
+from etviz.graph.labels import row_name
+from etviz.view.pages.tables import html_table
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 from tests.programs import Executed
 
 FIXED = {"uint8": 1, "uint16": 2, "int32": 4, "uint32": 4, "float64": 8}
@@ -39,7 +42,7 @@ def texts(codes: Any, dictionary: list[str]) -> list[str]:
 @pytest.fixture
 def sent(program: Executed) -> tuple[etviz.Inspection, dict[str, Any], list[bytes]]:
     """What crosses the wire: through strict JSON and back."""
-    payload, buffers = build_payload(program.inspection)
+    payload, buffers = build_payload(program.inspection.analysis)
     return program.inspection, json.loads(json.dumps(payload, allow_nan=False)), buffers
 
 
@@ -47,9 +50,8 @@ def test_columns_hold_the_table(sent: tuple[etviz.Inspection, dict[str, Any], li
     inspection, payload, buffers = sent
     gaps = inspection.gaps
     missing = (inspection.coverage["status"] == "not compared").sum()
-    inner = sum(len(zoom.gaps) for zoom in inspection.zooms.values())  # of delegates that other tests have zoomed
-    assert payload["compared"] == len(gaps) + inner
-    assert payload["rows"] == len(gaps) + inner + missing
+    assert payload["compared"] == len(gaps)
+    assert payload["rows"] == len(gaps) + missing
     names = [column["name"] for column in payload["columns"]]
     assert len(set(names)) == len(names)
     assert set(gaps.columns) <= set(names)
@@ -83,10 +85,9 @@ def test_introduced_part_of_each_gap(sent: tuple[etviz.Inspection, dict[str, Any
 
 
 def _operators(gaps: pd.DataFrame) -> list[str]:
-    """A delegate is shown by what it computes, a kernel without the namespace that most have; then the output."""
-    delegate = gaps["kind"] == "delegate"
-    names = gaps["op"].str.removeprefix("aten::").where(~delegate, gaps["reference_ops"])
-    return [f"{name} [{output}]" if output else name for name, output in zip(names, gaps["output"], strict=True)]
+    """What people call the rows."""
+    fields = gaps[["kind", "op", "reference_ops", "module", "output"]]
+    return [row_name(*named) for named in fields.itertuples(index=False)]
 
 
 def _shown(value: Any) -> str:
@@ -95,7 +96,7 @@ def _shown(value: Any) -> str:
 
 def test_instructions_without_a_value_are_listed_with_their_reason(executed: Callable[[str], Executed]) -> None:
     inspection = executed("branches").inspection
-    payload, buffers = build_payload(inspection)
+    payload, buffers = build_payload(inspection.analysis)
     columns = {column["name"]: column for column in payload["columns"]}
     rest = slice(payload["compared"], None)
     instructions = decode(columns["instruction"]["values"], buffers)[rest]
@@ -107,7 +108,7 @@ def test_instructions_without_a_value_are_listed_with_their_reason(executed: Cal
 
 
 def test_metric_columns_say_which_way_is_better(executed: Callable[[str], Executed]) -> None:
-    payload, _ = build_payload(executed("encoder").inspection)
+    payload, _ = build_payload(executed("encoder").inspection.analysis)
     columns = {column["name"]: column for column in payload["columns"]}
     for name, metric in etviz.metrics.items():
         for prefix in ("", "introduced_"):
@@ -127,7 +128,12 @@ def test_trees(which: str, sent: tuple[etviz.Inspection, dict[str, Any], list[by
         np.testing.assert_array_equal(decode(found[name], buffers), np.array(getattr(tree, name), float))
     assert [found["kinds"][code] for code in decode(found["kind"], buffers)] == tree.kind
     for name in ("label", "backend", "op", "shape", "module", "source", "stack"):
-        assert texts(decode(found[name], buffers), found[f"{name}s"]) == getattr(tree, name)
+        said = texts(decode(found[name], buffers), found[f"{name}s"])
+        own = name != "label" or which == "modules"
+        named = (
+            range(len(tree)) if own else [k for k, kind in enumerate(tree.kind) if kind not in ("kernel", "delegate")]
+        )
+        assert [said[k] for k in named] == [getattr(tree, name)[k] for k in named]
     nodes = decode(found["row_node"], buffers)
     assert len(nodes) == payload["rows"]
     expected = [
@@ -154,7 +160,7 @@ def number(value: float | str) -> float:
 def test_tensor_of_every_row(program: Executed) -> None:
     inspection = program.inspection
     for row in inspection.gaps.index:
-        found, buffers = build_tensor(inspection, row, 16)
+        found, buffers = build_tensor(inspection.analysis, row, 16)
         found = json.loads(json.dumps(found, allow_nan=False))
         reference, runtime = inspection.tensors(row)
         assert (found["row"], found["elements"]) == (row, runtime.numel())
@@ -207,7 +213,7 @@ def check_worst(worst: list[dict[str, Any]], reference: torch.Tensor, runtime: t
 def test_non_finite_values_of_a_tensor_are_counted_by_class(executed: Callable[[str], Executed]) -> None:
     inspection = executed("poisoned").inspection
     row = inspection.gaps.index[inspection.gaps["status"] == "non-finite mismatch"][0]
-    found, _ = build_tensor(inspection, row)
+    found, _ = build_tensor(inspection.analysis, row)
     nan = found["nonfinite"]["classes"].index("nan")
     assert found["nonfinite"]["counts"][0][nan] == 1
     assert found["worst"][0]["runtime"] == "nan"
@@ -216,7 +222,7 @@ def test_non_finite_values_of_a_tensor_are_counted_by_class(executed: Callable[[
 @pytest.mark.parametrize("row", [-1, 10_000, None, "first"])
 def test_no_such_row(row: Any, executed: Callable[[str], Executed]) -> None:
     with pytest.raises(UsageError, match="row"):
-        build_tensor(executed("counter").inspection, row)
+        build_tensor(executed("counter").inspection.analysis, row)
 
 
 class _Tags(HTMLParser):
@@ -249,17 +255,17 @@ def test_markup_in_names_stays_text(executed: Callable[[str], Executed]) -> None
         debug_buffer=program.path("debug_buffer"),
         pte=program.path("pte"),
     )
-    findings = replace(found._findings, title=EVIL, notes=[EVIL])
-    for node in findings.graphs["forward"].nodes:
+    findings = replace(found.analysis.findings, title=EVIL, notes=(EVIL,))
+    for node in findings.graph.nodes:
         node.kernel = node.module = node.origin = EVIL
         node.stack = f'  File "/home/me/{EVIL.replace(chr(34), "")}.py", line 3, in forward'
-    evil = Inspection(findings)
-    page = html_table(evil)
+    evil = Inspection(Analysis(findings))
+    page = html_table(evil.analysis)
     parser = _Tags()
     parser.feed(page)
     assert parser.tags <= {"div", "p", "b", "ul", "li", "table", "thead", "tbody", "tr", "td", "th"}
     assert EVIL in parser.text
-    payload, _ = build_payload(evil)
+    payload, _ = build_payload(evil.analysis)
     assert payload["title"] == EVIL
 
 
@@ -275,7 +281,7 @@ def test_rich_display_has_all_three_forms(executed: Callable[[str], Executed]) -
 def test_html_shows_the_worst_rows(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").inspection
     parser = _Tags()
-    parser.feed(html_table(inspection, 3))
+    parser.feed(html_table(inspection.analysis, 3))
     for _, row in inspection.worst(3).iterrows():
         assert f"{row['introduced_severity']:.3g}" in parser.text
         assert row["source"] in parser.text

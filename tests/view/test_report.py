@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 
 import etviz
+from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
-from etviz.view import page as page_module
-from etviz.view import report as report_module
-from etviz.view.payload import build_payload, build_tensor
+from etviz.view.pages import html as page_module
+from etviz.view.pages import report as report_module
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 from tests.markup import IMAGE, MARKUP, poisoned_names
 from tests.programs import Executed
 
@@ -61,7 +63,7 @@ class Page(HTMLParser):
 
 
 class Container:
-    """The data of a report, read as js/state/container.ts reads it."""
+    """The data of a report, read as js/kernel/container.ts reads it."""
 
     def __init__(self, page: Page) -> None:
         data = gzip.decompress(base64.b64decode(page.text("script", 0), validate=True))
@@ -85,8 +87,7 @@ class Container:
 
 @pytest.fixture
 def residual(executed: Callable[[str], Executed]) -> etviz.Inspection:
-    """Without what other tests zoomed into."""
-    return etviz.Inspection(executed("residual_cnn").inspection._findings)  # pyright: ignore[reportPrivateUsage]
+    return executed("residual_cnn").inspection
 
 
 def hash_of(text: str) -> str:
@@ -96,13 +97,13 @@ def hash_of(text: str) -> str:
 def test_it_answers_what_a_kernel_answers(program: Executed, tmp_path: Path) -> None:
     inspection = program.inspection
     data = Container(Page(inspection.to_html(tmp_path / "report.html", tensors="worst")))
-    payload, buffers = build_payload(inspection)
+    payload, buffers = build_payload(inspection.analysis)
     assert data.payload() == (json.loads(json.dumps(payload)), buffers)
-    rows = range(payload["compared"])  # with those inside of delegates that other tests have zoomed into
+    rows = range(payload["compared"])
     assert set(data.header["tensors"]) == {str(row) for row in rows}
     assert data.header["missing"] == {}
     for row in rows:
-        result, buffers = build_tensor(inspection, row)
+        result, buffers = build_tensor(inspection.analysis, row)
         assert data.tensor(row) == (json.loads(json.dumps(result)), buffers)
 
 
@@ -198,10 +199,10 @@ def test_tensors_trade_size_for_detail(
 def test_a_row_without_tensors_keeps_the_reason(
     residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_others(inspection: etviz.Inspection, row: int, *, worst: bool) -> Any:
+    def only_others(analysis: Analysis, row: int, *, worst: bool) -> Any:
         if row == 3:
             raise UsageError("row 3 has no reference tensor")
-        return build_tensor(inspection, row, worst=worst)
+        return build_tensor(analysis, row, worst=worst)
 
     monkeypatch.setattr(report_module, "build_tensor", only_others)
     data = Container(Page(residual.to_html(tmp_path / "report.html")))

@@ -12,8 +12,7 @@ import pytest
 
 import etviz
 from etviz.errors import UsageError
-from etviz.view.payload import build_tensor
-from etviz.view.tensor_payload import BUILDERS
+from etviz.view.payload.tensor import BUILDERS, build_tensor
 from tests.programs import Executed
 
 DTYPES = {"uint8": "<u1", "uint16": "<u2", "uint32": "<u4", "float32": "<f4", "float64": "<f8"}
@@ -34,7 +33,7 @@ def figures() -> Iterator[Any]:
 
 
 def ask(inspection: etviz.Inspection, method: str, **params: Any) -> tuple[dict[str, Any], Callable[[str], Any]]:
-    result, buffers = BUILDERS[method](inspection, params)
+    result, buffers = BUILDERS[method](inspection.analysis, params)
     sent = json.loads(json.dumps(result, allow_nan=False))
 
     def values(name: str) -> Any:
@@ -76,7 +75,7 @@ def test_scatter_and_channels(inspection: etviz.Inspection) -> None:
 
 
 def test_tensor_answers_name_shape_and_fingerprints(inspection: etviz.Inspection) -> None:
-    result, _ = build_tensor(inspection, 1)
+    result, _ = build_tensor(inspection.analysis, 1)
     assert (result["shape"], result["fingerprints"]) == ([1, 8, 8, 8], [])
     forced = inspection.fingerprints(9, force=True)
     assert list(forced.columns) == ["name", "score", "evidence"]
@@ -102,13 +101,13 @@ def test_questions_that_make_no_sense(
     method: str, params: dict[str, Any], match: str, inspection: etviz.Inspection
 ) -> None:
     with pytest.raises(UsageError, match=match):
-        BUILDERS[method](inspection, params)
+        BUILDERS[method](inspection.analysis, params)
 
 
 def test_every_row_has_answers(inspection: etviz.Inspection) -> None:
     for row, shape in inspection.gaps["shape"].items():
         for method, build in BUILDERS.items():
-            result, buffers = build(inspection, {"row": row})
+            result, buffers = build(inspection.analysis, {"row": row})
             json.dumps(result, allow_nan=False)
             assert buffers
             assert method != "error_map" or result["shape"] == list(shape)

@@ -1,0 +1,13 @@
+from etviz import errors as errors
+from etviz._version import __version__ as __version__
+from etviz.api import compare as compare
+from etviz.api import debug as debug
+from etviz.api import from_inspector as from_inspector
+from etviz.api import load as load
+from etviz.api import record as record
+from etviz.inspection import Inspection as Inspection
+from etviz.settings import options as options
+from etviz.side_by_side import Comparison as Comparison
+from etviz.tensors.metrics import metrics as metrics
+
+__all__: list[str]

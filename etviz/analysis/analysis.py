@@ -1,0 +1,259 @@
+"""One executed program compared with its reference: what was found, and everything that is computed from it on demand.
+
+It knows no view. Views take it, read its tables, and hear of every change through `Analysis.changed`.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from etviz.analysis.attribution import Attributions
+from etviz.analysis.finding import Finder
+from etviz.analysis.profile import module_total
+from etviz.analysis.quantization import Quantization
+from etviz.analysis.rows import Rows
+from etviz.analysis.tables import Tables
+from etviz.analysis.values import Values
+from etviz.analysis.zooms import Zooms
+from etviz.comparison.tables import rank
+from etviz.errors import UsageError
+from etviz.graph.edges import data_edges
+from etviz.graph.tree import module_tree, program_tree
+from etviz.pipeline.relower import BackendRefusedError
+from etviz.tensors.metrics import METRICS
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from etviz.analysis.findings import Findings
+    from etviz.analysis.profile import ModuleTotal, Profile
+    from etviz.analysis.rows import Call
+    from etviz.explain.attribution.shares import Loss, Progress
+    from etviz.graph.delegation import Delegation
+    from etviz.graph.edges import DataEdge
+    from etviz.graph.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is new: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows from `first` on."""
+
+    what: str
+    first: int = 0
+    added: int = 0
+
+
+class Changes:
+    """Tells whoever listens of every change; a listener's method does not keep its object alive."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[weakref.WeakMethod[Callable[[Change], None]], ...] = ()
+
+    def connect(self, listener: Callable[[Change], None]) -> None:
+        """Call a method on every change, from the thread that makes it."""
+        self._listeners = (*self._listeners, weakref.WeakMethod(listener))
+
+    def disconnect(self, listener: Callable[[Change], None]) -> None:
+        """Call it no more."""
+        self._listeners = tuple(known for known in self._listeners if known() not in (None, listener))
+
+    def emit(self, change: Change) -> None:
+        """Tell all of them."""
+        for known in self._listeners:
+            listener = known()
+            if listener is not None:
+                listener(change)
+
+
+class Analysis:
+    """One executed program, compared with its reference.
+
+    Attributes
+    ----------
+    findings
+        What loading and comparing gave.
+    graph
+        Of the compared method.
+    rows
+        The address of every row; `tables` are those of the program.
+    values
+        The tensors of each row.
+    zooms
+        What can be looked into, and `inside` what was.
+    attributions, quantization
+        Why numbers are off.
+    changed
+        Tells of introduced gaps, attribution and zooms, from whatever thread they came.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self.graph = findings.graph
+        self.rows = Rows(Tables(findings, findings.compared))
+        self.values = Values(self.rows)
+        self.zooms = Zooms(findings, self.rows)
+        self.attributions = Attributions(self.rows)
+        self.finder = Finder(self.rows, self.values, self.attributions)
+        self.quantization = Quantization(self.rows, whole=findings.zoom is None)
+        self.inside: Mapping[Call, Analysis] = {}
+        self.changed = Changes()
+        self._lock = threading.Lock()
+
+    @property
+    def title(self) -> str:
+        """Name for people: the model's file and method."""
+        return self.findings.title
+
+    @property
+    def tables(self) -> Tables:
+        """Gaps, coverage, outputs, verdict: those of the newest comparison, all of one piece."""
+        return self.rows.tables
+
+    @property
+    def gaps(self) -> pd.DataFrame:
+        """A row for each compared value; a copy."""
+        return self.tables.rows.drop(columns="stack")
+
+    @property
+    def profile(self) -> Profile:
+        """What the runtime timed."""
+        return self.findings.profile
+
+    @property
+    def latency(self) -> Mapping[int, float]:
+        """Mean latency by instruction, in milliseconds."""
+        return self.findings.latency
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """Delegated and non-delegated nodes; None where not known."""
+        return self.findings.delegation
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The delegated-graph tree in program order."""
+        return program_tree({self.findings.method: self.graph}, self.latency)
+
+    @cached_property
+    def modules(self) -> Tree:
+        """The tree by module hierarchy."""
+        return module_tree({self.findings.method: self.graph}, self.latency)
+
+    @cached_property
+    def edges(self) -> list[DataEdge]:
+        """Who reads whose values, between the nodes of `tree`."""
+        return data_edges(self.tree, self.graph)
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """A row for each event that the runtime timed."""
+        return self.profile.events(self.graph)
+
+    @cached_property
+    def listing(self) -> str:
+        """The lowered program as text, delegates unfolded.
+
+        Raises
+        ------
+        UsageError
+            If the files do not hold the program.
+        """
+        from etviz.graph.listing import format_delegated_graph
+
+        if self.findings.listing:
+            return self.findings.listing
+        if self.delegation is None:
+            raise UsageError("the files do not hold the lowered program; give record=, or pte= and etrecord=")
+        return format_delegated_graph(self.graph)
+
+    def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
+        """The rows to look at first; see `Inspection.worst`."""
+        gaps = self.gaps
+        if by not in gaps:
+            metrics = [str(name) for name in gaps if str(name).removeprefix("introduced_") in METRICS]
+            raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
+        if by.startswith("introduced_") and gaps[by].isna().all():
+            by = by.removeprefix("introduced_")
+        return rank(gaps, by).head(n)
+
+    def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
+        """Time and worst gap of a module; see `Inspection.module_total`."""
+        return module_total(self.graph, self.latency, self.worst(len(self.tables), by), name)
+
+    def compute_introduced(self) -> None:
+        """Compare again with introduced gaps, where that was left for later.
+
+        Raises
+        ------
+        PairingError
+            If the reference can't be computed.
+        """
+        with self._lock:
+            if self.findings.complete is None or self.rows.tables.compared is not self.findings.compared:
+                return
+            self.rows.tables = Tables(self.findings, self.findings.complete())
+        self.changed.emit(Change("introduced"))
+
+    def attribution(
+        self,
+        output: int | None = None,
+        run: int = 0,
+        *,
+        loss: Loss | None = None,
+        progress: Progress | None = None,
+    ) -> pd.DataFrame:
+        """Which share of a final output's error each instruction caused; see `Attributions.of`."""
+        frame = self.attributions.of(output, run, loss=loss, progress=progress)
+        if loss is None:
+            self.changed.emit(Change("attribution"))
+        return frame
+
+    def zoom(
+        self,
+        row: Any,
+        timeout: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Analysis:
+        """The inside of a row's delegate call; see `Inspection.zoom`.
+
+        `progress` is told the steps done and their number; setting `cancel` stops it.
+        """
+        place = self.rows.own(row)
+        call = place.gap.run, place.gap.instruction
+        with self._lock:
+            known = self.inside.get(call)
+            if known is not None:
+                return known
+            try:
+                inner = Analysis(self.zooms.look(row, timeout, progress, cancel))
+            except BackendRefusedError:
+                self.changed.emit(Change("refused"))
+                raise
+            first = len(self.rows)
+            self.rows.inside = {**self.rows.inside, call: inner.tables}
+            if inner.findings.zoom is not None:
+                self.quantization.zooms = {**self.quantization.zooms, call: inner.findings.zoom}
+            self.inside = {**self.inside, call: inner}
+        self.changed.emit(Change("zoom", first, len(inner.tables)))
+        return inner
+
+    def zoomed(self, row: Any) -> Analysis | None:
+        """The inside of a row's delegate call, None if it was not zoomed into."""
+        call = self.zooms.call(row)
+        return self.inside.get(call) if call is not None else None
+
+    def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
+        """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
+        place = self.rows.find(row)
+        if place.inside is not None:
+            return self.inside[place.inside].repro(place.at, path, timeout)
+        return self.zooms.repro(row, path, timeout)

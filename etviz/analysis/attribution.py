@@ -1,0 +1,162 @@
+"""Shares of the final error as a DataFrame, a row for each gap row of one execution."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from tqdm.auto import tqdm
+
+from etviz.comparison.gap import MISMATCH
+from etviz.errors import UsageError
+from etviz.explain.attribution.shares import GRADIENT, UNKNOWN, Attribution, Loss, Progress, Share, attribute
+from etviz.tensors.metrics import NAN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etviz.analysis.rows import Rows
+    from etviz.analysis.tables import Tables
+
+_NO_REFERENCE: Final = "There is no reference that could be run again, so there is nothing to attribute; see summary()"
+_ABOUT: Final = ("instruction", "output", "op", "reference_ops", "module")
+
+
+class Attributions:
+    """What was attributed of one program; each output of each execution is attributed once."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._frames: dict[tuple[Tables, int, int], pd.DataFrame] = {}
+        self._last: pd.DataFrame | None = None
+
+    @property
+    def last(self) -> pd.DataFrame | None:
+        """What was asked for last, None if nothing was; views show it."""
+        return None if self._last is None else self._last.copy()
+
+    def of(
+        self,
+        output: int | None = None,
+        run: int = 0,
+        *,
+        loss: Loss | None = None,
+        progress: Progress | None = None,
+    ) -> pd.DataFrame:
+        """See `Inspection.attribution`.
+
+        Parameters
+        ----------
+        output, run, loss
+            As there.
+        progress
+            Called with the steps done and their number; it may raise to stop. A bar is shown if it is None.
+
+        Raises
+        ------
+        UsageError
+            If there is nothing to attribute, or an argument makes no sense.
+        PairingError
+            If the reference can't be evaluated.
+        """
+        tables = self._rows.tables
+        output, run = _choose(tables, output, run)
+        if loss is not None:
+            return _attribute(tables, output, run, loss, progress)
+        with self._lock:
+            key = tables, output, run
+            if key not in self._frames:
+                self._frames[key] = _attribute(tables, output, run, None, progress)
+            self._last = self._frames[key]
+            return self._last.copy()
+
+
+def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progress: Progress | None) -> pd.DataFrame:
+    replay = tables.compared.replay
+    if replay is None:
+        raise UsageError(_NO_REFERENCE)
+    if progress is None:
+        with tqdm(desc="attribution", leave=False, delay=1) as bar:
+            attribution = attribute(replay, run, output, loss, lambda done, total: _show(bar, done, total))
+    else:
+        attribution = attribute(replay, run, output, loss, progress)
+    if not attribution.shares:
+        raise UsageError(
+            "attribution() needs the operators of each instruction, and these artifacts only tell groups of them; "
+            "give the program (pte=) and its ETRecord, or the record (record=)"
+        )
+    frame = _frame(attribution, tables, run)
+    frame.attrs.update(
+        {
+            "sum": attribution.sum,
+            "output": attribution.output,
+            "outputs": [_label(row) for _, row in _outputs_of(tables, run).iterrows()],
+            "run": run,
+            "error": attribution.error,
+            "note": " ".join(attribution.notes),
+            "methods": dict(Counter({GRADIENT: 0}) + Counter(frame["method"])),
+        }
+    )
+    return frame
+
+
+def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
+    """The checked ``(output, run)``; the output with the largest severity if `output` is None."""
+    runs = tables.compared.runs
+    if not runs or tables.compared.replay is None:
+        raise UsageError(_NO_REFERENCE)
+    run = _index("run", run, len(runs))
+    if not runs[run].comparison.reference_outputs:
+        raise UsageError(
+            "The inputs of this run are not known, so the error of its outputs is not known; give them (inputs=)"
+        )
+    own = _outputs_of(tables, run)
+    if output is not None:
+        return _index("output", output, len(own)), run
+    return int(max((row for _, row in own.iterrows()), key=_badness)["output"]), run
+
+
+def _index(name: str, value: Any, count: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= int(value) < count:
+        raise UsageError(f"{name} must be from 0 to {count - 1}, found {value!r}")
+    return int(value)
+
+
+def _badness(row: Any) -> tuple[bool, float]:
+    """Floating outputs before others, then by severity."""
+    floating = str(row["dtype"]).startswith(("float", "bfloat"))
+    severity = math.inf if row["status"] == MISMATCH else float(row["severity"])
+    return floating, -1.0 if math.isnan(severity) else severity
+
+
+def _outputs_of(tables: Tables, run: int) -> pd.DataFrame:
+    """The outputs of one execution; each has as many as its reference."""
+    sizes = [len(item.comparison.reference_outputs) for item in tables.compared.runs]
+    start = sum(sizes[:run])
+    return tables.outputs.iloc[start : start + sizes[run]]
+
+
+def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
+    rows = [row for row, gap in enumerate(tables.gaps) if gap.run == run]
+    missing = Share(NAN, UNKNOWN, "this value is not one that the instruction computed alone")
+    gaps = [tables.gaps[row] for row in rows]
+    shares = [attribution.shares.get((gap.instruction, gap.output), missing) for gap in gaps]
+    frame = tables.rows.loc[rows, list(_ABOUT)].copy()
+    frame.index.name = "row"
+    frame["share"] = [share.value for share in shares]
+    frame["method"] = [share.method for share in shares]
+    frame["reason"] = [share.reason for share in shares]
+    return frame.sort_values("share", ascending=False, na_position="last", kind="stable")
+
+
+def _label(row: Any) -> str:
+    shape = ", ".join(map(str, row["shape"]))
+    return f"{row['output']}: [{shape}] {row['dtype']}"
+
+
+def _show(bar: Any, done: int, total: int) -> None:
+    bar.total = total
+    bar.update(done - bar.n)

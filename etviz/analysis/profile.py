@@ -1,0 +1,288 @@
+"""Latency of instructions and of operators inside delegates, from the ETDump's profiling events.
+
+Durations are ``end − start`` in the device's clock; `source_time_scale` says what its unit is. Everything is shown in
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.errors import UsageError
+from etviz.graph.labels import describe, owners_of
+from etviz.graph.modules import is_within, members, module_paths
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
+    from etviz.graph.ir import Graph, Node
+
+MetadataParser = Callable[[list[bytes]], Any]
+
+TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
+"""Factor from each time scale to milliseconds; cycles stay cycles."""
+CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
+"""Events that time a whole instruction."""
+_WRAP: Final = 1 << 32
+COLUMNS: Final = (
+    "event_block",
+    "name",
+    "instruction",
+    "backend",
+    "op_types",
+    "count",
+    "avg_ms",
+    "p10_ms",
+    "p50_ms",
+    "p90_ms",
+    "min_ms",
+    "max_ms",
+    "module",
+    "source",
+)
+METADATA: Final = "delegate_debug_metadatas"
+
+
+def scale_factor(source_time_scale: str) -> float:
+    """Milliseconds of one unit.
+
+    Raises
+    ------
+    UsageError
+        If the name is none of ``ns, us, ms, s, cycles``.
+    """
+    if source_time_scale not in TO_MS:
+        raise UsageError(f"source_time_scale must be one of {', '.join(TO_MS)}, found {source_time_scale!r}")
+    return TO_MS[source_time_scale]
+
+
+def durations(profile: ProfileEvents, factor: float) -> npt.NDArray[np.float64]:
+    """Milliseconds of each event.
+
+    A clock of 32 bits that wrapped around in between is put right; an end before its start on any other gives NaN.
+    """
+    start, end = profile.start, profile.end
+    wrapped = end < start
+    ticks = np.where(wrapped, end + np.uint64(_WRAP) - start, end - start).astype(float)
+    ticks[wrapped & ((start >= _WRAP) | (end >= _WRAP))] = np.nan
+    return ticks * factor
+
+
+def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, float]:
+    """Mean latency of each instruction over all blocks, in milliseconds."""
+    samples: dict[int, list[float]] = {}
+    for block in blocks:
+        profile = block.profile
+        rows = np.flatnonzero(np.isin(profile.name.astype(str), CALLS) & (profile.chain >= 0))
+        times = durations(profile, factor)[rows]
+        for instruction, time in zip(profile.instruction_id[rows].tolist(), times.tolist(), strict=True):
+            samples.setdefault(instruction, []).append(time)
+    return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the runtime timed.
+
+    Attributes
+    ----------
+    blocks
+        The loading of the program and the executions of one method.
+    factor
+        Milliseconds of one unit of the device's clock.
+    parser
+        Takes what a backend attached to each sample of an event (a list of bytes) and returns whatever the user wants.
+    """
+
+    blocks: Sequence[RunBlock] = ()
+    factor: float = TO_MS["ns"]
+    parser: MetadataParser | None = None
+
+    def events(self, graph: Graph) -> pd.DataFrame:
+        """See `events_frame`."""
+        return events_frame(self, graph)
+
+
+@dataclass(slots=True)
+class _Samples:
+    """All samples of one event."""
+
+    times: list[float] = field(default_factory=list)
+    metadata: list[bytes] = field(default_factory=list)
+
+
+_Key = tuple[str, str, int, bool]
+
+
+def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
+    """A row for each event, its times over all executions.
+
+    Columns
+    -------
+    event_block
+        ``Default`` (loading) or ``Execute``.
+    name
+        As upstream calls it: ``OPERATOR_CALL``, ``native_call_add.out``, ``DELEGATE_CALL``, the backend's own name for
+        an event inside a delegate, ``Method::execute`` and the like for the framework's own.
+    instruction
+        None for the framework's own events.
+    backend, op_types, module, source
+        Of the instruction: backend id, functional operators in order, and where the first output comes from. Where
+        inside of a delegate an event belongs is not known, so events of a backend have only the first.
+    count
+        Number of samples.
+    avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms
+        Over the samples, in milliseconds; percentiles are interpolated linearly, as NumPy does.
+    delegate_debug_metadatas
+        Only with a parser: what it makes of the metadata, None where the backend attached none.
+
+    Raises
+    ------
+    UsageError
+        If the parser fails.
+    """
+    import pandas as pd
+
+    owners = owners_of(graph)
+    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    rows = []
+    for (block, name, instruction, inner), samples in _collect(profile).items():
+        row: dict[str, Any] = {"event_block": block, "name": name}
+        row |= _about(owners.get(instruction, graph), nodes.get(instruction), inner=inner)
+        row["instruction"] = instruction if instruction >= 0 else None
+        row |= _statistics(samples.times)
+        if profile.parser is not None:
+            row[METADATA] = _parse(profile.parser, name, samples.metadata) if inner else None
+        rows.append(row)
+    columns = [*COLUMNS, METADATA] if profile.parser is not None else list(COLUMNS)
+    return pd.DataFrame(rows, columns=columns).astype({"instruction": "Int64"})
+
+
+def _collect(profile: Profile) -> dict[_Key, _Samples]:
+    found: dict[_Key, _Samples] = {}
+    for block in profile.blocks:
+        events = block.profile
+        times = durations(events, profile.factor).tolist()
+        for at, time in enumerate(times):
+            inside = events.delegate_debug_id[at]
+            name = str(inside) if inside is not None else str(events.name[at] or "")
+            instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
+            samples = found.setdefault((block.name, name, instruction, inside is not None), _Samples())
+            samples.times.append(time)
+            samples.metadata.append(bytes(events.metadata[at] or b""))
+    return found
+
+
+def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
+    about: dict[str, Any] = {"backend": "", "op_types": [], "module": "", "source": ""}
+    if node is None:
+        return about
+    told = describe(owner, node, 0)
+    if inner:
+        return about | {"backend": told["backend"]}
+    inside = owner.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
+    operators = [item.target for item in inside.nodes if item.target != "getitem"] if inside else []
+    if node.target != "delegate":
+        operators = [node.target]
+    return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}
+
+
+def _statistics(times: Sequence[float]) -> dict[str, float]:
+    p10, p50, p90 = np.percentile(times, (10, 50, 90)).tolist()
+    return {
+        "count": len(times),
+        "avg_ms": float(np.mean(times)),
+        "p10_ms": p10,
+        "p50_ms": p50,
+        "p90_ms": p90,
+        "min_ms": min(times),
+        "max_ms": max(times),
+    }
+
+
+def _parse(parser: MetadataParser, name: str, metadata: list[bytes]) -> Any:
+    if not any(metadata):
+        return None
+    try:
+        return parser(metadata)
+    except Exception as error:
+        raise UsageError(
+            f"delegate_metadata_parser fails on the metadata of the event {name!r} ({type(error).__name__}: {error}); "
+            "it gets a list of bytes, one item for each sample"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleTotal:
+    """Time and error of one module.
+
+    Attributes
+    ----------
+    module
+        Its path.
+    latency_ms
+        Mean time of one execution: the sum over `instructions`. NaN if there are none, or none of them was timed.
+    shared_ms
+        Time of the delegates in `shared`, which compute operators of other modules too; it can't be divided.
+    instructions, shared
+        Ids of the instructions that are all the module's, and of those delegates.
+    worst
+        The gap row of the module to look at first; None if no value of it was compared.
+    """
+
+    module: str
+    latency_ms: float
+    shared_ms: float
+    instructions: list[int]
+    shared: list[int]
+    worst: pd.Series | None
+
+
+def module_total(graph: Graph, latency: Mapping[int, float], ranked: pd.DataFrame, name: str) -> ModuleTotal:
+    """Time and worst gap of a module and its descendants.
+
+    Parameters
+    ----------
+    graph
+        The method's graph.
+    latency
+        Milliseconds by instruction.
+    ranked
+        Gap rows, worst first.
+    name
+        Path of the module (``encoder.layers.0``); empty for the whole model.
+
+    Raises
+    ------
+    UsageError
+        If no operator comes from that module.
+    """
+    paths = module_paths(graph)
+    if name not in paths:
+        raise UsageError(
+            f"name must be the path of a module that calls an operator, found {name!r}; {_near(name, paths)}"
+        )
+    whole, shared = members(graph, name)
+    rows = ranked[[is_within(str(path), name) for path in ranked["module"]]]
+    own = _sum(latency, whole) if whole else float("nan")
+    return ModuleTotal(name, own, _sum(latency, shared), whole, shared, rows.iloc[0] if len(rows) else None)
+
+
+def _sum(latency: Mapping[int, float], instructions: Sequence[int]) -> float:
+    times = [latency[item] for item in instructions if item in latency]
+    return float(np.sum(times)) if times or not instructions else float("nan")
+
+
+def _near(name: str, paths: set[str]) -> str:
+    known = sorted(paths - {""})
+    if not known:
+        return "the files do not tell of modules; give record= or etrecord="
+    close = difflib.get_close_matches(name, known, 5, 0.3) or known[:5]
+    return f"there are for example {', '.join(close)}"

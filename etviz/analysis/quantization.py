@@ -1,0 +1,80 @@
+"""The error of quantization beside the backend's, for each operator of a quantized model."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from etviz.errors import UsageError
+from etviz.explain.quantization.delegates import ZoomedCall
+from etviz.explain.quantization.split import Split, split, split_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+
+    from etviz.analysis.rows import Call, Rows
+    from etviz.explain.quantization.split import RowSplit
+    from etviz.explain.zoom.zoom import Zoom
+
+
+class Quantization:
+    """The split of one program; it grows with every delegate that is zoomed into.
+
+    Parameters
+    ----------
+    rows
+        The program's rows.
+    whole
+        False for the inside of a delegate: the float model is that of the whole program.
+    """
+
+    def __init__(self, rows: Rows, *, whole: bool) -> None:
+        self._rows, self._whole = rows, whole
+        self._lock = threading.Lock()
+        self._last: tuple[object, Split] | None = None
+        self.zooms: Mapping[Call, Zoom] = {}
+
+    @property
+    def known(self) -> bool:
+        """True if the float model that was quantized is known."""
+        replay = self._rows.tables.compared.replay
+        return replay is not None and replay.fresh_float is not None
+
+    def calls(self) -> list[ZoomedCall]:
+        """The delegates that were zoomed into, with the number of the first row inside of each."""
+        parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
+        return [ZoomedCall(*inside, self.zooms[inside], first) for first, inside in parts if inside is not None]
+
+    def rows(self) -> Mapping[int, RowSplit]:
+        """By row: its split, its grid, and the float model's values; raises as `frame`."""
+        return self._split().rows
+
+    def frame(self) -> pd.DataFrame:
+        """See `Inspection.quantization`.
+
+        Raises
+        ------
+        UsageError
+            If the float model is not known, or nothing was compared.
+        PairingError
+            If one of the two models can't be evaluated.
+        """
+        return split_frame(self._split(), self._rows.tables.compared.runs)
+
+    def _split(self) -> Split:
+        if not self._whole:
+            raise UsageError(
+                "this is the inside of a delegate, and the float model is that of the whole program: call "
+                "quantization() of the Inspection that was zoomed, which has the rows inside of its delegates too"
+            )
+        tables = self._rows.tables
+        if tables.compared.replay is None:
+            raise UsageError("no value of the runtime was compared, so there is nothing to split; see summary()")
+        with self._lock:
+            zooms = self.calls()
+            key = tables, tuple((item.run, item.instruction) for item in zooms)
+            if self._last is None or self._last[0] != key:
+                self._last = key, split(tables.compared.replay, tables.gaps, zooms)
+            return self._last[1]

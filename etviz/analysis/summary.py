@@ -1,0 +1,238 @@
+"""The verdict in words, the same in the widget's header, in `summary()` and in reports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.tables import NONFINITE, rank
+from etviz.graph.labels import describe_row
+from etviz.tensors.metrics import level
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    import pandas as pd
+
+    from etviz.graph.delegation import Delegation
+
+_AMPLIFIED: Final = 30.0
+"""Noise over one rounding of the value from which a network is said to amplify rounding."""
+_SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the summary; `level` is ``ok``, ``warn``, ``bad`` or ``unknown``; `row` is the gap row to look at."""
+
+    label: str
+    value: str
+    level: str = "ok"
+    row: int | None = None
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Summary:
+    """Verdict, facts and notes."""
+
+    level: str
+    verdict: str
+    facts: list[Fact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [self.verdict, *(f"{fact.label}: {fact.value}" for fact in self.facts), *self.notes]
+        return "\n".join(lines)
+
+
+def summarize(
+    gaps: pd.DataFrame,
+    coverage: pd.DataFrame,
+    outputs: pd.DataFrame,
+    delegation: Delegation | None,
+    notes: list[str],
+    on_grid: Collection[int] = (),
+) -> Summary:
+    """The summary of one Inspection; `on_grid` are the gap rows whose values lie on a quantization grid."""
+    level, verdict = _verdict(outputs)
+    facts = [_compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
+    facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
+    found = [fact for fact in facts if fact is not None]
+    if level == "ok" and any(fact.level == "bad" for fact in found):
+        level = "warn"
+    return Summary(level, verdict, found, notes)
+
+
+def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
+    if outputs.empty:
+        return "unknown", "Final outputs were not compared."
+    known = outputs[outputs["status"] != NOT_COMPARED]
+    if known.empty:
+        return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
+    if (known["status"] == MISMATCH).any():
+        bad = known[known["status"] == MISMATCH]
+        return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} are NaN or Inf where the reference is not."
+    wrong = known[~known["matches"].astype(bool)]
+    if len(wrong):
+        worst = wrong.sort_values("close").iloc[0]
+        detail = f"output {int(worst['output'])}: rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
+        within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
+        return "bad", f"Final outputs differ: {len(wrong)} of {len(outputs)} ({detail}, {within})."
+    rounded = known[~known["allclose"].astype(float).eq(1.0) & known["noise"].notna()]
+    if len(rounded):
+        worst = rounded.sort_values("close").iloc[0]
+        what = (
+            "The final output differs"
+            if len(outputs) == 1
+            else f"{len(rounded)} of {len(outputs)} final outputs differ"
+        )
+        times = f": one rounding arrives {worst['amplification']:,.3g} times larger at the output"
+        detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
+        often = times if worst["amplification"] >= _AMPLIFIED else ""
+        return "warn", f"{what} as much as rounding in this precision explains{often}{detail}."
+    if len(known) < len(outputs):
+        return (
+            "warn",
+            f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared.",
+        )
+    count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
+    empty = int(known["max_abs"].isna().sum())
+    if empty:
+        which = "" if len(outputs) == 1 else f" in {empty} of them"
+        return "warn", f"{count} the reference, but{which} no element is finite in both."
+    return "ok", f"{count} the reference ({_agreement(known)})."
+
+
+def _agreement(known: pd.DataFrame) -> str:
+    largest = float(known["max_abs"].max())
+    if largest == 0:
+        return "bit for bit"
+    within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"
+    return f"max |error| {largest:.3g}{within}"
+
+
+def _compared(coverage: pd.DataFrame) -> Fact | None:
+    if coverage.empty:
+        return None
+    total = len(coverage)
+    done = int((coverage["status"] != NOT_COMPARED).sum())
+    grouped = int((coverage["status"] == "grouped").sum())
+    value = f"{done} of {total} instructions" + (f" ({grouped} grouped)" if grouped else "")
+    missing = coverage[coverage["status"] == NOT_COMPARED]["reason"].value_counts()
+    hint = "; ".join(f"{count}: {reason}" for reason, count in missing.items())
+    return Fact("Compared", value, "ok" if done == total else "warn" if done else "unknown", None, hint)
+
+
+def _delegated(delegation: Delegation | None) -> Fact | None:
+    if delegation is None or math.isnan(delegation.share):
+        return None
+    parts = delegation.num_delegated_subgraphs
+    total = delegation.num_delegated_nodes + delegation.num_non_delegated_nodes
+    hint = f"{delegation.num_delegated_nodes} of {total} nodes"
+    return Fact(
+        "Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint
+    )
+
+
+def _worst(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+    """The worst introduced gap; the worst total one where introduced gaps are not known."""
+    for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
+        if by not in gaps or gaps[by].isna().all():
+            continue
+        row, known = rank(gaps, by).iloc[0], _known(gaps, coverage)
+        value = float(row[by])
+        name = describe_row(row)
+        return Fact(
+            label,
+            f"{name}, " + (f"severity {value:.3g}" if not math.isnan(value) else "NaN or Inf"),
+            row_level(row, on_grid) if by.startswith("introduced_") else "ok",
+            _row_number(row),
+            f"{_SEVERITY} Known for {known}." if known and by.startswith("introduced_") else _SEVERITY,
+        )
+    return None
+
+
+def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Series | None:
+    """The first gap row, in program order, whose introduced error is more than its precision explains.
+
+    Parameters
+    ----------
+    gaps
+        Gap rows.
+    on_grid
+        Those whose values lie on a quantization grid.
+    """
+    if "introduced_severity" not in gaps:
+        return None
+    ordered = gaps.sort_values(["event_block", "instruction", "output"], kind="stable")
+    for _, row in ordered[(ordered["introduced_severity"] > 0) | (ordered["status"] == MISMATCH)].iterrows():
+        made = row["status"] == MISMATCH and row["non_finite"] == "created"
+        if made or row_level(row, on_grid) != "ok":
+            return row
+    return None
+
+
+def _first_divergence(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+    if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
+        return None
+    hint = "The first instruction that itself adds more error than the precision of its value explains."
+    row, known = first_divergence(gaps, on_grid), _known(gaps, coverage)
+    if known:
+        hint += f" Known for {known}; an earlier one may be among the others."
+    if row is None:
+        return Fact("First divergence", f"none in the {known} where it is known" if known else "none", hint=hint)
+    level = "bad" if row["status"] == MISMATCH else row_level(row, on_grid)
+    return Fact("First divergence", describe_row(row), level, _row_number(row), hint)
+
+
+def _known(gaps: pd.DataFrame, coverage: pd.DataFrame) -> str:
+    """How many values have an introduced gap, in words; empty if every value has that can have one.
+
+    By debug handle, an instruction without a gap has a value like any other, which only could not be paired.
+    """
+    known = int(gaps["introduced_allclose"].notna().sum())
+    unpaired = (gaps["pairing"] == "handles").any() and (coverage["status"] == NOT_COMPARED).any()
+    return f"{known} values" if known < len(gaps) or unpaired else ""
+
+
+def row_level(row: Any, on_grid: Collection[int], *, introduced: bool = True) -> str:
+    """``ok``, ``warn`` or ``bad``: whether an error is more than the precision of its value explains."""
+    prefix = "introduced_" if introduced else ""
+    value, noise = float(row[f"{prefix}severity"]), float(row[f"{prefix}noise"])
+    return level("severity", value, str(row["dtype"]), on_grid=row.name in on_grid, noise=noise)
+
+
+def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
+    """Where non-finite values differ from the reference; else where they begin and end."""
+    if gaps.empty:
+        return None
+    ordered = gaps.sort_values(["event_block", "instruction", "output"])
+    created, lost = (_first(ordered[ordered["non_finite"] == role]) for role in ("created", "lost"))
+    begins = f"created at {describe_row(created)}" if created is not None else ""
+    ends = f"lost at {describe_row(lost)}" if lost is not None else ""
+    where = ", ".join(filter(None, (begins, ends)))
+    bad = ordered[ordered["status"] == MISMATCH]
+    if not bad.empty:
+        row = created if created is not None else bad.iloc[0]
+        text = f"differs in {len(bad)} values, first in {describe_row(bad.iloc[0])}"
+        return Fact("Non-finite", ", ".join(filter(None, (text, where))), "bad", _row_number(row))
+    rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
+    if not rows and created is None and lost is None:
+        return Fact("Non-finite", "none")
+    text = f"in {rows} values, the same in the reference"
+    return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", _row_number(created))
+
+
+def _first(rows: pd.DataFrame) -> Any:
+    return rows.iloc[0] if len(rows) else None
+
+
+def _row_number(row: Any) -> int | None:
+    return int(row.name) if row is not None and isinstance(row.name, int) else None
+
+
+def _db(value: float) -> str:
+    return "∞" if math.isinf(value) else f"{value:.1f} dB"

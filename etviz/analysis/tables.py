@@ -1,0 +1,88 @@
+"""One comparison as tables, all of them computed from the same gaps."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from etviz.analysis.summary import Summary, first_divergence, summarize
+from etviz.artifacts.files import collection_paused
+from etviz.comparison.outputs import outputs_frame
+from etviz.comparison.references import References
+from etviz.comparison.tables import coverage_frame, gap_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etviz.analysis.findings import Compared, Findings
+
+
+class Tables:
+    """The tables of one comparison. Nothing in them changes; another comparison has tables of its own.
+
+    Parameters
+    ----------
+    findings
+        What is known of the program.
+    compared
+        The comparison.
+
+    Attributes
+    ----------
+    rows
+        A row for each compared value, with its ``stack``.
+    gaps
+        What is behind each row.
+    """
+
+    def __init__(self, findings: Findings, compared: Compared) -> None:
+        self._findings = findings
+        self.compared = compared
+        with collection_paused():
+            self.rows, self.gaps = gap_frame(findings.graph, compared.runs, findings.latency)
+
+    def __len__(self) -> int:
+        return len(self.gaps)
+
+    @cached_property
+    def coverage(self) -> pd.DataFrame:
+        """Every instruction, with `status` and `reason`."""
+        return coverage_frame(self._findings.graph, self.compared.runs)
+
+    @cached_property
+    def outputs(self) -> pd.DataFrame:
+        """Each final output against the reference."""
+        return outputs_frame(self.compared.runs)
+
+    @cached_property
+    def on_grid(self) -> frozenset[int]:
+        """Rows whose values lie on a quantization grid."""
+        metas = ((row, gap.node.outputs[gap.output : gap.output + 1]) for row, gap in enumerate(self.gaps))
+        return frozenset(row for row, meta in metas if meta and meta[0] is not None and meta[0].scale is not None)
+
+    @cached_property
+    def first_divergence(self) -> pd.Series | None:
+        """The row of the first instruction whose introduced error is more than its precision explains."""
+        row = first_divergence(self.rows, self.on_grid)
+        return None if row is None else row.drop("stack")
+
+    @cached_property
+    def digest(self) -> Summary:
+        """Verdict, facts and notes."""
+        notes = [*self._findings.notes, *self.compared.notes]
+        return summarize(self.rows, self.coverage, self.outputs, self._findings.delegation, notes, self.on_grid)
+
+    @property
+    def known_digest(self) -> Summary | None:
+        """The digest if it was asked for before; computes nothing."""
+        return vars(self).get("digest")
+
+    @property
+    def introduced(self) -> bool:
+        """True if introduced gaps are computed."""
+        return any(gap.introduced is not None for gap in self.gaps)
+
+    @cached_property
+    def recall(self) -> References | None:
+        """Gives back reference tensors that the comparison did not keep."""
+        return References(self.compared.replay) if self.compared.replay is not None else None

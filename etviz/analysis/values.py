@@ -1,0 +1,126 @@
+"""The two tensors of a row: what is in them, where they differ, and what that looks like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from etviz.analysis.rows import Rows
+    from etviz.comparison.gap import Gap
+    from etviz.tensors.error_map import ErrorMap
+    from etviz.tensors.histogram import Histogram
+    from etviz.tensors.scatter import Scatter
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The tensors of a row: `reference` is None where there is none, and `missing` says why."""
+
+    gap: Gap
+    reference: torch.Tensor | None
+    runtime: torch.Tensor
+    missing: str = ""
+
+    @property
+    def scale(self) -> float | None:
+        """Step of the quantization grid that the value lies on, None if it lies on none."""
+        outputs, output = self.gap.node.outputs, self.gap.output
+        meta = outputs[output] if output < len(outputs) else None
+        return meta.scale if meta is not None else None
+
+    def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
+        """See `Inspection.fingerprints`; empty without a reference."""
+        from etviz.tensors.fingerprints import fingerprints, is_bad
+
+        own, matches = self.gap.introduced_sums, []
+        worth_it = force or own is None or own.mismatched or is_bad(own, self.runtime.dtype, self.scale)
+        if self.reference is not None and worth_it:
+            matches = fingerprints(self.reference, self.runtime, scale=self.scale, force=force)
+        return pd.DataFrame([(m.name, m.score, m.evidence) for m in matches], columns=["name", "score", "evidence"])
+
+
+class Values:
+    """The tensors of every row, own or inside of a zoomed delegate; see `Inspection` for what each method gives."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def pair(self, row: Any) -> Pair:
+        """The tensors of a row; a reference that was not kept is computed again.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row.
+        """
+        place = self._rows.find(row)
+        gap = place.gap
+        if gap.unpaired:
+            return Pair(gap, None, gap.runtime, gap.unpaired)
+        reference = gap.reference
+        if reference is None and place.tables.recall is not None:
+            reference = place.tables.recall.reference(gap)
+        return Pair(gap, reference, gap.runtime, "" if reference is not None else "it could not be computed again")
+
+    def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """``(reference, runtime)``.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row, or it has no reference.
+        """
+        pair = self.pair(row)
+        if pair.reference is None:
+            number = row.name if isinstance(row, pd.Series) else row
+            raise UsageError(f"row {number} has no reference tensor: {pair.missing}")
+        return pair.reference, pair.runtime
+
+    def histogram(self, row: Any, bins: int = 64) -> Histogram:
+        """Counts over shared bins; of the runtime alone where there is no reference."""
+        from etviz.tensors.histogram import histogram
+
+        pair = self.pair(row)
+        return histogram(pair.reference, pair.runtime, bins)
+
+    def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
+        """Likely classes of bug."""
+        self.tensors(row)
+        return self.pair(row).fingerprints(force=force)
+
+    def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
+        """The error for each index of an axis."""
+        from etviz.tensors.channels import channel_error
+
+        error = channel_error(*self.tensors(row), axis)
+        columns = ("rmse", "max_abs", "share", "count", "nonfinite")
+        index = pd.RangeIndex(len(error.rmse), name=f"axis {error.axis}")
+        return pd.DataFrame({name: getattr(error, name) for name in columns}, index=index)
+
+    def error_map(
+        self,
+        row: Any,
+        of: str = "error",
+        axes: Sequence[int] | None = None,
+        index: Sequence[int] | None = None,
+        size: int = 256,
+    ) -> ErrorMap:
+        """A 2-D slice."""
+        from etviz.tensors.error_map import error_map
+
+        return error_map(*self.tensors(row), of, axes, index, size)
+
+    def scatter(self, row: Any, bins: int = 64) -> Scatter:
+        """Reference against runtime as a density."""
+        from etviz.tensors.scatter import scatter
+
+        return scatter(*self.tensors(row), bins)

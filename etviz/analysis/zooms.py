@@ -1,0 +1,142 @@
+"""Looking inside a delegate, and taking a row out of the program to run it alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.analysis.findings import Compared, Findings
+from etviz.comparison.gap import Run
+from etviz.errors import UsageError
+from etviz.graph.labels import owners_of
+from etviz.pipeline.relower import BackendRefusedError
+from etviz.upstream.executorch import lowers_here
+
+if TYPE_CHECKING:
+    import os
+    import threading
+    from collections.abc import Callable
+
+    from etviz.analysis.rows import Call, Rows
+    from etviz.comparison.gap import Gap
+    from etviz.explain.zoom.piece import Alone
+    from etviz.graph.ir import Graph
+    from etviz.pipeline.relower import Piece
+
+_BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
+_NOTHING: Final = "nothing was compared, so nothing can be run again; summary() says why"
+
+
+class Zooms:
+    """What can be looked into.
+
+    Parameters
+    ----------
+    findings
+        What is known of the program.
+    rows
+        The program's rows.
+
+    Attributes
+    ----------
+    refused
+        The delegate calls whose backend refused to run by itself: to ask again gives the same answer.
+    """
+
+    def __init__(self, findings: Findings, rows: Rows) -> None:
+        self._findings, self._rows = findings, rows
+        self.refused: set[Call] = set()
+
+    def call(self, row: Any) -> Call | None:
+        """The delegate call of a row, None if it is of none."""
+        gap = self._rows.find(row).gap
+        return (gap.run, gap.instruction) if gap.node.target == "delegate" else None
+
+    def possible(self, row: Any) -> bool:
+        """True if the delegate call of a row can be looked into, as far as known without trying, or after it failed."""
+        place = self._rows.find(row)
+        gap, replay = place.gap, self._rows.tables.compared.replay
+        if place.inside is not None or replay is None or gap.pairing == "handles" or self.call(row) in self.refused:
+            return False
+        inner = self._inside(gap)
+        if inner is None or not lowers_here(inner.backend_id):
+            return False
+        values, count = replay.executions[gap.run].log.values(gap.instruction), len(inner.user_inputs())
+        return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
+
+    def _inside(self, gap: Gap) -> Graph | None:
+        """The subgraph of a delegate call, None if it is none or its inside is not known."""
+        if gap.node.target != "delegate" or self._findings.zoom is not None or not gap.node.subgraphs:
+            return None
+        inner = self._owner(gap).subgraphs.get(gap.node.subgraphs[0])
+        return inner if inner is not None and inner.nodes else None
+
+    def _owner(self, gap: Gap) -> Graph:
+        return owners_of(self._findings.graph).get(gap.instruction, self._findings.graph)
+
+    def look(
+        self,
+        row: Any,
+        timeout: float | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Findings:
+        """What is found inside of a row's delegate call; see `Inspection.zoom`."""
+        from etviz.explain.zoom.zoom import zoom
+
+        piece, gap = self.piece(row), self._rows.own(row).gap
+        try:
+            inside = zoom(piece, timeout=timeout, progress=progress, cancel=cancel)
+        except BackendRefusedError:
+            self.refused.add((gap.run, gap.instruction))
+            raise
+        run = self._rows.tables.compared.runs[gap.run]
+        return Findings(
+            title=f"{self._findings.title}: {inside.graph.backend_id} {gap.instruction}",
+            method=inside.graph.name,
+            graph=inside.graph,
+            compared=Compared((Run(run.event_block, run.input_index, inside.comparison),), inside.replay),
+            notes=(inside.message, *inside.notes),
+            zoom=inside,
+        )
+
+    def piece(self, row: Any) -> Piece:
+        """The delegate call of a row as a piece that can run alone, with what the runtime had as its inputs."""
+        from etviz.explain.zoom.zoom import delegate_piece
+
+        gap, replay = self._rows.own(row).gap, self._rows.tables.compared.replay
+        if gap.node.kernel != "delegate" or self._findings.zoom is not None:
+            raise UsageError(
+                f"row must be of a delegate call to zoom into it, found {gap.node.kernel or gap.node.target}; "
+                'gaps[gaps["kind"] == "delegate"] lists them'
+            )
+        if replay is None:
+            raise UsageError(_NOTHING)
+        if gap.pairing == "handles":
+            raise UsageError(_BY_HANDLE.format("to look inside of its delegate"))
+        return delegate_piece(self._owner(gap), gap.node, replay.executions[gap.run].log, replay.fresh().constants)
+
+    def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
+        """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
+        from etviz.explain.zoom.repro import about_row, write_repro
+
+        place = self._rows.own(row)
+        return write_repro(self._alone(place.gap, row), about_row(place.about), Path(path), timeout)
+
+    def _alone(self, gap: Gap, row: Any) -> Alone:
+        """What a row compares, as a piece that can run alone."""
+        from etviz.evaluation.evaluator import Evaluator
+        from etviz.explain.zoom.piece import Alone, operator_alone
+
+        if gap.node.kernel == "delegate" and self._findings.zoom is None:
+            piece = self.piece(row)
+            return Alone(piece, Evaluator(piece.graph, piece.constants).run(piece.inputs))
+        replay = self._rows.tables.compared.replay
+        if replay is None:
+            raise UsageError(_NOTHING)
+        if gap.pairing == "handles":
+            raise UsageError(_BY_HANDLE.format("to take its operator out"))
+        graph = replay.fresh().graph
+        owner = owners_of(graph).get(gap.instruction, graph)
+        node = next(n for n in owner.nodes if n.instruction == gap.instruction)
+        return operator_alone(graph, owner, node, replay, gap.run)

@@ -1,0 +1,251 @@
+"""How an Inspection is made: from a model, from artifacts, from an upstream Inspector; and several side by side."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etviz.analysis.analysis import Analysis
+from etviz.analysis.profile import scale_factor
+from etviz.artifacts.files import collection_paused
+from etviz.errors import UsageError
+from etviz.inspection import Inspection
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.from_inspector import held_findings
+from etviz.loading.load import read
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.record import record
+from etviz.pipeline.worker import warm
+from etviz.side_by_side import Comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import torch
+    from executorch.devtools import Inspector
+    from torch.export import ExportedProgram
+
+    from etviz.artifacts.files import PathLike
+
+
+def debug(
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Any],
+    *,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    reference: torch.nn.Module | ExportedProgram | None = None,
+    strict: bool = True,
+    workdir: PathLike | None = None,
+    debug_buffer_size: int | None = None,
+    timeout: float | None = None,
+) -> Inspection:
+    """Export, lower, run and compare a model in one call.
+
+    Parameters
+    ----------
+    model
+        An eager `nn.Module`, or an `ExportedProgram`.
+    example_inputs
+        A tuple of the model's arguments; the comparison runs on them.
+    partitioner
+        Partitioners of the backends to delegate to; None means portable kernels only.
+    quantizer, calibration
+        A PT2E quantizer, and an iterable of input tuples to calibrate it on.
+    reference
+        The float model that `Inspection.quantization` compares with, if `model` is quantized already. With a
+        `quantizer` the float model is kept by itself.
+    strict
+        Passed to `torch.export.export`.
+    workdir
+        Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
+        ``debug_buffer.bin``); a temporary one if None.
+    debug_buffer_size
+        Bytes; by default as large as the program needs.
+    timeout
+        Seconds for the run in the child process.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense.
+    LoweringError
+        If upstream refuses the model.
+    ExecutionError
+        If the run fails.
+    """
+    warm()
+    temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
+    folder = Path(temporary.name if temporary else workdir or "")
+    folder.mkdir(parents=True, exist_ok=True)
+    lowered = lower(
+        model,
+        example_inputs,
+        folder,
+        partitioner=partitioner,
+        quantizer=quantizer,
+        calibration=calibration,
+        reference=reference,
+        strict=strict,
+    )
+    run = execute(
+        lowered.pte,
+        [flatten(tuple(example_inputs))],
+        workdir=folder,
+        debug_buffer_size=debug_buffer_size,
+        timeout=timeout,
+    )
+    with collection_paused():
+        artifacts = ArtifactSet.open(
+            run.etdump or folder / "etdump.etdp",
+            etrecord=lowered.etrecord,
+            debug_buffer=run.debug_buffer,
+            pte=lowered.pte,
+            record=lowered.record,
+        )
+        findings = read(
+            artifacts,
+            tuple(example_inputs),
+            None,
+            scale_factor("ns"),
+            ran_here=True,
+            title=type(model).__name__,
+            keep_alive=temporary,
+        )
+    return Inspection(Analysis(findings))
+
+
+def load(
+    etdump: PathLike,
+    *,
+    etrecord: PathLike | None = None,
+    debug_buffer: PathLike | None = None,
+    pte: PathLike | None = None,
+    record: PathLike | None = None,
+    inputs: Any = None,
+    method: str | None = None,
+    delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
+    source_time_scale: str = "ns",
+    introduced: bool = True,
+) -> Inspection:
+    """Read artifacts, as they come from a device or a runner, and compare them with their reference.
+
+    What can't be shown without a missing piece is said in `Inspection.summary()`, not guessed.
+
+    Parameters
+    ----------
+    etdump
+        What the runtime recorded.
+    etrecord
+        The AOT graphs, weights and representative inputs.
+    debug_buffer
+        The tensors that the runtime logged; without it there is no gap.
+    pte
+        The program.
+    record
+        The record file for exact pairing; by default ``model.etviz`` beside the `.pte`, if it is there.
+    inputs
+        The inputs of the run: a tuple, or a list with a tuple for each execution. By default the ETRecord's.
+    method
+        Name of the method, if the program has several.
+    delegate_metadata_parser
+        Takes what a backend attached to the samples of an event (a list of bytes); what it returns is the column
+        ``delegate_debug_metadatas`` of `Inspection.events`.
+    source_time_scale
+        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
+    introduced
+        Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
+        with `Inspection.compute_introduced`.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is missing, damaged, or does not belong to the others.
+    UsageError
+        If an argument makes no sense.
+    PairingError
+        If the reference can't be computed.
+    """
+    if delegate_metadata_parser is not None and not callable(delegate_metadata_parser):
+        raise UsageError(
+            "delegate_metadata_parser must be a function of a list of bytes, "
+            f"found {type(delegate_metadata_parser).__name__}"
+        )
+    factor = scale_factor(source_time_scale)
+    with collection_paused():
+        artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+        findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced)
+        return Inspection(Analysis(findings))
+
+
+def from_inspector(
+    inspector: Inspector,
+    *,
+    etdump: PathLike | None = None,
+    debug_buffer: PathLike | None = None,
+    pte: PathLike | None = None,
+    record: PathLike | None = None,
+    inputs: Any = None,
+) -> Inspection:
+    """Take over what an upstream Inspector has read; its ETRecord may be a file's or one in memory.
+
+    Parameters
+    ----------
+    inspector
+        An `executorch.devtools.Inspector`. Its time scales and its delegate_metadata_parser are kept.
+    etdump, debug_buffer
+        The files that it was made from. Without them the values are those that it holds: without strides, and only of
+        the first of several equal runs.
+    pte, record, inputs
+        As for `load`: they make the pairing derived or exact.
+
+    Raises
+    ------
+    ArtifactError
+        If a file is missing, damaged, or does not belong to the others.
+    UsageError
+        If `inspector` is something else, or `debug_buffer` is given alone.
+    PairingError
+        If the reference can't be computed.
+    """
+    with collection_paused():
+        return Inspection(Analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs)))
+
+
+def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:
+    """Put Inspections side by side.
+
+    Parameters
+    ----------
+    inspections
+        Two or more; the others are held against the first.
+    labels
+        A name for each; by default their titles, numbered where these are the same.
+
+    Raises
+    ------
+    UsageError
+        If there are fewer than two, if something is no Inspection, or if the labels do not fit.
+    """
+    for item in inspections:
+        if not isinstance(item, Inspection):
+            raise UsageError(f"compare takes Inspections, found {type(item).__name__}")
+    if len(inspections) < 2:
+        raise UsageError(f"compare takes two or more Inspections, found {len(inspections)}")
+    names = list(labels) if labels is not None else _titles(inspections)
+    if len(names) != len(inspections) or len(set(names)) != len(names):
+        raise UsageError(f"labels must be {len(inspections)} different names, found {names}")
+    return Comparison(dict(zip(names, inspections, strict=True)))
+
+
+def _titles(inspections: Sequence[Inspection]) -> list[str]:
+    titles = [inspection.title for inspection in inspections]
+    counts = Counter(titles)
+    return [f"{title} {index + 1}" if counts[title] > 1 else title for index, title in enumerate(titles)]
+
+
+__all__ = ["compare", "debug", "from_inspector", "load", "record"]

@@ -1,0 +1,1 @@
+"""What the runtime recorded: the ETDump and the debug buffer."""

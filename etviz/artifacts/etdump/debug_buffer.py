@@ -1,0 +1,165 @@
+"""The debug buffer: the raw tensors that an ETDump refers to.
+
+It has no header, no length and no checksum, and the Python bindings write it at full capacity. So what a
+tensor claims is checked against the file, and a buffer that never was filled can be told from its zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etviz.artifacts.files import PathLike, Residency, looks_like, open_artifact, wrong_kind
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from etviz.artifacts.etdump.events import TensorRef
+
+_ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
+_BLOCK: Final = 1 << 20
+_MOST_ELEMENTS: Final = 1 << 58
+
+
+class DebugBuffer:
+    """A debug buffer, mapped read-only; tensors are views of it.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Attributes
+    ----------
+    data
+        The whole file.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, empty, or an artifact of another kind.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self.data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
+        self._residency = Residency(self.data)
+        head = bytes(self.data[:64])
+        kind = looks_like(head)
+        if kind and any(mark in kind for mark in ("ETDump", ".pte", ".bpte", "zip")):
+            raise wrong_kind(path, head, "a debug buffer", _ADVICE)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, used or not."""
+        return len(self.data)
+
+    def raw(self, ref: TensorRef) -> memoryview:
+        """Return exactly the bytes of a tensor, in memory order, without copying.
+
+        Raises
+        ------
+        ArtifactError
+            If the tensor can't be in this file.
+        """
+        nbytes = self._checked_size(ref)
+        return self.data[ref.offset : ref.offset + nbytes] if nbytes else self.data[:0]
+
+    def tensor(self, ref: TensorRef) -> torch.Tensor:
+        """Return a tensor with its sizes and strides, as a view of the mapped file.
+
+        Raises
+        ------
+        ArtifactError
+            If it can't be in this file, or has a dtype that torch lacks.
+        """
+        import torch
+
+        raw = self.raw(ref)
+        dtype = getattr(torch, ref.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise ArtifactError(self.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
+        if not len(raw):
+            return torch.empty(ref.sizes, dtype=dtype)
+        self._residency.add(len(raw))
+        flat = self._bytes[ref.offset : ref.offset + len(raw)]
+        if ref.offset % dtype.itemsize:
+            flat = flat.clone()
+        return flat.view(dtype).as_strided(ref.sizes, ref.strides)
+
+    @cached_property
+    def _bytes(self) -> torch.Tensor:
+        import torch
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="The given buffer is not writable")
+            return torch.frombuffer(self.data, dtype=torch.uint8)
+
+    def used(self, refs: Iterable[TensorRef]) -> int:
+        """Return how many bytes of the file the tensors reach into: the end of the last one."""
+        return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
+
+    def require_whole(self, refs: Iterable[TensorRef]) -> None:
+        """Check that every tensor of a known type lies within the file.
+
+        Raises
+        ------
+        ArtifactError
+            If one does not: the file is truncated, or from another run.
+        """
+        for ref in refs:
+            if ref.scalar_type in SCALAR_TYPES and ref.numel and ref.offset >= 0:
+                self._checked_size(ref)
+
+    def is_blank(self, refs: Iterable[TensorRef]) -> bool:
+        """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
+        seen = False
+        for ref in refs:
+            data = self.raw(ref)
+            for start in range(0, len(data), _BLOCK):
+                if np.frombuffer(data[start : start + _BLOCK], np.uint8).any():
+                    return False
+                seen = True
+        return seen
+
+    def _checked_size(self, ref: TensorRef) -> int:
+        """Return the number of bytes of a tensor that passed every check."""
+        if ref.scalar_type not in SCALAR_TYPES:
+            raise self._impossible(ref, f"has the scalar type {ref.dtype}")
+        if min(ref.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in ref.strides):
+            raise self._impossible(ref, f"has sizes {ref.sizes} and strides {ref.strides}")
+        if math.prod(max(size, 1) for size in ref.sizes) > _MOST_ELEMENTS:
+            raise self._impossible(ref, f"has sizes {ref.sizes}")
+        if not ref.numel:
+            return 0
+        if ref.offset < 0:
+            raise self._impossible(ref, "was described but not logged")
+        nbytes = ref.nbytes
+        if ref.offset + nbytes > self.size:
+            problem = (
+                f"the debug buffer has {self.size} bytes but the tensor of sizes {ref.sizes} at offset "
+                f"{ref.offset} needs {nbytes}: it is truncated, or from another run"
+            )
+            end = ref.offset + nbytes
+            raise ArtifactError(self.path, problem, _ADVICE, where=ref.offset, found=self.size, expected=end)
+        if len(ref.strides) != len(ref.sizes) or _span(ref) != ref.numel:
+            raise self._impossible(ref, f"has strides {ref.strides} that do not fit its sizes {ref.sizes}")
+        return nbytes
+
+    def _impossible(self, ref: TensorRef, problem: str) -> ArtifactError:
+        text = f"the ETDump's tensor at offset {ref.offset} {problem}"
+        return ArtifactError(self.path, text, "write both files again", where=ref.offset, found=ref)
+
+
+def _span(ref: TensorRef) -> int:
+    """Return how many elements lie from the first to the last one in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(ref.sizes, ref.strides, strict=True))

@@ -1,0 +1,243 @@
+"""The events of an ETDump: what the runtime timed, and the values that it logged.
+
+Profiling events can be many and are kept as columns. Debug events are records, one for each logged value.
+Both come in the order in which they ended.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.artifacts.flatbuffer import Tables, split
+from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KINDS: Final = ("null", "int", "bool", "float", "double", "tensor", "tensor_list", "string")
+_SCALAR_FIELDS: Final = {"int": (3, "<i8"), "float": (4, "<f4"), "double": (5, "<f8"), "bool": (6, "<u1")}
+_MOST_DIMENSIONS: Final = 64
+_TENSOR: Final = _KINDS.index("tensor")
+_TENSOR_LIST: Final = _KINDS.index("tensor_list")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A tensor in a debug buffer, described but not read.
+
+    Attributes
+    ----------
+    scalar_type
+        ExecuTorch's scalar type code; may be one that is not known.
+    sizes, strides
+        In elements. Channels-last tensors have their real strides.
+    offset
+        First byte in the debug buffer; -1 for a tensor without elements.
+    """
+
+    scalar_type: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @property
+    def dtype(self) -> str:
+        """The scalar type's name in torch, such as "float32", or "unknown(99)"."""
+        return scalar_type_name(self.scalar_type)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in the debug buffer; 0 for an unknown scalar type."""
+        known = SCALAR_TYPES.get(self.scalar_type)
+        return self.numel * known.itemsize if known else 0
+
+
+@dataclass(frozen=True, slots=True)
+class DebugEvent:
+    """A value that the runtime logged.
+
+    Attributes
+    ----------
+    chain, instruction_id
+        The instruction that made it; chain -1 for what the framework logs outside of any instruction,
+        where the instruction id means nothing.
+    delegate_debug_id
+        The backend's own identifier, for a value inside a delegate.
+    kind
+        "tensor", "tensor_list", "int", "float", "double", "bool", "string", "null" or "unknown(…)".
+    value
+        A TensorRef, a tuple of them, a Python scalar, or None (the format has no room for a string).
+    is_output
+        True for an output of the whole program.
+    restored
+        True if the runtime left no record of this value, and its place in the debug buffer was worked out
+        (see `lost_values.py`).
+    """
+
+    chain: int
+    instruction_id: int
+    delegate_debug_id: int | str | None
+    kind: str
+    value: Any
+    is_output: bool
+    restored: bool = False
+
+    @property
+    def tensors(self) -> tuple[TensorRef, ...]:
+        """The tensors of this value: none, one or several."""
+        if isinstance(self.value, TensorRef):
+            return (self.value,)
+        return self.value if isinstance(self.value, tuple) else ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileEvents:
+    """The timed events of a block, one array element each, in the order in which they ended.
+
+    Attributes
+    ----------
+    name
+        str or None: "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name;
+        None for an event inside a delegate.
+    chain, instruction_id
+        int64; chain -1 for the framework's own events, where the instruction id means nothing.
+    delegate_debug_id
+        int, str or None: the backend's identifier of an event inside a delegate.
+    metadata
+        bytes or None: what the backend attached.
+    start, end
+        uint64, in the unit of the device's clock.
+    """
+
+    name: npt.NDArray[np.object_]
+    chain: npt.NDArray[np.int64]
+    instruction_id: npt.NDArray[np.int64]
+    delegate_debug_id: npt.NDArray[np.object_]
+    metadata: npt.NDArray[np.object_]
+    start: npt.NDArray[np.uint64]
+    end: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def take(self, rows: npt.NDArray[Any]) -> ProfileEvents:
+        """Return the events of the given rows (a mask or indices)."""
+        return ProfileEvents(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The events of one block, by kind."""
+
+    profile: ProfileEvents
+    debug: tuple[DebugEvent, ...]
+
+
+def read_events(events: Tables, ends: Sequence[int]) -> list[Events]:
+    """Read the events of several blocks at once.
+
+    Parameters
+    ----------
+    events
+        The Event tables of all blocks, one block after the other.
+    ends
+        Where each block ends in `events`.
+    """
+    timed, logged = events.table(0), events.table(2)
+    timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)
+    profile = _read_profile(timed.take(timed_rows))
+    debug = _read_debug(logged.take(logged_rows))
+    cuts, debug_cuts = (np.searchsorted(rows, ends).tolist() for rows in (timed_rows, logged_rows))
+    profiles = split(range(len(profile)), cuts, lambda piece: profile.take(np.asarray(piece, np.int64)))
+    return [Events(*part) for part in zip(profiles, split(debug, debug_cuts, tuple), strict=True)]
+
+
+def _delegate_ids(tables: Tables, int_field: int) -> npt.NDArray[np.object_]:
+    numbers = tables.scalar(int_field, "<i4", -1)
+    ids = tables.strings(int_field + 1)
+    rows = numbers != -1
+    ids[rows] = numbers[rows].tolist()
+    return ids
+
+
+def _read_profile(tables: Tables) -> ProfileEvents:
+    stored = tables.has(5)
+    metadata = np.full(len(tables), None, object)
+    for row, view in enumerate(tables.vectors(5, "<u1").views()):
+        if stored[row]:
+            tables.buffer.spend(len(view), int(tables.at[row]))
+            metadata[row] = bytes(view)
+    return ProfileEvents(
+        name=tables.strings(0),
+        chain=tables.scalar(1, "<i4").astype(np.int64),
+        instruction_id=tables.scalar(2, "<i4", -1).astype(np.int64),
+        delegate_debug_id=_delegate_ids(tables, 3),
+        metadata=metadata,
+        start=tables.scalar(6, "<u8"),
+        end=tables.scalar(7, "<u8"),
+    )
+
+
+def _read_debug(tables: Tables) -> list[DebugEvent]:
+    entries = tables.table(2)
+    kinds = entries.scalar(0, "<i1")
+    output = entries.table(7).scalar(0, "<u1") != 0
+    columns = zip(
+        tables.scalar(0, "<u8").view("<i8").tolist(),
+        tables.scalar(1, "<i4", -1).tolist(),
+        _delegate_ids(tables, 3).tolist(),
+        (_KINDS[kind] if 0 <= kind < len(_KINDS) else f"unknown({kind})" for kind in kinds.tolist()),
+        _read_values(entries, kinds).tolist(),
+        output.tolist(),
+        strict=True,
+    )
+    return [DebugEvent(*column) for column in columns]
+
+
+def _read_values(entries: Tables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.object_]:
+    values = np.full(len(entries), None, object)
+    for kind, (field, dtype) in _SCALAR_FIELDS.items():
+        rows = np.flatnonzero(kinds == _KINDS.index(kind))
+        numbers = _stored(entries.take(rows), field).scalar(0, dtype)
+        values[rows] = (numbers != 0).tolist() if kind == "bool" else numbers.tolist()
+    rows = np.flatnonzero(kinds == _TENSOR)
+    for row, tensor in zip(rows.tolist(), read_tensors(_stored(entries.take(rows), 1)), strict=True):
+        values[row] = tensor
+    rows = np.flatnonzero(kinds == _TENSOR_LIST)
+    lists = _stored(entries.take(rows), 2).vectors(0)
+    tensors = split(read_tensors(lists.tables()), lists.ends().tolist(), tuple)
+    for row, value in zip(rows.tolist(), tensors, strict=True):
+        values[row] = value
+    return values
+
+
+def _stored(entries: Tables, field: int) -> Tables:
+    """Follow the field that holds the value of each entry; without it there is no value to report."""
+    tables = entries.table(field)
+    entries.buffer.require(tables.present, entries.at, "a logged value is missing")
+    return tables
+
+
+def read_tensors(tables: Tables) -> list[TensorRef]:
+    """Read Tensor tables of an ETDump."""
+    sizes, strides = tables.vectors(1, "<i8"), tables.vectors(2, "<i8")
+    rank = np.maximum(sizes.length, strides.length)
+    tables.buffer.require(rank <= _MOST_DIMENSIONS, tables.at, "a tensor has too many dimensions")
+    columns = zip(
+        tables.scalar(0, "<i1").tolist(),
+        sizes.tuples(),
+        strides.tuples(),
+        tables.scalar(3, "<i8").tolist(),
+        strict=True,
+    )
+    return [TensorRef(*column) for column in columns]

@@ -1,0 +1,224 @@
+"""Finds the float16 and bfloat16 values that an ETDump lost: their bytes are in the debug buffer.
+
+The runtime writes a tensor into the debug buffer first, and only then fails to describe a 16-bit float in
+the ETDump. Timed calls say what was executed, the program what each call logs and how large it is. So the
+writer can be followed through the buffer; every value that is described must be met exactly where the
+ETDump has it, or nothing is restored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock, TensorRef
+from etviz.artifacts.program.logged import logged_by
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+    from etviz.artifacts.program.program import Method, TensorSpec
+
+# What ETDumpGen can describe.
+_DESCRIBED: Final = frozenset((0, 1, 2, 3, 4, 6, 7, 11, 22, 27))
+_ALIGNMENT: Final = 64
+_MALLOC_ALIGNMENT: Final = 16
+_CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
+_EXECUTED: Final = "Method::execute"
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """A value that must have been logged: its tensors as the program has them, and who logged it."""
+
+    position: tuple[int, int] | None
+    specs: tuple[TensorSpec, ...]
+
+    @property
+    def lost(self) -> bool:
+        return any(spec.scalar_type not in _DESCRIBED for spec in self.specs)
+
+
+class _MismatchError(Exception):
+    """The ETDump is not what this method would log."""
+
+
+def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
+    """Add the values that the ETDump lost because of their type.
+
+    Parameters
+    ----------
+    dump
+        A dump of executions of `method` only.
+    method
+        The method, from the program that was run.
+    buffer
+        The debug buffer of the same run.
+
+    Returns
+    -------
+    The dump with `DebugEvent`s added (marked `restored`) and a sentence in `problems` that says so; or, where
+    the places can't be known for sure, the same events and the reason. A sound dump comes back as it is.
+    Lists of several such tensors stay lost: the runtime only writes the first one.
+    """
+    if not dump.problems:
+        return dump
+    try:
+        blocks, count = _restore(dump, method, buffer)
+    except _MismatchError as reason:
+        note = f"The lost values could not be restored from the debug buffer: {reason}."
+        return replace(dump, problems=[*dump.problems, note])
+    note = f"{count} lost values were restored: the program tells their places in the debug buffer."
+    return replace(dump, blocks=blocks, problems=[dump.problems[0], note])
+
+
+def _restore(dump: ETDump, method: Method, buffer: DebugBuffer) -> tuple[tuple[RunBlock, ...], int]:
+    """Try each way in which a buffer can be aligned, and take the only one that fits."""
+    known = [ref.offset for ref in dump.tensor_refs() if ref.offset >= 0]
+    phases = {offset % _ALIGNMENT for offset in known}
+    if len(phases) > 1:
+        return _follow(dump, method, buffer, 0, 1)
+    starts = sorted(phases) or range(0, _ALIGNMENT, _MALLOC_ALIGNMENT)
+    ways = []
+    reason = _MismatchError("no value is described that could tell where the first one begins")
+    for start in starts:
+        try:
+            ways.append(_follow(dump, method, buffer, start, _ALIGNMENT))
+        except _MismatchError as mismatch:
+            reason = mismatch
+    if len(ways) != 1:
+        raise reason
+    return ways[0]
+
+
+def _follow(
+    dump: ETDump, method: Method, buffer: DebugBuffer, start: int, alignment: int
+) -> tuple[tuple[RunBlock, ...], int]:
+    """Follow the writer through all blocks."""
+    cursor = _Cursor(start, alignment)
+    blocks = []
+    restored: list[DebugEvent] = []
+    for block in dump.blocks:
+        debug = tuple(_follow_block(block, method, cursor))
+        restored += [event for event in debug if event.restored]
+        blocks.append(replace(block, debug=debug))
+    if cursor.at > buffer.size:
+        raise _MismatchError("the debug buffer is too small for them")
+    if restored and buffer.is_blank(ref for event in restored for ref in event.tensors):
+        raise _MismatchError("there is nothing but zeros")
+    if restored and not any(ref.offset >= 0 for ref in dump.tensor_refs()):
+        _check_ends(buffer, restored, cursor.at)
+    return tuple(blocks), len(restored)
+
+
+class _Cursor:
+    """Where the writer stands in the debug buffer."""
+
+    def __init__(self, start: int, alignment: int) -> None:
+        self.at = start
+        self._start = start
+        self._alignment = alignment
+
+    def write(self, nbytes: int) -> int:
+        """Return where a tensor is written, and step over it; one without elements is not written."""
+        if not nbytes:
+            return -1
+        place = self._start + -(-(self.at - self._start) // self._alignment) * self._alignment
+        self.at = place + nbytes
+        return place
+
+
+def _follow_block(block: RunBlock, method: Method, cursor: _Cursor) -> Iterator[DebugEvent]:
+    kept = iter(block.debug)
+    for expected in _expectations(block, method):
+        if expected.lost:
+            yield from _lost_event(expected, cursor)
+            continue
+        for event in kept:
+            _meet(event, cursor)
+            yield event
+            if event.delegate_debug_id is None:
+                _compare(event, expected)
+                break
+        else:
+            raise _MismatchError("the ETDump has fewer values than the program logs")
+    for event in kept:
+        if event.delegate_debug_id is None:
+            raise _MismatchError("the ETDump has more values than the program logs")
+        _meet(event, cursor)
+        yield event
+
+
+def _expectations(block: RunBlock, method: Method) -> Iterator[_Expected]:
+    """Yield what the executed instructions logged, in order; branches and loops come from the timings."""
+    profile = block.profile
+    calls = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
+    for name, chain, index in calls:
+        if name == _EXECUTED:
+            for value in method.outputs:
+                yield _Expected(None, _specs(method, value))
+        elif name in _CALLS:
+            instruction = method.by_position.get((chain, index))
+            if instruction is None:
+                raise _MismatchError(f"the program has no instruction {index}")
+            for value in logged_by(method, instruction):
+                yield _Expected((chain, index), _specs(method, value))
+
+
+def _specs(method: Method, value: int) -> tuple[TensorSpec, ...]:
+    specs = (method.values[tensor].tensor for tensor in method.tensors(value))
+    return tuple(spec for spec in specs if spec is not None)
+
+
+def _meet(event: DebugEvent, cursor: _Cursor) -> None:
+    """Check that a value that the ETDump describes lies exactly where the writer would put it."""
+    for ref in event.tensors:
+        if cursor.write(ref.nbytes) != ref.offset:
+            raise _MismatchError(f"the value at offset {ref.offset} is not where the program would log it")
+
+
+def _compare(event: DebugEvent, expected: _Expected) -> None:
+    position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
+    types = [ref.scalar_type for ref in event.tensors]
+    if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
+        raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
+
+
+def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
+    """Make the event that is missing. The writer gives up a list at its first tensor of such a type."""
+    refs = []
+    for spec in expected.specs:
+        if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):
+            raise _MismatchError("a lost value has a dynamic shape")
+        refs.append(TensorRef(spec.scalar_type, spec.sizes, _strides(spec), cursor.write(spec.nbytes)))
+        if spec.scalar_type not in _DESCRIBED:
+            break
+    if len(refs) == len(expected.specs):
+        chain, index = expected.position or (-1, 0)
+        kind, value = ("tensor", refs[0]) if len(refs) == 1 else ("tensor_list", tuple(refs))
+        output = expected.position is None
+        yield DebugEvent(chain, index, None, kind, value, output, restored=True)
+
+
+def _strides(spec: TensorSpec) -> tuple[int, ...]:
+    """Return the strides of a dense tensor with this order of dimensions, in elements."""
+    strides = [1] * len(spec.sizes)
+    step = 1
+    for dimension in reversed(spec.dim_order):
+        strides[dimension] = step
+        step *= max(spec.sizes[dimension], 1)
+    return tuple(strides)
+
+
+def _check_ends(buffer: DebugBuffer, restored: list[DebugEvent], end: int) -> None:
+    """Where no value is described, accept a start only if nothing but zeros lies before and after."""
+    refs = [ref for event in restored for ref in event.tensors if ref.offset >= 0]
+    before = buffer.data[: refs[0].offset]
+    after = buffer.data[end : end + _ALIGNMENT]
+    first, last = buffer.raw(refs[0])[:_MALLOC_ALIGNMENT], buffer.raw(refs[-1])[-_MALLOC_ALIGNMENT:]
+    clear = not np.any(np.frombuffer(before, np.uint8)) and not np.any(np.frombuffer(after, np.uint8))
+    if not clear or not any(first) or not any(last):
+        raise _MismatchError("no value is described that could tell where the first one begins")

@@ -1,0 +1,97 @@
+"""Finds the events in an ETDump whose top structure is broken.
+
+The runtime's writer gives up in the middle of a value whose tensor type it does not support, and leaves
+its builder in a state from which no valid file comes out. Each event that was complete by itself is in
+the bytes all the same. The writer fills its buffer from the end, so a later event has a lower address.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.artifacts.etdump.events import Events, read_events
+from etviz.artifacts.flatbuffer import FlatBuffer, Ints, Tables
+from etviz.errors import ArtifactError
+
+_BLOCK_NAME: Final = re.compile(rb"\x07\x00\x00\x00(Default|Execute)\x00")
+_STEP: Final = 1 << 18
+_MOST_REJECTED: Final = 64
+_EVENT_SIZE: Final = 8
+# The vtable of an Event, and the fields that every event of this kind stores.
+_PROFILE: Final = ((6, (4,)), {7})
+_DEBUG: Final = ((10, (0, 0, 4)), {2})
+
+
+def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
+    """Search for complete events.
+
+    Returns
+    -------
+    The name of each event block and its events, in the order of execution; empty if none was found.
+    """
+    at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
+    at = _readable(buffer, at[::-1])
+    if not len(at):
+        return []
+    starts = [match.start() for match in _BLOCK_NAME.finditer(buffer.data)][::-1]
+    if not starts or starts[0] < at[0]:
+        starts.insert(0, buffer.size)
+    ends = np.searchsorted(-at, -np.array([*starts[1:], -1]))
+    names = [buffer.text(start) if start < buffer.size else "" for start in starts]
+    blocks = zip(names, read_events(Tables(buffer, at), ends.tolist()), strict=True)
+    return [(name, events) for name, events in blocks if len(events.profile) or events.debug]
+
+
+def _candidates(buffer: FlatBuffer, start: int) -> Ints:
+    """Return positions in one stretch of the file where the bytes could be an Event table."""
+    at = np.arange(start, min(start + _STEP, buffer.size - _EVENT_SIZE + 1), 4)
+    vtable = at - buffer.gather(at, "<i4")
+    inside = (vtable >= 0) & (vtable <= buffer.size - 10)
+    at, vtable = at[inside], vtable[inside]
+    kinds = [_matches(buffer, at, vtable, *kind) for kind in (_PROFILE, _DEBUG)]
+    return at[kinds[0] | kinds[1]]
+
+
+def _matches(
+    buffer: FlatBuffer, at: Ints, vtable: Ints, shape: tuple[int, tuple[int, ...]], stored: set[int]
+) -> npt.NDArray[np.bool_]:
+    """Tell where a table has exactly this vtable, and points to a table that stores these fields."""
+    size, slots = shape
+    found = (buffer.gather(vtable, "<u2") == size) & (buffer.gather(vtable + 2, "<u2") == _EVENT_SIZE)
+    for index, slot in enumerate(slots):
+        found &= buffer.gather(np.where(found, vtable + 4 + 2 * index, 0), "<u2") == slot
+    rows = np.flatnonzero(found)
+    inner = at[rows] + 4 + buffer.gather(at[rows] + 4, "<u4")
+    found[rows] = [_stores(buffer, position, stored) for position in inner.tolist()]
+    return found
+
+
+def _stores(buffer: FlatBuffer, position: int, stored: set[int]) -> bool:
+    try:
+        table = Tables(buffer, np.array([position], np.int64))
+        return all(table.has(field)[0] for field in stored)
+    except ArtifactError:
+        return False
+
+
+def _readable(buffer: FlatBuffer, at: Ints) -> Ints:
+    """Keep the candidates that read as events; few can be false, so halves without one are kept whole."""
+    kept: list[Ints] = []
+    pending = [at]
+    rejected = 0
+    while pending and rejected <= _MOST_REJECTED:
+        part = pending.pop()
+        try:
+            read_events(Tables(buffer, part), [len(part)])
+            kept.append(part)
+        except ArtifactError:
+            if len(part) == 1:
+                rejected += 1
+            else:
+                middle = len(part) // 2
+                pending += [part[middle:], part[:middle]]
+    return np.concatenate(kept) if kept and rejected <= _MOST_REJECTED else np.empty(0, np.int64)

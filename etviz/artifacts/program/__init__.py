@@ -1,0 +1,1 @@
+"""The program: a `.pte`, alone or in a bundle."""

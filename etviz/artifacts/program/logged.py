@@ -1,0 +1,113 @@
+"""What one execution of a method logs into the debug buffer, known before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from etviz.artifacts.program.program import Instruction, Method, Program
+
+_ALIGNMENT: Final = 64
+_SILENT_OPERATORS: Final = "executorch_prim::"
+# A loop ends when its counter has reached the size of the tensor that it goes along.
+_REACHED: Final = "executorch_prim::eq.Scalar"
+_SIZE: Final = "aten::sym_size.int"
+_LOGGED_KINDS: Final = ("tensor", "tensor_list")
+
+
+class LoggedValue(NamedTuple):
+    """A value that the runtime logs.
+
+    Attributes
+    ----------
+    position
+        (chain, instruction index), or None for an output of the whole method.
+    value
+        Value id. A list of tensors is logged as one value.
+    """
+
+    position: tuple[int, int] | None
+    value: int
+
+
+def logged_values(method: Method) -> Iterator[LoggedValue]:
+    """Yield the values that one execution logs, in the order of logging, each instruction once.
+
+    Kernel calls log what they write, delegate calls all their arguments, and the method its outputs.
+    """
+    for instruction in method.instructions:
+        for value in logged_by(method, instruction):
+            yield LoggedValue((instruction.chain, instruction.index), value)
+    for value in method.outputs:
+        yield LoggedValue(None, value)
+
+
+def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
+    """Return the ids of the values that one call logs; operators on symbolic numbers log nothing."""
+    if instruction.kind == "delegate":
+        return instruction.args
+    if instruction.kind != "kernel" or str(instruction.operator).startswith(_SILENT_OPERATORS):
+        return ()
+    return tuple(item for item in instruction.outputs if method.values[item].kind in _LOGGED_KINDS)
+
+
+def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
+    """Return how large a debug buffer one execution of a method needs at most.
+
+    Every logged tensor counts with its largest sizes, rounded up to the runtime's alignment, and as often as
+    its instruction can run. No bound can be given for unbounded shapes (they count as described), nor for a
+    loop whose number of rounds is not a tensor's size (it counts once).
+
+    Raises
+    ------
+    UsageError
+        If the program has no such method.
+    """
+    plan = program.method(method)
+    rounds = _rounds(plan)
+    total = _ALIGNMENT
+    for position, value in logged_values(plan):
+        specs = (plan.values[tensor].tensor for tensor in plan.tensors(value))
+        size = sum(_aligned(spec.nbytes) for spec in specs if spec is not None)
+        total += size * rounds.get(position, 1)
+    return total
+
+
+def _rounds(method: Method) -> dict[tuple[int, int] | None, int]:
+    """Return how often each instruction of a loop runs at most: a jump leads back for each row of a tensor."""
+    writers = {value: item for item in method.instructions for value in item.outputs}
+    begins: dict[tuple[int, int], list[int]] = {}
+    rounds: dict[tuple[int, int] | None, int] = {}
+    for item in method.instructions:
+        if item.target is not None and item.target <= item.index:
+            begins.setdefault((item.chain, item.target), []).append(_rows(method, writers, item))
+    if not begins:
+        return rounds
+    times = 1
+    for item in method.instructions:
+        position = (item.chain, item.index)
+        for count in begins.get(position, ()):
+            times *= count
+        rounds[position] = times
+        if item.target is not None and item.target <= item.index:
+            times //= _rows(method, writers, item)
+    return rounds
+
+
+def _rows(method: Method, writers: dict[int, Instruction], jump: Instruction) -> int:
+    """Return the size of the dimension that a loop goes along, 1 if that can't be told."""
+    condition = writers.get(jump.inputs[0])
+    if condition is None or condition.operator != _REACHED or len(condition.inputs) < 2:
+        return 1
+    size = writers.get(condition.inputs[1])
+    if size is None or size.operator != _SIZE or len(size.inputs) < 2:
+        return 1
+    spec, dimension = method.values[size.inputs[0]].tensor, method.literal(size.inputs[1])
+    known = spec is not None and isinstance(dimension, int) and 0 <= dimension < len(spec.sizes)
+    return max(spec.sizes[dimension], 1) if spec is not None and known else 1
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

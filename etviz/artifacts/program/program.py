@@ -1,0 +1,503 @@
+"""A `.pte`: its methods, values and instructions, read straight from its flatbuffer.
+
+Weights stay on disk.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
+from etviz.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ADVICE: Final = "export the program again with to_executorch(), and copy the whole file"
+_IDENTIFIER: Final = re.compile(rb"ET\d\d")
+_EXTENDED: Final = slice(8, 12)
+_DYNAMISM: Final = ("static", "dynamic_bound", "dynamic_unbound")
+_KINDS: Final = (
+    "none",
+    "null",
+    "int",
+    "bool",
+    "double",
+    "tensor",
+    "string",
+    "int_list",
+    "double_list",
+    "bool_list",
+    "tensor_list",
+    "optional_tensor_list",
+)
+_SCALARS: Final = {"int": "<i8", "bool": "<u1", "double": "<f8"}
+_LISTS: Final = {
+    "int_list": "<i8",
+    "double_list": "<f8",
+    "bool_list": "<u1",
+    "tensor_list": "<i4",
+    "optional_tensor_list": "<i4",
+}
+_EXTERNAL: Final = 1
+# A loop's body adds a row to its result with this operator: it writes its first argument.
+_APPEND: Final = "executorch_prim::et_copy_index.tensor"
+_INSTRUCTIONS: Final = ("none", "kernel", "delegate", "move", "jump", "free")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor as the program describes it.
+
+    Attributes
+    ----------
+    scalar_type
+        ExecuTorch's scalar type code.
+    sizes
+        The shape, or its upper bound where the shape is dynamic.
+    dim_order
+        Dimensions from outermost to innermost in memory; (0, 2, 3, 1) is channels-last.
+    dynamism
+        "static", "dynamic_bound" or "dynamic_unbound" (then `sizes` means nothing).
+    data_index
+        Index of its initial data, 0 for none.
+    memory
+        (memory id, offset) where the runtime plans it, None for constants and for data that the caller
+        provides.
+    external
+        True if its data is in another file (`.ptd`).
+    """
+
+    scalar_type: int
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]
+    dynamism: str
+    data_index: int
+    memory: tuple[int, int] | None
+    external: bool
+
+    @property
+    def dtype(self) -> str:
+        """The scalar type's name in torch."""
+        return scalar_type_name(self.scalar_type)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements (at the upper bound of its sizes); 0 for an unknown scalar type."""
+        known = SCALAR_TYPES.get(self.scalar_type)
+        return math.prod(self.sizes) * known.itemsize if known else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramValue:
+    """One slot of a method's value table.
+
+    Attributes
+    ----------
+    kind
+        "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
+        "tensor_list", "optional_tensor_list" or "unknown(…)".
+    value
+        A TensorSpec; a Python scalar; a tuple. The elements of "int_list", "tensor_list" and
+        "optional_tensor_list" are value ids (None for an absent tensor).
+    """
+
+    kind: str
+    value: Any
+
+    @property
+    def tensor(self) -> TensorSpec | None:
+        """The tensor, if this is one."""
+        return self.value if isinstance(self.value, TensorSpec) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction.
+
+    Attributes
+    ----------
+    chain, index
+        The same numbers that an ETDump has as chain and instruction id.
+    kind
+        "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
+    operator
+        "aten::add.out" for a kernel call, else None.
+    args
+        Value ids as stored: for a kernel the operator's arguments, then its result once more; for a
+        delegate its inputs, then its outputs.
+    inputs, outputs
+        Value ids that it reads, and those that it writes. A list of tensors is one value.
+    delegate
+        Index into the method's backends, for a delegate call.
+    target
+        For a jump, the index where it continues if the condition (its input) is false.
+    """
+
+    chain: int
+    index: int
+    kind: str
+    operator: str | None
+    args: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    delegate: int | None = None
+    target: int | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """An entry point of the program.
+
+    Attributes
+    ----------
+    inputs, outputs
+        Value ids.
+    instructions
+        Of all chains, in order; programs have one chain today.
+    backends
+        The backend of each delegate by its id, such as "XnnpackBackend".
+    """
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    values: tuple[ProgramValue, ...]
+    instructions: tuple[Instruction, ...]
+    backends: tuple[str, ...]
+
+    @cached_property
+    def by_position(self) -> dict[tuple[int, int], Instruction]:
+        """Instructions by (chain, index)."""
+        return {(item.chain, item.index): item for item in self.instructions}
+
+    def backend(self, instruction: Instruction) -> str | None:
+        """Return the backend of a delegate call, None for other instructions."""
+        return None if instruction.delegate is None else self.backends[instruction.delegate]
+
+    def tensors(self, value_id: int) -> tuple[int, ...]:
+        """Return the ids of the tensors that a value consists of: itself, or a list's elements."""
+        value = self.values[value_id]
+        if value.kind == "tensor":
+            return (value_id,)
+        if value.kind in ("tensor_list", "optional_tensor_list"):
+            return tuple(item for item in value.value if item is not None)
+        return ()
+
+    def literal(self, value_id: int) -> Any:
+        """Return a value that is not a tensor as Python objects, with the integers of a list looked up."""
+        value = self.values[value_id]
+        return tuple(self.values[item].value for item in value.value) if value.kind == "int_list" else value.value
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program file."""
+
+    path: str
+    methods: tuple[Method, ...]
+
+    def method(self, name: str = "forward") -> Method:
+        """Return a method by name.
+
+        Raises
+        ------
+        UsageError
+            If there is none of this name.
+        """
+        for item in self.methods:
+            if item.name == name:
+                return item
+        known = ", ".join(repr(item.name) for item in self.methods) or "none"
+        raise UsageError(f"{self.path} has no method {name!r}; its methods: {known}")
+
+
+def read_program(path: PathLike) -> Program:
+    """Read a program file, without its weights.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, empty, something else, truncated, or damaged.
+    """
+    return parse_program(memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE)), os.fspath(path))
+
+
+def parse_program(data: memoryview, path: str) -> Program:
+    """Read a program from bytes that came from `path`; see `read_program`."""
+    if not _IDENTIFIER.fullmatch(bytes(data[4:8])):
+        raise wrong_kind(path, bytes(data[:64]), "an ExecuTorch program (.pte)", "give the file from .save()")
+    end, base = _extent(data, path)
+    buffer = FlatBuffer(data[:end], path, "program", _ADVICE)
+    root = buffer.root()
+    _check_segments(root, base, len(data))
+    plans = root.vectors(1).tables()
+    return Program(path, tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans))))
+
+
+def _extent(data: memoryview, path: str) -> tuple[int, int]:
+    """Return where the flatbuffer ends and where the segments begin, from the extended header if any."""
+    if bytes(data[_EXTENDED]) != b"eh00":
+        return len(data), 0
+    end, base = (int.from_bytes(data[start : start + 8], "little") for start in (16, 24))
+    needed = max(end, base)
+    if needed > len(data) or end < 8:
+        problem = f"the program is truncated: it has {len(data)} bytes of at least {needed}"
+        raise ArtifactError(path, problem, _ADVICE, where=len(data), found=len(data), expected=needed)
+    return end, base
+
+
+def _check_segments(root: Tables, base: int, size: int) -> None:
+    """Refuse a file that ends before one of its data segments does."""
+    tables = root.vectors(4).tables()
+    pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
+    needed = max((base + offset + length for offset, length in pairs), default=0)
+    if needed > size:
+        problem = f"the program is truncated: it has {size} bytes of {needed}"
+        raise ArtifactError(root.buffer.path, problem, _ADVICE, where=size, found=size, expected=needed)
+
+
+def _read_method(plan: Tables) -> Method:
+    values = _read_values(plan.vectors(2).tables())
+    operators = plan.vectors(6).tables()
+    names = tuple(
+        f"{name}.{overload}" if overload else str(name)
+        for name, overload in zip(operators.strings(0).tolist(), operators.strings(1).tolist(), strict=True)
+    )
+    backends = tuple(map(str, plan.vectors(7).tables().strings(0).tolist()))
+    inputs, outputs = (plan.vectors(field, "<i4").tuples()[0] for field in (3, 4))
+    if any(not 0 <= item < len(values) for item in (*inputs, *outputs)):
+        raise plan.buffer.damaged("a method's input or output is not among its values", int(plan.at[0]))
+    return Method(
+        name=str(plan.strings(0)[0]),
+        inputs=inputs,
+        outputs=outputs,
+        values=values,
+        instructions=_read_instructions(plan.vectors(5).tables(), values, inputs, names, len(backends)),
+        backends=backends,
+    )
+
+
+def _read_values(tables: Tables) -> tuple[ProgramValue, ...]:
+    """Read a method's value table; every id that a list holds is checked to be in it."""
+    kinds = tables.scalar(0, "<u1")
+    contents = tables.table(1)
+    values: list[ProgramValue | None] = [None] * len(tables)
+    for number in sorted(set(kinds.tolist())):
+        rows = np.flatnonzero(kinds == number)
+        kind = _KINDS[number] if number < len(_KINDS) else f"unknown({number})"
+        for row, value in zip(rows.tolist(), _read_kind(kind, contents.take(rows)), strict=True):
+            values[row] = ProgramValue(kind, value)
+    complete = tuple(value for value in values if value is not None)
+    _check_ids(tables, complete)
+    return complete
+
+
+def _read_kind(kind: str, tables: Tables) -> list[Any]:
+    if kind == "tensor":
+        return _read_tensors(tables)
+    if kind in _SCALARS:
+        numbers = tables.scalar(0, _SCALARS[kind])
+        return (numbers != 0).tolist() if kind == "bool" else numbers.tolist()
+    if kind == "string":
+        return tables.strings(0).tolist()
+    if kind not in _LISTS:
+        return [None] * len(tables)
+    items = tables.vectors(0, _LISTS[kind]).tuples()
+    if kind == "bool_list":
+        return [tuple(map(bool, item)) for item in items]
+    if kind == "optional_tensor_list":
+        return [tuple(None if element == -1 else element for element in item) for item in items]
+    return items
+
+
+def _check_ids(tables: Tables, values: tuple[ProgramValue, ...]) -> None:
+    expected = {"int_list": "int", "tensor_list": "tensor", "optional_tensor_list": "tensor"}
+    for row, value in enumerate(values):
+        if value.kind in expected:
+            ids = [item for item in value.value if item is not None]
+            if any(not 0 <= item < len(values) or values[item].kind != expected[value.kind] for item in ids):
+                raise tables.buffer.damaged("a list's element is not among the values", int(tables.at[row]))
+
+
+def _read_tensors(tables: Tables) -> list[TensorSpec]:
+    memory = tables.table(6)
+    offset = memory.scalar(1, "<u4").astype(np.int64) + (memory.scalar(2, "<u4").astype(np.int64) << 32)
+    external = tables.table(9).scalar(2, "<i1") == _EXTERNAL
+    dynamism = tables.scalar(8, "<i1").tolist()
+    sizes = tables.vectors(2, "<i4")
+    tables.buffer.require(_plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible")
+    planned = zip(memory.present.tolist(), memory.scalar(0, "<u4").tolist(), offset.tolist(), strict=True)
+    columns = zip(
+        tables.scalar(0, "<i1").tolist(),
+        sizes.tuples(),
+        tables.vectors(3, "<u1").tuples(),
+        (_DYNAMISM[item] if 0 <= item < len(_DYNAMISM) else f"unknown({item})" for item in dynamism),
+        tables.scalar(5, "<u4").tolist(),
+        ((place, start) if has else None for has, place, start in planned),
+        external.tolist(),
+        strict=True,
+    )
+    return [TensorSpec(*column) for column in columns]
+
+
+def _plausible(rank: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Tell which tensors have a possible number of dimensions and no negative size."""
+    negative = np.bincount(np.repeat(np.arange(len(rank)), rank), sizes < 0, len(rank))
+    return (rank <= 64) & (negative == 0)
+
+
+class _Stored(NamedTuple):
+    """An instruction's content as the file has it."""
+
+    number: int = -1
+    args: tuple[int, ...] = ()
+
+
+def _read_instructions(
+    chains: Tables,
+    values: Sequence[ProgramValue],
+    inputs: Sequence[int],
+    operators: Sequence[str],
+    delegates: int,
+) -> tuple[Instruction, ...]:
+    """Read the instructions of all chains.
+
+    Parameters
+    ----------
+    chains
+        The Chain tables of one method.
+    values, inputs, operators
+        The method's values, input ids and operator names.
+    delegates
+        How many delegates the method has.
+    """
+    vectors = chains.vectors(2)
+    tables = vectors.tables()
+    kinds = tables.scalar(0, "<u1")
+    stored = _read_stored(tables, kinds)
+    written = {row for row, value in enumerate(values) if _initialized(value)} | set(inputs)
+    result: list[Instruction] = []
+    chain = np.repeat(np.arange(len(chains)), vectors.length).tolist()
+    index = (np.arange(len(tables)) - np.repeat(vectors.ends() - vectors.length, vectors.length)).tolist()
+    for row, (number, item) in enumerate(zip(kinds.tolist(), stored, strict=True)):
+        kind = _INSTRUCTIONS[number] if number < len(_INSTRUCTIONS) else f"unknown({number})"
+        numbers = {"kernel": len(operators), "delegate": delegates}.get(kind)
+        if not _exists(item, len(values), numbers):
+            problem = "an instruction names something that does not exist"
+            raise tables.buffer.damaged(problem, int(tables.at[row]))
+        operator = operators[item.number] if kind == "kernel" else None
+        read, wrote = _flow(kind, operator, item.args, values, written)
+        written.update(wrote)
+        written.update(item for value in wrote for item in _elements(values[value]))
+        result.append(
+            Instruction(
+                chain=chain[row],
+                index=index[row],
+                kind=kind,
+                operator=operator,
+                args=item.args,
+                inputs=read,
+                outputs=wrote,
+                delegate=item.number if kind == "delegate" else None,
+                target=item.number if kind == "jump" else None,
+            )
+        )
+    return tuple(result)
+
+
+def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
+    """Tell whether an instruction only names values, and an operator or delegate, that there are."""
+    named = all(0 <= value < values for value in item.args)
+    return named and (numbers is None or 0 <= item.number < numbers)
+
+
+def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
+    """Read the content of every instruction: its table's number, and the value ids."""
+    stored = [_Stored()] * len(tables)
+    contents = tables.table(1)
+    for number in np.unique(kinds).tolist():
+        rows = np.flatnonzero(kinds == number)
+        part = contents.take(rows)
+        first = part.scalar(0, "<i4").tolist()
+        kind = _INSTRUCTIONS[number] if number < len(_INSTRUCTIONS) else ""
+        if kind in ("kernel", "delegate"):
+            items = [_Stored(*pair) for pair in zip(first, part.vectors(1, "<i4").tuples(), strict=True)]
+        elif kind == "move":
+            second = part.scalar(1, "<i4").tolist()
+            items = [_Stored(-1, pair) for pair in zip(first, second, strict=True)]
+        elif kind == "jump":
+            target = part.scalar(1, "<i4").tolist()
+            items = [_Stored(to, (condition,)) for condition, to in zip(first, target, strict=True)]
+        elif kind == "free":
+            items = [_Stored(-1, (value,)) for value in first]
+        else:
+            continue
+        for row, item in zip(rows.tolist(), items, strict=True):
+            stored[row] = item
+    return stored
+
+
+def _elements(value: ProgramValue) -> tuple[int, ...]:
+    """Ids of the tensors of a list: an operator that writes the list writes these."""
+    return value.value if value.kind == "tensor_list" else ()
+
+
+def _initialized(value: ProgramValue) -> bool:
+    """Tell whether a value means something before the first instruction."""
+    tensor = value.tensor
+    return tensor is None or tensor.data_index > 0 or tensor.external
+
+
+def _flow(
+    kind: str,
+    operator: str | None,
+    args: tuple[int, ...],
+    values: Sequence[ProgramValue],
+    written: set[int],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split arguments into what is read and what is written.
+
+    A delegate's outputs are the last arguments that nothing has written before.
+    """
+    if operator == _APPEND:
+        return args, args[:1]
+    if kind == "kernel":
+        return _kernel_flow(args, values)
+    if kind == "delegate":
+        count = next((n for n, value in enumerate(reversed(args)) if value in written), len(args))
+        return args[: len(args) - count], args[len(args) - count :]
+    if kind == "move":
+        return args[:1], args[1:]
+    return args, ()
+
+
+def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split a kernel call's arguments.
+
+    The emitter stores the result after the operator's own arguments: the `out` argument again, a list of
+    all of several `out` arguments, or, for an operator on symbolic numbers, a value of its own.
+    """
+    if not args:
+        return (), ()
+    *own, result = args
+    if own and own[-1] == result:
+        return tuple(own[:-1]), (result,)
+    value = values[result]
+    if value.kind == "tensor_list":
+        parts = value.value
+        if parts and tuple(own[-len(parts) :]) == parts:
+            return tuple(own[: -len(parts)]), parts
+        if own and values[own[-1]].kind == "tensor_list" and values[own[-1]].value == parts:
+            return tuple(own[:-1]), (own[-1],)
+    return tuple(own), (result,)

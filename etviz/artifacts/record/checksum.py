@@ -1,0 +1,70 @@
+"""The checksum of a `.pte`: it tells by accident, not by malice, whether a record and a program belong together."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from etviz.artifacts.files import PathLike, open_artifact
+from etviz.errors import ArtifactError
+
+_BLOCK: Final = 1 << 19
+
+
+def checksum_of(content: PathLike | bytes | memoryview) -> str:
+    """The checksum of a file, or of bytes.
+
+    Returns
+    -------
+    str
+        ``xxh3:`` and 32 hexadecimal digits.
+
+    Raises
+    ------
+    ArtifactError
+        If the file can't be read.
+
+    Examples
+    --------
+    >>> checksum_of(b"abc")
+    'xxh3:06b05ab6733a618578af5f94892f3950'
+    """
+    digest = xxhash.xxh3_128()
+    if isinstance(content, (bytes, memoryview)):
+        digest.update(content)
+        return f"xxh3:{digest.hexdigest()}"
+    open_artifact(content, "an ExecuTorch program", "give the .pte").close()
+    block = memoryview(bytearray(_BLOCK))
+    with Path(content).open("rb", buffering=0) as file:  # read, not mapped: a file that is cut meanwhile does no harm
+        while size := file.readinto(block):
+            digest.update(block[:size])
+    return f"xxh3:{digest.hexdigest()}"
+
+
+class Checking:
+    """Computes a checksum in a thread of its own, while other files are read.
+
+    Parameters
+    ----------
+    content
+        As for `checksum_of`.
+    """
+
+    def __init__(self, content: PathLike | bytes | memoryview) -> None:
+        self._content = content
+        self._checksum: str | None = None
+        self._thread = threading.Thread(target=self._run, name="etviz-checksum", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(ArtifactError, OSError):  # whoever reads the file says so
+            self._checksum = checksum_of(self._content)
+
+    def agrees(self, stored: str) -> bool:
+        """Wait, and tell if the content has a stored checksum."""
+        self._thread.join()
+        return self._checksum == stored

@@ -1,0 +1,175 @@
+"""ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily.
+
+Nothing is unpacked: members are slices of the mapped file, graphs are plain JSON, and weights are views that are only
+copied when they are used. Graphs go through etviz's own reader (`etviz.graph.from_export`), never through upstream's
+`deserialize`, which evaluates expressions found in the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import ChainMap
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import PathLike, open_archive, open_artifact, parse_json, stored_bytes, wrong_kind
+from etviz.errors import ArtifactError
+from etviz.graph.from_export import read_exported_program
+from etviz.graph.ir_json import MalformedGraphError
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Mapping
+
+    import torch
+
+    from etviz.graph.ir import Graph
+
+_IDENTIFIER: Final = "ETRECORD_V0"
+_EDGE: Final = "edge_dialect_exported_program/"
+_ADVICE: Final = "write it again with ETRecord.save()"
+_TRUNCATED: Final = "the ETRecord is truncated: its directory is missing"
+_SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
+
+
+class ETRecord:
+    """An ETRecord file.
+
+    Parameters
+    ----------
+    path
+        The file.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, no ETRecord, compressed, or damaged.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self.path = os.fspath(path)
+        self._map: mmap.mmap = open_artifact(path, "an ETRecord", "save it with ETRecord.save(path)")
+        self._data = memoryview(self._map)
+        if bytes(self._data[:2]) != b"PK":
+            raise wrong_kind(path, bytes(self._data[:64]), "an ETRecord", "give the file from ETRecord.save()")
+        self._members = self._read_members()
+        if _IDENTIFIER not in self._members:
+            raise ArtifactError(
+                path,
+                f"this zip archive has no member {_IDENTIFIER}, so it is not an ETRecord",
+                "give the file from ETRecord.save()",
+                found=sorted(self._members)[:5],
+                expected=_IDENTIFIER,
+            )
+
+    def _read_members(self) -> dict[str, memoryview]:
+        """The bytes of every member by name."""
+        try:
+            with open_archive(self._data) as (_, members):
+                stored = {name: stored_bytes(self._data, info) for name, info in members.items()}
+        except ValueError as error:
+            cut = "not a zip file" in str(error)  # the directory stands at the end
+            problem = _TRUNCATED if cut else f"the archive is damaged ({error})"
+            raise ArtifactError(self.path, problem, _ADVICE) from error
+        first = bytes(self._data[30 : 30 + int.from_bytes(self._data[26:28], "little")])
+        if first.decode("utf-8", "replace") not in stored:  # the directory is that of an archive inside
+            raise ArtifactError(self.path, _TRUNCATED, _ADVICE)
+        return stored
+
+    def member(self, name: str) -> memoryview | None:
+        """The bytes of a member, None if there is none of that name."""
+        return self._members.get(name)
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Names of the methods with an edge program."""
+        names = [name.removeprefix(_EDGE) for name in self._members if name.startswith(_EDGE)]
+        return sorted(name for name in names if not name.endswith(_SUFFIXES))
+
+    def json(self, name: str) -> Any:
+        """A member parsed as JSON, None if there is none of that name.
+
+        Raises
+        ------
+        ArtifactError
+            If it is not JSON.
+        """
+        data = self.member(name)
+        if data is None:
+            return None
+        try:
+            return parse_json(data)
+        except ValueError as error:
+            raise ArtifactError(self.path, f"{name} is not JSON ({error})", _ADVICE, where=name) from error
+
+    def debug_handles(self, method: str) -> dict[int, tuple[int, ...]]:
+        """Instruction id → debug handles of the edge operators that it executes."""
+        table = self._table("debug_handle_map", method)
+        return {key: _handles(self.path, value) for key, value in table.items()}
+
+    def backends(self, method: str) -> dict[int, str]:
+        """Instruction id → backend id of every delegate call."""
+        table = self._table("delegate_map", method)
+        return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
+
+    def _table(self, member: str, method: str) -> dict[int, Any]:
+        data = self.json(member)
+        if not isinstance(data, dict):
+            return {}
+        table = data.get(method, {})
+        try:
+            return {int(key): value for key, value in table.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ArtifactError(self.path, f"{member} is not a table by instruction", _ADVICE, where=member) from error
+
+    def has_member(self, member: str) -> bool:
+        """True if the ETRecord has that member."""
+        return member in self._members
+
+    def edge_graph(self, method: str) -> Graph:
+        """The edge graph of a method, before delegation.
+
+        Raises
+        ------
+        ArtifactError
+            If it is not there or damaged.
+        """
+        name = _EDGE + method
+        data = self.json(name)
+        if data is None:
+            raise ArtifactError(self.path, f"there is no edge program of the method {method}", _ADVICE, where=name)
+        try:
+            return read_exported_program(data)
+        except MalformedGraphError as error:
+            raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
+
+    def weights(self, program: str) -> Mapping[str, torch.Tensor]:
+        """Parameters, buffers and constants of one of the programs, by qualified name."""
+        from etviz.artifacts.record.torch_file import TensorFile
+
+        tables = []
+        for kind in ("_constants", "_state_dict"):
+            data = self.member(program + kind)
+            if data is not None:
+                tables.append(TensorFile(data, self.path, program + kind))
+        return ChainMap(*tables)
+
+    def representative_inputs(self) -> Any:
+        """The inputs that the reference is computed on: a tuple, or a list of tuples; None if there are none.
+
+        Raises
+        ------
+        ArtifactError
+            If they hold anything but tensors and plain values.
+        """
+        from etviz.artifacts.record.torch_file import load_all
+
+        data = self.member("representative_inputs")
+        return None if data is None else load_all(data, self.path, "representative_inputs")
+
+
+def _handles(path: str, value: Any) -> tuple[int, ...]:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, int) for item in items):
+        raise ArtifactError(path, "debug_handle_map holds something else than integers", _ADVICE)
+    return tuple(items)

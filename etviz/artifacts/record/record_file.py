@@ -1,0 +1,193 @@
+"""The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
+
+A zip: `record.json`, the graphs of all methods with the place of every constant; and `tensors.safetensors`, those
+constants, and those weights of a float reference, that the ETRecord does not hold. No pickle, no code, a version, and
+the checksum of the `.pte` that it belongs to.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import (
+    PathLike,
+    open_archive,
+    open_artifact,
+    parse_json,
+    stored_bytes,
+    whole_file,
+    wrong_kind,
+)
+from etviz.artifacts.record.stored_tensors import StoredTensors, tensor_checksum
+from etviz.errors import ArtifactError
+from etviz.graph.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.graph.ir import Graph
+
+VERSION: Final = 3
+LISTINGS: Final = "delegated_graph"
+"""Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
+_JSON: Final = "record.json"
+_TENSORS: Final = "tensors.safetensors"
+_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_MOST_JSON: Final = 64 << 20
+_ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_manager, path)"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a constant's values are: a member of the ETRecord (empty: the record's own tensors) and a name in it."""
+
+    member: str
+    name: str
+
+
+@dataclass(slots=True)
+class Record:
+    """The lowered program as it was emitted.
+
+    Attributes
+    ----------
+    graphs
+        Graph of each method.
+    places
+        Where the values of each constant (`Input.target`) are.
+    pte_checksum
+        Of the `.pte`, see `etviz.artifacts.record.checksum`.
+    delegation
+        By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
+    extra
+        What else is kept: names of the tensors that are the representative inputs (``inputs``), and `LISTINGS`.
+    references
+        By method: the graph of the float model that the quantization split compares with.
+    tensors
+        The constants, weights and inputs that no ETRecord has, by name.
+    """
+
+    graphs: dict[str, Graph]
+    places: dict[str, Place]
+    pte_checksum: str
+    delegation: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    references: dict[str, Graph] = field(default_factory=dict)
+    tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
+
+
+def write_record(record: Record, path: PathLike) -> None:
+    """Write a record file; it appears under its name only when it is whole.
+
+    Raises
+    ------
+    ArtifactError
+        If the file can't be written.
+    """
+    from safetensors.torch import save
+
+    table, tensors = TextTable(), dict(record.tensors)
+    body = {
+        "format": "etviz-record",
+        "version": VERSION,
+        "pte_checksum": record.pte_checksum,
+        "graphs": [[method, dump_graph(graph, table)] for method, graph in record.graphs.items()],
+        "references": [[method, dump_graph(graph, table)] for method, graph in record.references.items()],
+        "texts": table.texts,
+        "places": [[key, place.member, place.name] for key, place in record.places.items()],
+        "delegation": record.delegation,
+        "extra": record.extra,
+        "checksums": {name: tensor_checksum(tensor) for name, tensor in tensors.items()},
+    }
+    with whole_file(path, "the record") as partial, zipfile.ZipFile(partial, "w") as archive:
+        archive.writestr(_JSON, json.dumps(body, separators=(",", ":")), zipfile.ZIP_DEFLATED, 6)
+        archive.writestr(_TENSORS, save(tensors), zipfile.ZIP_STORED)
+
+
+def read_record(path: PathLike) -> Record:
+    """Read a record file, its tensors only when they are asked for.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, not a record, of another version, or damaged.
+    """
+    data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
+    if bytes(data[:2]) != b"PK":
+        raise wrong_kind(path, bytes(data[:64]), "an etviz record", _ADVICE)
+    text, stored = _read_members(path, data)
+    body = _parse(path, text)
+    try:
+        texts = _texts(body["texts"])
+        graphs, references = (
+            {str(method): load_graph(graph, texts) for method, graph in body[key]} for key in ("graphs", "references")
+        )
+        places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
+        delegation, extra, checksums = body["delegation"], body["extra"], body["checksums"]
+        _check_tables(list(graphs), delegation, extra, checksums)
+        tensors = StoredTensors(stored, checksums, str(path))
+        return Record(graphs, places, str(body["pte_checksum"]), dict(delegation), dict(extra), references, tensors)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
+
+
+def _check_tables(methods: list[str], delegation: Any, extra: Any, checksums: Any) -> None:
+    """Refuse a delegation table that lacks a method or a count, and inputs in another form than they are written."""
+    if not all(isinstance(table, Mapping) for table in (delegation, extra, checksums)):
+        raise MalformedGraphError("a table has the wrong type")
+    for method in methods:
+        counts = delegation[method]
+        numbers = [counts["subgraphs"], *counts["delegated"].values(), *counts["non_delegated"].values()]
+        if not all(isinstance(number, int) for number in numbers):
+            raise MalformedGraphError(f"the delegation of {method} is not counted in integers")
+    listings = extra.get(LISTINGS, {})
+    if not isinstance(listings, Mapping) or not all(isinstance(text, str) for text in listings.values()):
+        raise MalformedGraphError("the listings of the lowered program are not texts by method")
+    for value in extra.get("inputs", ()):
+        if not isinstance(value, Mapping) or not (isinstance(value.get("tensor"), str) or "value" in value):
+            raise MalformedGraphError("a representative input is neither a tensor's name nor a value")
+
+
+def _read_members(path: PathLike, data: memoryview) -> tuple[bytes, memoryview]:
+    """The JSON, and the bytes of the tensors where they lie in the file."""
+    try:
+        with open_archive(data) as (archive, members):
+            if sorted(members) != [_JSON, _TENSORS]:
+                problem = f"a record has the members {_JSON} and {_TENSORS}; found {sorted(members)[:5]}"
+                raise ArtifactError(path, problem, _ADVICE)
+            if members[_JSON].file_size > _MOST_JSON or members[_JSON].compress_type not in _METHODS:
+                problem = "a member claims an absurd size, or is packed in an unusual way"
+                raise ArtifactError(path, problem, _ADVICE, where=_JSON)
+            with archive.open(_JSON) as member:
+                return member.read(_MOST_JSON + 1), stored_bytes(data, members[_TENSORS])
+    except ValueError as error:
+        raise ArtifactError(path, f"the archive is damaged ({error})", _ADVICE) from error
+
+
+def _parse(path: PathLike, text: bytes) -> dict[str, Any]:
+    try:
+        body = parse_json(text)
+    except ValueError as error:
+        raise ArtifactError(path, f"{_JSON} is not JSON ({error})", _ADVICE, where=_JSON) from error
+    if not isinstance(body, dict) or body.get("format") != "etviz-record":
+        raise ArtifactError(path, f"{_JSON} is not an etviz record", _ADVICE, where=_JSON)
+    if body.get("version") != VERSION:
+        raise ArtifactError(
+            path,
+            f"the record has version {body.get('version')}; this etviz reads version {VERSION}",
+            "read it with the etviz that wrote it, or write it again",
+            where=_JSON,
+            found=body.get("version"),
+            expected=VERSION,
+        )
+    return body
+
+
+def _texts(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise MalformedGraphError("the table of texts is not a list of texts")
+    return value

@@ -1,0 +1,122 @@
+"""Tensors in safetensors form inside a mapped file, read one at a time and never copied as a whole.
+
+safetensors' own lazy reader wants a file of its own, by its path: there may be another one by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import xxhash
+
+from etviz.artifacts.files import parse_json
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_HEADER: Final = 8 << 20
+"""Bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
+_DTYPES: Final = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "U16": "uint16",
+    "U32": "uint32",
+    "U64": "uint64",
+    "BOOL": "bool",
+}
+
+
+def tensor_checksum(tensor: torch.Tensor) -> str:
+    """The checksum of a contiguous tensor's dtype, shape and bytes: 16 hexadecimal digits."""
+    import torch
+
+    digest = xxhash.xxh3_64(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    digest.update(tensor.detach().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+class StoredTensors(Mapping[str, "torch.Tensor"]):
+    """Tensors by name.
+
+    Parameters
+    ----------
+    data
+        Safetensors bytes: the length of the header (uint64, little-endian), the header (JSON), the values.
+    checksums
+        What `tensor_checksum` gave for each tensor.
+    path
+        The file that they are in, for messages.
+
+    Raises
+    ------
+    ArtifactError
+        Where the bytes are damaged or not in this form. Names that are not there raise `KeyError`.
+    """
+
+    def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:
+        self._data, self._checksums, self._path = data, checksums, path
+
+    def __len__(self) -> int:
+        return len(self._checksums)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._checksums)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        checksum = self._checksums[name]
+        tensor = self._read(name)
+        if tensor_checksum(tensor) != checksum:
+            raise self._damaged(f"the checksum of {name} is wrong")
+        return tensor
+
+    @cached_property
+    def _header(self) -> dict[str, Any]:
+        size = self._header_size
+        if len(self._data) < 8 or size > min(len(self._data) - 8, _MOST_HEADER):
+            raise self._damaged("its header reaches beyond the end")
+        try:
+            header = parse_json(self._data[8 : 8 + size])
+        except ValueError as error:
+            raise self._damaged(f"its header is not JSON: {error}") from error
+        if not isinstance(header, dict):
+            raise self._damaged("its header is not a table")
+        return header
+
+    @property
+    def _header_size(self) -> int:
+        return int.from_bytes(self._data[:8], "little")
+
+    def _read(self, name: str) -> torch.Tensor:
+        import torch
+
+        try:
+            item, start = self._header[name], 8 + self._header_size
+            dtype = getattr(torch, _DTYPES[item["dtype"]])
+            shape = [int(size) for size in item["shape"]]
+            first, last = (start + int(offset) for offset in item["data_offsets"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(f"{name} is not described as a tensor: {error}") from error
+        count = math.prod(shape)
+        if not (min(shape, default=0) >= 0 and start <= first <= last <= len(self._data)):
+            raise self._damaged(f"{name} reaches beyond the end")
+        if count * dtype.itemsize != last - first:
+            raise self._damaged(f"{name} has {last - first} bytes, its shape needs {count * dtype.itemsize}")
+        if not count:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(bytearray(self._data[first:last]), dtype=dtype).reshape(shape)
+
+    def _damaged(self, problem: str) -> ArtifactError:
+        return ArtifactError(self._path, f"the record's tensors are damaged ({problem})", "write the record again")

@@ -1,0 +1,90 @@
+"""The constants of a recorded program, from the ETRecord or from the record itself, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.record.record_file import Record
+from etviz.artifacts.record.torch_file import TensorFile
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.artifacts.record.etrecord import ETRecord
+
+
+class Weights(Mapping[str, "torch.Tensor"]):
+    """Tensors by `Input.target`.
+
+    Parameters
+    ----------
+    record
+        Says where each constant is.
+    record_path
+        Its file, for messages.
+    etrecord
+        Holds the weights that the record only refers to; None if it is not there: then asking for one of them raises
+        `ArtifactError`.
+    """
+
+    def __init__(self, record: Record, record_path: str, etrecord: ETRecord | None) -> None:
+        self._record = record
+        self._path = record_path
+        self._etrecord = etrecord
+        self._files: dict[str, TensorFile] = {}
+
+    def __len__(self) -> int:
+        return len(self._record.places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._record.places)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._record.places
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        place = self._record.places[key]
+        if not place.member:
+            return self._get(self._record.tensors, place.name, self._path)
+        if self._etrecord is None:
+            raise ArtifactError(
+                self._path,
+                f"the record refers to the weights {place.name} in the ETRecord, which was not given",
+                "give the ETRecord that was written together with it (etrecord=)",
+            )
+        return self._get(self._file(place.member), place.name, self._etrecord.path)
+
+    def inputs(self) -> tuple[Any, ...]:
+        """The representative inputs that the record keeps, flat.
+
+        Raises
+        ------
+        ArtifactError
+            If one of them is not there.
+        """
+        kept, tensors = self._record.extra.get("inputs", ()), self._record.tensors
+        return tuple(self._get(tensors, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
+
+    def _file(self, member: str) -> TensorFile:
+        if member not in self._files:
+            etrecord = self._etrecord
+            data = etrecord.member(member) if etrecord is not None else None
+            if etrecord is None or data is None:
+                raise ArtifactError(
+                    etrecord.path if etrecord else self._path,
+                    f"the ETRecord has no {member}, where the record expects weights: they are of different models",
+                    "give the ETRecord that was written together with the record",
+                )
+            self._files[member] = TensorFile(data, etrecord.path, member)
+        return self._files[member]
+
+    @staticmethod
+    def _get(table: Mapping[str, torch.Tensor], name: str, path: str) -> torch.Tensor:
+        try:
+            return table[name]
+        except KeyError:
+            raise ArtifactError(
+                path, f"there are no weights named {name}: the files are of different models", "give matching files"
+            ) from None

@@ -1,0 +1,221 @@
+"""One execution against an ETRecord's edge graph, where only debug handles tell what belongs together.
+
+The total gap of a group compares what leaves it with the reference. What it introduced compares with its own operators,
+evaluated on the runtime's values: the graph's inputs and weights, and what other groups are paired with in the same
+execution. Where one of these is not known, the row says which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.gap import Comparison, Gap
+from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
+from etviz.comparison.noise import measure_introduced_noise
+from etviz.comparison.nonfinite import CARRIED, CREATED, LOST, has_nonfinite
+from etviz.evaluation import dynamic_quantization as dynamic
+from etviz.evaluation.evaluator import Evaluator, Value
+from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.replay import logged_outputs
+from etviz.graph.ir import Node, Ref
+from etviz.graph.quantize_ops import output_scales
+from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etviz.artifacts.etdump.runtime_log import RuntimeLog
+
+_UNKNOWN: Final = "what it introduced is not known: "
+
+
+def compare_by_handles(
+    evaluator: Evaluator,
+    log: RuntimeLog,
+    inputs: Sequence[Any],
+    groups: HandleGroups,
+    *,
+    run: int = 0,
+    budget: int = 0,
+    introduced: bool = True,
+) -> Comparison:
+    """Compare what can be paired by debug handle, as `compare_exact` does; the evaluator is of the edge graph."""
+    result = Comparison(run=run, budget=budget, reasons=dict(groups.reasons), output_scales=output_scales(groups.edge))
+    result.readers = groups.readers
+    execution = _Execution(evaluator, log, inputs, groups, result, introduced)
+    result.reference_outputs = evaluator.run(inputs, execution.see)
+    result.runtime_outputs = log.outputs()
+    result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
+    compared = {gap.instruction for gap in result.gaps}
+    made = (match.group.instructions for match in groups.matches if match.instruction in compared)
+    result.grouped = {instruction for group in made for instruction in group} - compared
+    for instruction in groups.nodes:
+        if instruction not in compared:
+            missing = "it has no debug handle" if instruction not in groups.handled else "its value could not be paired"
+            result.reasons.setdefault(instruction, missing)
+    return result
+
+
+class _Execution:
+    """One execution: its groups are compared in program order, each as soon as the reference has its values."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        log: RuntimeLog,
+        inputs: Sequence[Any],
+        groups: HandleGroups,
+        result: Comparison,
+        introduced: bool,
+    ) -> None:
+        self._evaluator, self._log, self._groups = evaluator, log, groups
+        self._result, self._introduced = result, introduced
+        self._given = {item.name: value for item, value in zip(groups.edge.user_inputs(), inputs, strict=False)}
+        self._paired: set[str] = set()
+        self._nonfinite: dict[str, bool] = {}
+        self._held: dict[str, Any] = {}
+        self._uses = Counter(name for match in groups.matches for name in self._needed(match))
+
+    def see(self, node: Node, value: Value) -> None:
+        """Take the reference's value of a node; it is kept as long as a match needs it."""
+        if not self._uses[node.name] or node is not self._groups.node(node.name):
+            return  # a branch may have nodes of the same name
+        self._held[node.name] = next(iter(flat_values(value.reference)), None)
+        match, _ = self._groups.makers.get(node.name, (None, 0))
+        if match is None or not all(name in self._held for name in match.values):
+            return
+        self._compare(match)
+        for name in self._needed(match):
+            self._uses[name] -= 1
+            if not self._uses[name]:
+                self._held.pop(name, None)
+
+    def _needed(self, match: Match) -> list[str]:
+        """The reference values that the comparison of a match takes."""
+        cut = self._groups.cuts.get(match.instruction)
+        return [*match.values, *(cut.reads if cut is not None and self._chooses_scales(cut) else ())]
+
+    def _chooses_scales(self, cut: Cut) -> bool:
+        node = self._groups.nodes[cut.match.instruction]
+        return node.target == "delegate" and dynamic.is_dynamic(cut.graph)
+
+    def _compare(self, match: Match) -> None:
+        node, result = self._groups.nodes[match.instruction], self._result
+        logged = logged_outputs(self._log, node, len(match.values))
+        if logged is None:
+            result.reasons[match.instruction] = "the runtime logged another number of values than its group has"
+            return
+        cut = self._groups.cuts.get(match.instruction)
+        scales = self._scales(match, cut)
+        gaps: list[Gap] = []
+        for output, name in enumerate(match.values):
+            expected = self._held[name]
+            gap = add_gap(result, node, output, logged[output], expected, scales[output], "handles")
+            if gap is None:
+                continue
+            gaps.append(gap)
+            gap.source = name, 0
+            self._nonfinite[name] = gap.total.runtime_is_nonfinite
+            if gap.runtime.dtype == getattr(as_tensor(expected), "dtype", None):
+                self._paired.add(name)
+        if gaps:
+            self._explain(gaps, match, cut, scales)
+
+    def _scales(self, match: Match, cut: Cut | None) -> list[float | None]:
+        """The grid of each value; for a delegate that chooses scales at run time, what `dynamic.steps` says."""
+        metas = [self._groups.meta(name) for name in match.values]
+        scales = [meta.scale if meta is not None else None for meta in metas]
+        if cut is None or not self._chooses_scales(cut):
+            return scales
+        args = [self._held[name] if name in self._held else self._at_start(name) for name in cut.reads]
+        steps = dynamic.steps(self._evaluator.call, cut.graph, args, [self._held[name] for name in match.values])
+        outputs = self._groups.edge.outputs
+        for position, out in enumerate(outputs):
+            if isinstance(out, Ref) and out.name in match.values:
+                known = self._result.output_scales[position]
+                self._result.output_scales[position] = known or steps[match.values.index(out.name)]
+        return [step or scale for step, scale in zip(steps, scales, strict=True)]
+
+    def _at_start(self, name: str) -> Any:
+        """The reference's value of an input or of a mutable buffer."""
+        buffer = self._groups.buffer(name)
+        if not buffer:
+            return self._given.get(name)
+        return self._evaluator.state.get(buffer, self._evaluator.constants.get(buffer))
+
+    def _explain(self, gaps: Sequence[Gap], match: Match, cut: Cut | None, scales: Sequence[float | None]) -> None:
+        """Say what the group did to its gaps: what it introduced, and where values stopped to be finite."""
+        if cut is None:
+            values, problem = {}, "its group has branches"
+        else:
+            values, problem = self._read(cut)
+            together = cut.together if self._introduced else ""
+            chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
+            for gap in gaps:
+                gap.note = "; ".join(filter(None, (together, chosen if scales[gap.output] else "")))
+        if cut is None or problem:
+            for gap in gaps if self._introduced else ():
+                gap.introduced_problem = f"{_UNKNOWN}{problem}"
+            return
+        before = any(self._has_nonfinite(name, value) for name, value in values.items())
+        after = any(self._nonfinite[name] for name in match.values if name in self._nonfinite)
+        for gap in gaps:
+            gap.non_finite = (CARRIED if before else CREATED) if after else LOST if before else ""
+        if self._introduced:
+            self._introduce(gaps, cut, values, scales)
+
+    def _introduce(
+        self, gaps: Sequence[Gap], cut: Cut, values: Mapping[str, Any], scales: Sequence[float | None]
+    ) -> None:
+        own = all(self._is_references(name) for name in cut.reads)
+        if own:
+            for gap in gaps:
+                gap.inherit()
+            if not any(gap.is_suspicious(introduced=True) for gap in gaps):
+                return
+        limits, args = self._evaluator.limits, list(values.values())
+        live = limits.live
+        try:
+            results = self._evaluator.call(cut.graph, args)
+        except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
+            limits.live = live
+            for gap in gaps:
+                gap.introduced_problem = f"its operators fail on the runtime's inputs: {error}"
+            return
+        for gap in () if own else gaps:
+            local = next(iter(flat_values(results[gap.output])), None)
+            if reason := add_introduced(gap, local, scales[gap.output]):
+                gap.introduced_problem = f"{_UNKNOWN}{reason}"
+        again = partial(self._evaluator.call_again, cut.graph, args)
+        measure_introduced_noise(gaps, again, [next(iter(flat_values(item)), None) for item in results])
+
+    def _read(self, cut: Cut) -> tuple[dict[str, Any], str]:
+        """What the runtime had as the inputs of a group, in the order of `Cut.reads`, or why that is not known."""
+        own = logged_by_itself(self._groups, cut, self._log)
+        inputs: dict[str, Any] = {}
+        for name in cut.reads:
+            if self._is_references(name):
+                inputs[name] = self._at_start(name)
+            elif name in self._paired:
+                match, output = self._groups.makers[name]
+                values = logged_outputs(self._log, self._groups.nodes[match.instruction], len(match.values))
+                inputs[name] = values[output] if values is not None else None
+            elif name in own:
+                inputs[name] = own[name]
+            elif buffer := self._groups.buffer(name):
+                return {}, f"its group reads the buffer {buffer}, which earlier executions have changed"
+            else:
+                return {}, f"its group reads {name}, {self._groups.origin(name)}"
+        return inputs, ""
+
+    def _is_references(self, name: str) -> bool:
+        """True for the program's inputs and for buffers that nothing has changed yet: the reference has them too."""
+        buffer = self._groups.buffer(name)
+        return name in self._given or (bool(buffer) and buffer not in self._evaluator.state)
+
+    def _has_nonfinite(self, name: str, value: Any) -> bool:
+        if name not in self._nonfinite:
+            self._nonfinite[name] = has_nonfinite(value)
+        return self._nonfinite[name]

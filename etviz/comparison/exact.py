@@ -1,0 +1,148 @@
+"""One execution against its reference: a gap row for each value, and a word about every instruction.
+
+With the recorded program the pairing is exact: an instruction of the runtime is a node of the graph.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from etviz.comparison.gap import Comparison, Gap
+from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
+from etviz.comparison.noise import measure_introduced_noise
+from etviz.comparison.nonfinite import NonFinite
+from etviz.evaluation.evaluator import Evaluator, Value
+from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.noise import CHAINED, Rounding
+from etviz.evaluation.replay import Log, logged_outputs
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref
+from etviz.graph.labels import together
+from etviz.graph.quantize_ops import output_scales
+from etviz.graph.uses import Uses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def compare_exact(
+    evaluator: Evaluator,
+    log: Log,
+    inputs: Sequence[Any],
+    *,
+    run: int = 0,
+    budget: int = 0,
+    introduced: bool = True,
+    pairing: str = "exact",
+) -> Comparison:
+    """Compare every logged value with the value of its own node.
+
+    Parameters
+    ----------
+    evaluator
+        Of the method, in the state that earlier executions left it in.
+    log, inputs
+        What the runtime logged, and the flat inputs that it had.
+    run
+        Number of this execution.
+    budget
+        Bytes of reference tensors to keep.
+    introduced
+        Also replay each instruction on the runtime's inputs.
+    pairing
+        How the graph's instructions are known: ``exact`` (recorded) or ``derived``.
+    """
+    result = Comparison(run=run, budget=budget, output_scales=output_scales(evaluator.graph))
+    nonfinite = NonFinite(evaluator.graph, inputs)
+    steps: dict[str, list[float | None]] = {}
+
+    def seen(node: Node, value: Value) -> None:
+        before = len(result.gaps)
+        if value.steps:
+            steps[node.name] = value.steps
+        if node.instruction >= 0:
+            _add(result, log, node, value, introduced=introduced, pairing=pairing)
+        added = result.gaps[before:]
+        counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
+        role = nonfinite.see(node, value, counted)
+        for gap in added:
+            gap.non_finite = role
+
+    evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
+    result.reference_outputs = evaluator.run(inputs, seen, partial(logged_outputs, log), replay=introduced)
+    result.runtime_outputs = log.outputs()
+    _widen_outputs(result, evaluator.graph, steps)
+    _explain_missing(result, evaluator.graph)
+    return result
+
+
+def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
+    """Measure the final outputs of dynamically quantized delegates by the error of that quantization too."""
+    uses = Uses(graph) if steps else None
+    for position, out in enumerate(graph.outputs if uses is not None else ()):
+        source, output = uses.value(out.name) if uses is not None and isinstance(out, Ref) else ("", 0)
+        if output < len(steps.get(source, ())):
+            result.output_scales[position] = result.output_scales[position] or steps[source][output]
+
+
+def _add(result: Comparison, log: Log, node: Node, value: Value, *, introduced: bool, pairing: str) -> None:
+    locals_ = flat_values(value.local) if value.local is not None else []
+    references = [None] * len(locals_) if value.unpaired else flat_values(value.reference)
+    runtime = value.runtime
+    if reason := _why_not(log, node, runtime, len(references)):
+        result.reasons[node.instruction] = reason
+    if reason or runtime is None:
+        return
+    before = len(result.gaps)
+    for output, (logged, expected) in enumerate(zip(runtime, references, strict=True)):
+        step = value.steps[output] if value.steps else None
+        own = locals_[output] if output < len(locals_) else None
+        meta = node.outputs[output] if output < len(node.outputs) else None
+        scale = step or (meta.scale if meta is not None else None)
+        if value.unpaired:
+            gap = add_unpaired(result, node, output, logged, value.unpaired, pairing)
+        else:
+            gap = add_gap(result, node, output, logged, expected, scale, pairing)
+        if logged is None:
+            result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
+        if gap is not None and introduced:
+            if own is expected and not gap.unpaired:
+                gap.inherit()
+            elif add_introduced(gap, own, scale):
+                gap.introduced_problem = value.problem
+        if gap is not None and step:
+            gap.note = value.note
+    if introduced:
+        _explain_introduced(result.gaps[before:], value)
+
+
+def _explain_introduced(gaps: Sequence[Gap], value: Value) -> None:
+    """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
+    if value.chain is None:
+        measure_introduced_noise(gaps, value.again, value.local)
+        return
+    if value.chain.nodes:
+        for gap in gaps:
+            gap.add_note(f"introduced together with {together(value.chain.nodes)}")
+    measure_introduced_noise(gaps, value.chain.perturbed, value.local)
+
+
+def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int) -> str:
+    """Why an instruction's values can't be compared, empty if they can."""
+    logged = log.values(node.instruction) if runtime is None else runtime
+    if not logged:
+        return "the runtime logged no value for it"
+    if node.target == OBSERVED and not node.args:
+        return "which edge operators it executes is not certain"
+    if runtime is None:
+        return f"the runtime logged {len(logged)} values, {len(node.args) + len(node.outputs)} were expected"
+    if len(runtime) != expected:
+        return f"the runtime logged {len(runtime)} values, the reference has {expected}"
+    return ""
+
+
+def _explain_missing(result: Comparison, graph: Graph) -> None:
+    compared = {gap.instruction for gap in result.gaps}
+    for node in graph.walk():
+        if node.instruction >= 0 and node.instruction not in compared:
+            result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")

@@ -1,0 +1,129 @@
+"""One compared value, and everything that one execution gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.graph.ir import Node
+
+
+COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
+
+
+@dataclass(slots=True)
+class Gap:
+    """One compared value: where it is, how far it is off, and the two tensors (`reference` is None if not kept).
+
+    `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
+    None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`. `unpaired`
+    says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers. `scale` is
+    the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
+    outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
+    """
+
+    instruction: int
+    output: int
+    node: Node
+    runtime: torch.Tensor
+    reference: torch.Tensor | None
+    total: Sums
+    metrics: dict[str, float]
+    run: int = 0
+    introduced: dict[str, float] | None = None
+    introduced_problem: str = ""
+    introduced_sums: Sums | None = None
+    pairing: str = "exact"
+    status: str = COMPARED
+    non_finite: str = ""
+    unpaired: str = ""
+    note: str = ""
+    scale: float | None = None
+    source: tuple[str, int] = ("", 0)
+    noise: float = NAN
+    introduced_noise: float = NAN
+
+    @property
+    def reason(self) -> str:
+        """What the row has to say beside its numbers."""
+        return self.unpaired or self.introduced_problem or self.note
+
+    def inherit(self) -> None:
+        """Note that the operator had the reference's own inputs: what it introduced is all there is."""
+        self.introduced, self.introduced_sums = dict(self.metrics), self.total
+
+    @property
+    def dtype(self) -> str:
+        """Element type at runtime."""
+        return str(self.runtime.dtype).removeprefix("torch.")
+
+    def is_suspicious(self, *, introduced: bool) -> bool:
+        """True if the gap is so far above the cheap floor that its noise has to be measured."""
+        metrics = self.introduced if introduced else self.metrics
+        if metrics is None or self.status == MISMATCH:
+            return False
+        return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
+
+    @property
+    def amplification(self) -> float:
+        """How many times larger the noise of the value is than one rounding of it; NaN where it was not measured."""
+        least = floor(self.total, self.dtype, self.scale)
+        return self.noise / least if least > 0 else NAN
+
+    def add_note(self, text: str) -> None:
+        """Say one more thing of the numbers, once."""
+        if text not in self.note:
+            self.note = "; ".join(filter(None, (self.note, text)))
+
+    def set_noise(self, noise: float) -> None:
+        """Measure the total gap by its noise."""
+        self.noise = noise
+        self.metrics["severity"] = severity_of(self.total, self.dtype, self.scale, noise)
+
+    def set_introduced_noise(self, noise: float) -> None:
+        """Measure the introduced gap by its noise."""
+        self.introduced_noise = noise
+        if self.introduced is not None and self.introduced_sums is not None:
+            self.introduced["severity"] = severity_of(self.introduced_sums, self.dtype, self.scale, noise)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Everything that one execution gave.
+
+    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap.
+    `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
+    `readers` are the instructions that read the program's inputs, None where the reference's graph tells.
+    """
+
+    gaps: list[Gap] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)
+    reference_outputs: list[Any] = field(default_factory=list)
+    runtime_outputs: list[Any] = field(default_factory=list)
+    output_scales: list[float | None] = field(default_factory=list)
+    output_noise: list[float] = field(default_factory=list)
+    grouped: set[int] = field(default_factory=set)
+    readers: frozenset[int] | None = None
+    run: int = 0
+    budget: int = 0
+    kept: int = 0
+
+    def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
+        """The tensor itself while the budget lasts, then None."""
+        if self.kept + reference.nbytes > self.budget:
+            return None
+        self.kept += reference.nbytes
+        return reference
+
+
+class Run(NamedTuple):
+    """One execution: its event block, which of the known inputs it had (-1 for none of them), and what it gave."""
+
+    event_block: int
+    input_index: int
+    comparison: Comparison

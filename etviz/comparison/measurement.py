@@ -1,0 +1,88 @@
+"""One runtime value against one reference value: whether they can be compared, and what that gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from etviz.comparison.gap import MISMATCH, Comparison, Gap
+from etviz.tensors.metrics import METRICS, NAN, Sums, evaluate
+from etviz.tensors.sums import sums_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.graph.ir import Node
+
+
+def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:
+    """The sums and every metric of one pair."""
+    sums = sums_of(reference, runtime, scale)
+    return sums, evaluate(sums, str(runtime.dtype).removeprefix("torch."), scale)
+
+
+def as_tensor(value: Any) -> torch.Tensor | None:
+    """A tensor, or a plain number as one with all its digits; None for anything else."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float64)
+    return torch.tensor(value) if isinstance(value, (bool, int)) else None
+
+
+def why_not_comparable(reference: Any, runtime: Any) -> str:
+    """The reason why two values have no gap, empty if they have one."""
+    r, q = as_tensor(reference), as_tensor(runtime)
+    if q is None or r is None:
+        missing = runtime if q is None else reference
+        return "its value can't be read" if missing is None else f"its value is a {type(missing).__name__}"
+    if q.shape != r.shape:
+        return f"the runtime's shape {tuple(q.shape)} is not the reference's {tuple(r.shape)}"
+    for tensor in (r, q):
+        if tensor.is_complex() or tensor.is_quantized:
+            return f"values of {str(tensor.dtype).removeprefix('torch.')} are not compared"
+    return ""
+
+
+def add_gap(
+    result: Comparison, node: Node, output: int, logged: Any, expected: Any, scale: float | None, pairing: str = "exact"
+) -> Gap | None:
+    """Compare one value and append its gap; None, with the reason in `result`, where it can't be compared."""
+    runtime, reference = as_tensor(logged), as_tensor(expected)
+    reason = why_not_comparable(expected, logged)
+    if reason or runtime is None or reference is None:
+        result.reasons[node.instruction] = reason
+        return None
+    sums, metrics = measure(reference, runtime, scale)
+    gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
+    gap.pairing, gap.scale, gap.source = pairing, scale, (node.name, output)
+    if sums.mismatched:
+        gap.status = MISMATCH
+    result.gaps.append(gap)
+    return gap
+
+
+def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reason: str, pairing: str) -> Gap | None:
+    """Append a gap that only has a runtime value: what was introduced may be known all the same."""
+    runtime = as_tensor(logged)
+    if runtime is None or runtime.is_complex():
+        result.reasons[node.instruction] = why_not_comparable(logged, logged)
+        return None
+    unknown = dict.fromkeys(METRICS, NAN)
+    gap = Gap(node.instruction, output, node, runtime, None, Sums(), unknown, result.run, pairing=pairing)
+    gap.unpaired, gap.source = reason, (node.name, output)
+    result.gaps.append(gap)
+    return gap
+
+
+def add_introduced(gap: Gap, local: Any, scale: float | None) -> str:
+    """Compare a gap with its operator's value on the runtime's inputs; returns why that can't be, empty if it can."""
+    value = as_tensor(local)
+    reason = why_not_comparable(local, gap.runtime)
+    if reason or value is None:
+        return reason
+    gap.introduced_sums, gap.introduced = measure(value, gap.runtime, scale)
+    if gap.unpaired and gap.introduced_sums.mismatched:
+        gap.status = MISMATCH
+    return ""

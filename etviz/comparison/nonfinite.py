@@ -1,0 +1,64 @@
+"""Where NaN and Inf come from and where they end: instruction by instruction, as the runtime computed.
+
+An instruction *creates* non-finite values if its runtime inputs were all finite and its outputs are not, *carries*
+them if both have some, and *loses* them if only its inputs do (a NaN that a later comparison or mask hides).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etviz.evaluation.evaluator import Value
+from etviz.evaluation.interpreter import flat_values
+from etviz.graph.ir import Graph, Node
+from etviz.graph.uses import item_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CREATED, CARRIED, LOST = "created", "carried", "lost"
+
+
+class NonFinite:
+    """Follows non-finite values through one execution of a method's graph on flat inputs."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
+        names = [item.name for item in graph.user_inputs()]
+        self._has = {name: [has_nonfinite(value)] for name, value in zip(names, inputs, strict=False)}
+
+    def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
+        """Take note of a node's runtime values; returns its role, empty if everything is finite.
+
+        `known` tells of outputs that were looked through already whether they hold something that is not finite.
+        """
+        if (item := item_of(node)) is not None:
+            parts = self._has.get(item[0], [])
+            self._has[node.name] = parts[item[1] : item[1] + 1] or [any(parts)]
+            return ""
+        before = any(any(self._has.get(name, ())) for name in node.reads())
+        computed = value.local if value.local is not None else value.reference
+        values = value.runtime if value.runtime is not None else flat_values(computed)
+        known = known or {}
+        flags = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
+        self._has[node.name] = flags
+        if any(flags):
+            return CARRIED if before else CREATED
+        return LOST if before and node.instruction >= 0 else ""
+
+
+def has_nonfinite(value: Any) -> bool:
+    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is.
+
+    NumPy adds in this thread: torch would start its own for every value.
+    """
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
+        return False
+    plain = value.detach()
+    values = (plain.float() if plain.element_size() < 4 else plain).numpy()
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = np.add.reduce(values, axis=None)
+    return not bool(np.isfinite(total)) and not bool(np.isfinite(values).all())

@@ -1,0 +1,73 @@
+"""The final outputs of one execution against those of the reference."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.gap import COMPARED, MISMATCH, NOT_COMPARED
+from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
+from etviz.tensors.metrics import METRICS, NAN, floor, level, severity_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from etviz.comparison.gap import Run
+
+COLUMNS: Final = (
+    *("event_block", "input_index", "output", "status", "reason", "shape", "dtype"),
+    *METRICS,
+    *("noise", "amplification", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf", "close", "matches"),
+)
+
+
+def compare_outputs(
+    reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None], noises: Sequence[float] = ()
+) -> list[dict[str, Any]]:
+    """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
+
+    `matches` is `allclose`, or an error no larger than rounding explains for a float or a value on a grid: `severity`
+    is below its threshold, over the precision's floor or the measured `noise`; other integers are not rounded.
+    `amplification` is how many times larger than one rounding of the output itself that noise is.
+    """
+    rows = []
+    complete = len(runtime) == len(reference)
+    for index, expected in enumerate(reference):
+        logged = runtime[index] if complete else None
+        row: dict[str, Any] = {"output": index, "status": NOT_COMPARED, "reason": "", "shape": (), "dtype": ""}
+        a, b = as_tensor(expected), as_tensor(logged)
+        if not complete:
+            row["reason"] = f"the runtime logged {len(runtime)} of {len(reference)} final outputs"
+        elif (reason := why_not_comparable(expected, logged)) or a is None or b is None:
+            row["reason"] = reason
+        else:
+            scale = scales[index] if index < len(scales) else None
+            noise = noises[index] if index < len(noises) else NAN
+            sums, metrics = measure(a, b, scale)
+            metrics["severity"] = severity_of(sums, str(b.dtype).removeprefix("torch."), scale, noise)
+            row |= {"status": MISMATCH if sums.mismatched else COMPARED, "shape": tuple(b.shape)}
+            row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
+            row["close"] = metrics["allclose"]
+            row["allclose"] = metrics["allclose"] == 1.0
+            explained = (
+                level("severity", metrics["severity"], row["dtype"], on_grid=scale is not None, noise=noise) == "ok"
+            )
+            rounded = explained and (scale is not None or b.dtype.is_floating_point or not math.isnan(noise))
+            row["matches"] = row["allclose"] or (rounded and not sums.mismatched)
+            row["noise"] = noise
+            row["amplification"] = noise / floor(sums, row["dtype"], scale) if metrics["rmse"] else NAN
+        rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
+    return rows
+
+
+def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each final output of each execution; see `compare_outputs`."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for block, index, run in runs:
+        compared = compare_outputs(run.reference_outputs, run.runtime_outputs, run.output_scales, run.output_noise)
+        rows.extend({"event_block": block, "input_index": index} | row for row in compared)
+    return pd.DataFrame(rows, columns=COLUMNS)

@@ -1,0 +1,52 @@
+"""Reference tensors that the comparison did not keep, computed again once for all rows and kept in a file."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.spill import SpillFile
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.comparison.gap import Gap
+    from etviz.evaluation.evaluator import Value
+    from etviz.evaluation.replay import Replay
+    from etviz.graph.ir import Node
+
+KEPT_BYTES: Final = 16 << 20
+"""Reference tensors up to this many bytes stay in memory; fresh memory for more takes longer than it saves."""
+
+
+class References:
+    """Computes the references of all executions again when the first one is asked for."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._lock = threading.Lock()
+        self._tensors: dict[tuple[int, int, int], torch.Tensor] | None = None
+
+    def reference(self, gap: Gap) -> torch.Tensor | None:
+        """The reference of a gap, None if the reference run does not give it."""
+        with self._lock:
+            if self._tensors is None:
+                self._tensors = self._compute()
+        return self._tensors.get((gap.run, gap.instruction, gap.output))
+
+    def _compute(self) -> dict[tuple[int, int, int], torch.Tensor]:
+        import torch
+
+        tensors: dict[tuple[int, int, int], torch.Tensor] = {}
+        evaluator = self._replay.fresh()
+        with SpillFile() as file:
+            for run, execution in enumerate(self._replay.executions):
+
+                def keep(node: Node, value: Value, run: int = run) -> None:
+                    for output, item in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
+                        if isinstance(item, torch.Tensor):
+                            tensors[run, node.instruction, output] = file.put(item)
+
+                evaluator.run(execution.inputs, keep)
+        return tensors

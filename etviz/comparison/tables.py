@@ -1,0 +1,115 @@
+"""Gap rows as a DataFrame, and the coverage of every instruction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etviz.comparison.gap import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
+from etviz.graph.labels import describe, owners_of
+from etviz.tensors.metrics import METRICS, NAN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from etviz.graph.ir import Graph
+
+IDENTITY: Final = (
+    "event_block",
+    "input_index",
+    "instruction",
+    "kind",
+    "op",
+    "backend",
+    "output",
+    "shape",
+    "dtype",
+    "reference_ops",
+    "module",
+    "source",
+    "pairing",
+)
+NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
+COLUMNS: Final = (
+    *IDENTITY,
+    *METRICS,
+    "noise",
+    *NONFINITE,
+    "non_finite",
+    "latency_ms",
+    *(f"introduced_{name}" for name in METRICS),
+    "introduced_noise",
+    "status",
+    "reason",
+)
+
+
+def gap_frame(
+    graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
+) -> tuple[pd.DataFrame, list[Gap]]:
+    """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
+    import pandas as pd
+
+    rows, gaps = [], []
+    owners = owners_of(graph)
+    for block, index, comparison in runs:
+        for gap in comparison.gaps:
+            row = {"event_block": block, "input_index": index} | describe(
+                owners.get(gap.instruction, graph), gap.node, gap.output
+            )
+            row |= {"instruction": gap.instruction, "output": gap.output, "pairing": gap.pairing, "status": gap.status}
+            row |= {"shape": tuple(gap.runtime.shape), "dtype": str(gap.runtime.dtype).removeprefix("torch.")}
+            row |= gap.metrics | gap.total.nonfinite()
+            row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
+            row |= {"non_finite": gap.non_finite, "noise": gap.noise, "introduced_noise": gap.introduced_noise}
+            row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.reason}
+            rows.append(row)
+            gaps.append(gap)
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])
+    return frame.astype(dict.fromkeys(METRICS, float)), gaps
+
+
+def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
+    """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
+    import pandas as pd
+
+    rows = []
+    owners = owners_of(graph)
+    for block, _, comparison in runs:
+        statuses = dict.fromkeys(comparison.grouped, GROUPED) | {gap.instruction: COMPARED for gap in comparison.gaps}
+        for node in graph.walk():
+            if node.instruction < 0:
+                continue
+            about = describe(owners.get(node.instruction, graph), node, 0)
+            about.pop("stack")
+            status = statuses.get(node.instruction, NOT_COMPARED)
+            reason = comparison.reasons.get(node.instruction, "")
+            rows.append(
+                {"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason}
+            )
+    columns = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
+    return pd.DataFrame(rows, columns=[*columns, "reference_ops", "module", "source"]).sort_values(
+        ["event_block", "instruction"], ignore_index=True
+    )
+
+
+def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequence[str] = ()) -> str:
+    """The metric to rank by: `by`, or its total where the introduced error is known of no row.
+
+    In a table of several programs, each of the `labels` has a column of the metric.
+    """
+    columns = [f"{by}.{label}" for label in labels] or [by]
+    known = any(column in frame and frame[column].notna().any() for column in columns)
+    return by if known else by.removeprefix("introduced_")
+
+
+def rank(frame: pd.DataFrame, by: str) -> pd.DataFrame:
+    """`frame`, worst first: non-finite mismatches, then by the column in the direction of its polarity, NaN last."""
+    import pandas as pd
+
+    metric = METRICS.get(by.removeprefix("introduced_"))
+    ascending = metric.higher_is_better if metric else False
+    keys = pd.DataFrame({"mismatch": frame["status"] != MISMATCH, "value": frame[by]}, index=frame.index)
+    order = keys.sort_values(["mismatch", "value"], ascending=[True, ascending], na_position="last", kind="stable")
+    return frame.loc[order.index]

@@ -1,0 +1,1 @@
+"""A real model from training to the verdict."""

@@ -1,0 +1,338 @@
+"""Evaluating a graph on the CPU, value by value, with two sets of inputs side by side.
+
+The *reference* values follow from the model's inputs alone. The *local* value of a node is what the same operator
+gives on what the runtime had as inputs; its distance to the runtime's output is what that operator introduced.
+Values are freed when their last use is past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from etviz.errors import EtvizError, PairingError, UsageError
+from etviz.evaluation import dynamic_quantization as dynamic
+from etviz.evaluation.interpreter import Interpreter, flat_values
+from etviz.evaluation.limits import Limits, nbytes
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.uses import is_size, only_moves
+
+if TYPE_CHECKING:
+    import torch
+
+Logged = Callable[[Node], "list[Any] | None"]
+"""What the runtime logged as the outputs of a node, None where it logged nothing."""
+Seen = Callable[[Node, "Value"], None]
+_OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
+
+
+@dataclass(slots=True)
+class Value:
+    """A node's values.
+
+    `local` is computed from the runtime's inputs, None where that failed (`problem` says how); `runtime` is what was
+    logged, None if nothing was. `unpaired` says why there is no `reference`. `steps` are those of `dynamic.steps`,
+    `note` says what they mean. `again` computes `local` with another rounding. `chain`
+    says which operators before it are in `local` too, because the runtime logged no value of theirs.
+    """
+
+    reference: Any
+    local: Any
+    runtime: list[Any] | None
+    problem: str = ""
+    unpaired: str = ""
+    steps: list[float | None] | None = None
+    note: str = ""
+    again: Callable[[Rounding], Any] | None = None
+    chain: Chain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What a value carries along that the runtime did not log.
+
+    Attributes
+    ----------
+    nodes
+        The operators whose values are missing, in program order.
+    perturbed
+        The value with other roundings of these operators, by the rounding; empty where they fail.
+    """
+
+    nodes: tuple[Node, ...]
+    perturbed: tuple[Any, ...]
+
+
+class Rounding(Protocol):
+    """Perturbs the results of operators; see `etviz.evaluation.noise`."""
+
+    def call(
+        self, call: Callable[..., Any], terms: int, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The perturbed result of an operator."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The values of one graph while it is evaluated: reference, local (None without a replay); and who is told.
+
+    `chains` are of local values that were computed because the runtime logged none.
+    """
+
+    env: dict[str, Any]
+    local: dict[str, Any] | None = None
+    seen: Seen | None = None
+    logged: Logged | None = None
+    chains: dict[str, Chain] = field(default_factory=dict)
+
+
+class Evaluator(Interpreter):
+    """Evaluates one method, in the types of the program and within the limits.
+
+    `rounding` perturbs every operator, None for the plain values; `roundings` are what the noise of chains is measured
+    with.
+    """
+
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
+        super().__init__(constants)
+        self.graph = graph
+        self.limits = limits or Limits()
+        self.rounding: Rounding | None = None
+        self.roundings: Sequence[Rounding] = ()
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        seen: Seen | None = None,
+        logged: Logged | None = None,
+        *,
+        replay: bool = True,
+    ) -> list[Any]:
+        """Evaluate on flat inputs.
+
+        Parameters
+        ----------
+        inputs
+            Tensors and plain values, one for each user input.
+        seen
+            Called after every node, in program order; branches that are not taken are not seen.
+        logged
+            If given, runtime values are told too.
+        replay
+            Compute the local values from them. A graph with branches has them in any case: they tell which branch the
+            runtime took.
+
+        Returns
+        -------
+        list
+            The reference outputs.
+
+        Raises
+        ------
+        UsageError
+            If the inputs do not fit the graph.
+        PairingError
+            If an operator fails on the reference's own values.
+        """
+        import torch
+
+        _check_inputs(self.graph, inputs)
+        self.limits.begin(inputs)
+        with torch.no_grad():
+            env = self.bind(self.graph, inputs)
+            told = logged is not None and (replay or any(node.target == "cond" for node in self.graph.nodes))
+            local = self.second_lane(env) if told else None
+            self._walk(self.graph, Scope(env, local, seen, logged))
+            if local is not None:
+                self.end_second_lane(local)
+            return self.results(self.graph, env)
+
+    def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        """The environment in which the local values start."""
+        return dict(env)
+
+    def end_second_lane(self, local: Mapping[str, Any]) -> None:
+        """Told the local values that are left at the end."""
+
+    def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """Evaluate a delegate's subgraph on its inputs."""
+        env, live = self.bind(graph, args), self.limits.live
+        self._walk(graph, Scope(env))
+        self.limits.live = live
+        return self.results(graph, env)
+
+    def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the operator of a node gives, within the limits."""
+        if node.target == "aten.copy_.default":
+            return args[1].to(args[0].dtype).expand_as(args[0]).clone()
+        if self.rounding is not None:
+            return self.rounding.call(
+                self.limits.call, self.limits.terms(node.target, args, kwargs), node, args, kwargs
+            )
+        return self.limits.call(node.target, args, kwargs)
+
+    def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding) -> Any:
+        """The value of a node with another rounding of every operator in it."""
+        live, self.rounding = self.limits.live, rounding
+        try:
+            return self.apply(graph, node, args, kwargs)
+        finally:
+            self.limits.live, self.rounding = live, None
+
+    def call_again(self, graph: Graph, args: Sequence[Any], rounding: Rounding) -> list[Any]:
+        """As `call`, with another rounding of every operator."""
+        live, self.rounding = self.limits.live, rounding
+        try:
+            return self.call(graph, args)
+        finally:
+            self.limits.live, self.rounding = live, None
+
+    def _walk(self, graph: Graph, scope: Scope) -> None:
+        last, limits = self.last_uses(graph), self.limits
+        env, local, seen = scope.env, scope.local, scope.seen
+        sizes: dict[str, int] = {}
+        for node in graph.nodes:
+            value = self.step(graph, node, scope)
+            own = value.local if value.local is not value.reference else None
+            sizes[node.name] = limits.add(node.target, (value.reference, own))
+            env[node.name] = value.reference
+            if local is not None:
+                local[node.name] = _merge(node, value)
+                self._carry_on(graph, node, value, scope)
+                if node.target == OBSERVED and value.runtime is not None:
+                    local.update(zip(refs(node.args), value.runtime, strict=False))
+            if seen is not None and node.target != "cond":
+                seen(node, value)
+            for name in last.get(node.name, ()):
+                env.pop(name, None)
+                limits.live -= sizes.pop(name, 0)
+                if local is not None:
+                    local.pop(name, None)
+                    scope.chains.pop(name, None)
+
+    def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
+        """Note which operators without a logged value went into this one, so that none is blamed for another."""
+        chains = [scope.chains[name] for name in node.reads() if name in scope.chains]
+        computes = node.target not in ("cond", OBSERVED) and not only_moves(node) and not is_size(node)
+        missing = computes and any(True for _ in node.reads()) and not _is_logged(node, value)
+        if (not chains and not missing) or scope.local is None or value.local is None:
+            return
+        before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
+        perturbed = self._perturbed(graph, node, value.local, scope) if computes or chains else ()
+        value.chain = Chain(before, perturbed)
+        if not _is_logged(node, value):
+            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed)
+
+    def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
+        """The local value with other roundings of the operators in its chain and of its own."""
+        if not self.limits.has_room(len(self.roundings) * nbytes(value)):
+            return ()
+        found = []
+        local, chains = scope.local or {}, scope.chains
+        for at, rounding in enumerate(self.roundings):
+
+            def other(leaf: Any, at: int = at) -> Any:
+                chain = chains.get(leaf.name) if isinstance(leaf, Ref) else None
+                return chain.perturbed[at] if chain is not None and chain.perturbed else self.look_up(local, leaf)
+
+            try:
+                found.append(self.again(graph, node, map_arg(node.args, other), map_arg(node.kwargs, other), rounding))
+            except Exception:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
+                return ()
+        return tuple(found)
+
+    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """The values of one node."""
+        if node.target == "cond":
+            return self._branch(graph, node, scope)
+        env, local, logged = scope.env, scope.local, scope.logged
+        args = map_arg(node.args, lambda leaf: self.look_up(env, leaf))
+        kwargs = map_arg(node.kwargs, lambda leaf: self.look_up(env, leaf))
+        try:
+            reference = self.apply(graph, node, args, kwargs)
+        except EtvizError:
+            raise
+        except Exception as error:
+            raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+        if local is None or logged is None:
+            return Value(reference, None, logged(node) if logged is not None else None)
+        runtime = logged(node)
+        if node.target == OBSERVED:
+            return Value(reference, None, runtime, "the operators inside of this delegate are not known")
+        value = Value(reference, reference, runtime)
+        if node.target == "delegate" and dynamic.is_dynamic(inner := graph.inside(node)):
+            value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
+        value.again = partial(self.again, graph, node, args, kwargs)
+        if not any(local[name] is not env[name] for name in node.reads()):
+            return value
+        args = map_arg(node.args, lambda leaf: self.look_up(local, leaf))
+        kwargs = map_arg(node.kwargs, lambda leaf: self.look_up(local, leaf))
+        try:
+            value.local = self.apply(graph, node, args, kwargs)
+            value.again = partial(self.again, graph, node, args, kwargs)
+        except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
+            value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
+        return value
+
+    def _branch(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""
+        branch, inner = self.enter(graph, node, scope.env)
+        live, own = self.limits.live, None
+        if scope.local is None or scope.logged is None:
+            self._walk(branch, Scope(inner, seen=scope.seen))
+        else:
+            ours, inner_local = self.enter(graph, node, scope.local)
+            if ours is branch:
+                self._walk(branch, Scope(inner, inner_local, scope.seen, scope.logged))
+            else:
+                self._walk(branch, Scope(inner))
+                told = _without_reference(scope.seen)
+                self._walk(ours, Scope(dict(inner_local), inner_local, told, scope.logged))
+            own = [self.look_up(inner_local, out) for out in ours.outputs]
+        self.limits.live = live
+        return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
+
+
+def _without_reference(seen: Seen | None) -> Seen | None:
+    """Show the values of a branch that only the runtime takes."""
+    if seen is None:
+        return None
+    return lambda node, value: seen(node, replace(value, reference=None, unpaired=_OTHER_BRANCH))
+
+
+def _is_logged(node: Node, value: Value) -> bool:
+    """True if later nodes take what the runtime logged."""
+    computed = flat_values(value.local if value.local is not None else value.reference)
+    runtime = value.runtime or []
+    return len(runtime) == len(computed) and all(item is not None for item in runtime)
+
+
+def _merge(node: Node, value: Value) -> Any:
+    """What later nodes take as this node's runtime value: the logged tensors where there are any."""
+    computed = value.local if value.local is not None else value.reference
+    if value.runtime is None:
+        return computed
+    if isinstance(computed, (list, tuple)):
+        if len(value.runtime) != len(computed):
+            return computed
+        return [r if r is not None else c for r, c in zip(value.runtime, computed, strict=True)]
+    return value.runtime[0] if len(value.runtime) == 1 and value.runtime[0] is not None else computed
+
+
+def _check_inputs(graph: Graph, inputs: Sequence[Any]) -> None:
+    expected = graph.user_inputs()
+    if len(inputs) != len(expected):
+        raise UsageError(f"{graph.name} takes {len(expected)} inputs, found {len(inputs)}")
+    for item, value in zip(expected, inputs, strict=True):
+        shape = getattr(value, "shape", None)
+        if item.meta is None or shape is None:
+            continue
+        fixed = [(a, b) for a, b in zip(item.meta.shape, shape, strict=False) if isinstance(a, int)]
+        if len(shape) != len(item.meta.shape) or any(a != b for a, b in fixed):
+            raise UsageError(
+                f"input {item.name} must have the shape {item.meta.shape}, found {tuple(shape)}: "
+                "these inputs belong to another model"
+            )

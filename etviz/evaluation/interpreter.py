@@ -1,0 +1,134 @@
+"""The rules by which the graphs of a program are evaluated, whatever numbers they are evaluated in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etviz.errors import PairingError
+from etviz.evaluation.operators import constant
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref, Tag
+
+if TYPE_CHECKING:
+    import torch
+
+State = dict[str, Any]
+"""What is in mutable buffers, by `Input.target`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant that is read when an operator needs it, and not kept."""
+
+    target: str
+
+
+class Interpreter:
+    """Gives the value of each node from the values before it; what an operator computes, a subclass says.
+
+    `constants` are tensors by `Input.target`. `state` holds mutable buffers, brought up to date whenever a graph has
+    run.
+    """
+
+    def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
+        self.constants = constants
+        self.state: State = {}
+        self._plans: dict[int, tuple[Graph, dict[str, list[str]]]] = {}
+
+    def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the operator of a node gives."""
+        raise NotImplementedError
+
+    def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        """The outputs of a delegate's graph on its inputs."""
+        raise NotImplementedError
+
+    def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The value of a node that is no `cond`."""
+        if node.target == "getitem":
+            return _item(*args)
+        if node.target == "delegate":
+            return self.call(graph.inside(node), args)
+        return args if node.target == OBSERVED else self.operator(graph, node, args, kwargs)
+
+    def enter(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
+        """The branch of a `cond` that some values lead to, and the values that it starts with."""
+        predicate, operands = node.args
+        branch = self.taken(graph, node, self.look_up(env, predicate))
+        return branch, self.bind(branch, [self.look_up(env, leaf) for leaf in operands])
+
+    def taken(self, graph: Graph, node: Node, predicate: Any) -> Graph:
+        """The branch that the predicate of a `cond` leads to."""
+        try:
+            return graph.branches(node)[0 if bool(predicate) else 1]
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise PairingError(f"The condition of {node.name} is neither true nor false: {error}") from error
+
+    def bind(self, graph: Graph, args: Sequence[Any]) -> dict[str, Any]:
+        """The values that a graph starts with, by name."""
+        given = iter(args)
+        return {
+            item.name: next(given, None) if item.kind == "user" else self.state.get(item.target, Weight(item.target))
+            for item in graph.inputs
+        }
+
+    def results(self, graph: Graph, env: Mapping[str, Any]) -> list[Any]:
+        """The outputs of a graph that has run; the state is brought up to date."""
+        outputs = [self.look_up(env, out) for out in graph.outputs]
+        self.state.update({target: self.look_up(env, Ref(name)) for target, name in graph.mutations.items()})
+        return outputs
+
+    def look_up(self, env: Mapping[str, Any], leaf: Any) -> Any:
+        """What an argument stands for."""
+        if isinstance(leaf, Ref):
+            value = env[leaf.name]
+            return weight_of(self.constants, value.target) if isinstance(value, Weight) else value
+        return self.constant(leaf) if isinstance(leaf, Tag) else leaf
+
+    def constant(self, tag: Tag) -> Any:
+        """The torch object that an argument names."""
+        return constant(tag.kind, tag.value)
+
+    def last_uses(self, graph: Graph) -> dict[str, list[str]]:
+        """By node: the values that nothing needs after it."""
+        if id(graph) not in self._plans:
+            self._plans[id(graph)] = graph, _last_uses(graph)  # the graph is kept, so its id stays its own
+        return self._plans[id(graph)][1]
+
+
+def weight_of(constants: Mapping[str, torch.Tensor], target: str) -> torch.Tensor:
+    """A constant; a `PairingError` if none of the files holds it."""
+    if target not in constants:
+        raise PairingError(
+            f"The weights {target} are in none of the files",
+            "give the ETRecord that was written together with the record (etrecord=)",
+        )
+    return constants[target]
+
+
+def _last_uses(graph: Graph) -> dict[str, list[str]]:
+    last: dict[str, str] = {}
+    for node in graph.nodes:
+        last[node.name] = node.name
+        for name in node.reads():
+            last[name] = node.name
+    kept = {*graph.results()}
+    plan: dict[str, list[str]] = {}
+    for name, user in last.items():
+        if name not in kept:
+            plan.setdefault(user, []).append(name)
+    return plan
+
+
+def _item(values: Any, at: Any) -> Any:
+    if not isinstance(values, (list, tuple)) or not isinstance(at, int):
+        raise PairingError(f"The graph takes item {at!r} of something that is no list")
+    return values[at]
+
+
+def flat_values(value: Any) -> list[Any]:
+    """A node's value as the list of outputs that the runtime logs: tensors of tuples and lists one after another."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in flat_values(item)]
+    return [value]

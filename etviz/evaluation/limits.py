@@ -1,0 +1,134 @@
+"""How much memory and work the evaluation of a graph may take.
+
+A graph from somebody else's file must not be able to fill the machine's memory or to keep it busy for hours. What it
+may use grows with the files and the inputs, which an honest program reads; an operator that would need more is refused
+before it runs.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import PairingError
+from etviz.evaluation.operators import resolve
+from etviz.evaluation.result_sizes import Rule, in_order, size_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_BYTES: Final = 192 << 20
+"""Memory that every evaluation may use."""
+_BYTES_PER_INPUT: Final = 64
+"""Bytes for each byte of input: a first layer of 64 channels, a few of which are alive at a time."""
+_WORK: Final = 10**10
+_WORK_PER_BYTE: Final = 10**5
+"""Multiply-adds for each byte of files and inputs: a convolution of a few thousand channels on each."""
+_PASS: Final = 16
+"""Multiply-adds that count for touching one element."""
+_LARGEST: Final = 1 << 64
+
+
+class TooLargeError(PairingError):
+    """An operator of the graph would take more memory or time than its files justify."""
+
+
+class Limits:
+    """Memory and work of one evaluation, by the size of all artifacts in bytes; `live` is that of the values alive."""
+
+    def __init__(self, files: int = 0) -> None:
+        self._files = files
+        self.live = 0
+        self._most = _BYTES + files
+        self._work = _WORK
+
+    def begin(self, inputs: Sequence[Any]) -> None:
+        """Start an evaluation on flat inputs; the storage of a tensor counts, which a broadcast one does not have."""
+        import torch
+
+        given = sum(value.untyped_storage().nbytes() for value in inputs if isinstance(value, torch.Tensor))
+        self.live = 0
+        self._most = _BYTES + self._files + _BYTES_PER_INPUT * given
+        self._work = _WORK + _WORK_PER_BYTE * (self._files + given)
+
+    def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
+        function = resolve(target)
+        rule, names = _rule(target)
+        if rule is not None:
+            values = in_order(names, args, kwargs)
+            elements, work = rule(values)
+            first = next((v for v in values if getattr(v, "shape", ())), None)
+            self._admit(target, elements * (first.element_size() if first is not None else 8), work)
+        result = function(*args, **kwargs)
+        if isinstance(result, int) and abs(result) >= _LARGEST:
+            raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
+        return result
+
+    def terms(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Products that each element of a result is a sum of, 1 if it is no sum."""
+        rule, names = _rule(target)
+        if rule is None or target.startswith(("py.", "executorch_prim.")):
+            return 1
+        elements, work = rule(in_order(names, args, kwargs))
+        return max(1, work // max(elements, 1))
+
+    def _admit(self, target: str, nbytes: int, work: int) -> None:
+        if self.live + nbytes > self._most:
+            raise TooLargeError(
+                f"The graph's {target} would need {nbytes:,} bytes beside {self.live:,} in use; "
+                f"its files and inputs justify {self._most:,}"
+            )
+        self._spend(target, work)
+
+    def _spend(self, target: str, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise TooLargeError(f"The graph takes more work than its files and inputs justify, at {target}")
+
+    def has_room(self, size: int) -> bool:
+        """True if so many bytes more may be alive."""
+        return self.live + size <= self._most
+
+    def add(self, target: str, value: Any) -> int:
+        """Account for a value that was computed; returns its bytes, for `live` to be reduced by when it is freed."""
+        size = nbytes(value)
+        self.live += size
+        if self.live > self._most:
+            raise TooLargeError(
+                f"The graph's values take {self.live:,} bytes at {target}; its files and inputs justify {self._most:,}"
+            )
+        self._spend(target, _PASS * size // 4)
+        return size
+
+
+def nbytes(value: Any) -> int:
+    """Bytes of a value's tensors."""
+    if isinstance(value, (list, tuple)):
+        return sum(map(nbytes, value))
+    return getattr(value, "nbytes", 0)
+
+
+def _arithmetic(values: list[Any]) -> tuple[int, int]:
+    """Sizes are integers of 64 bits: nothing else is computed with, so that no number or text grows without end."""
+    if not all(isinstance(value, (int, float)) for value in values):
+        raise TooLargeError("The graph computes a size from something that is not a number")
+    if any(isinstance(value, int) and abs(value) >= _LARGEST for value in values):
+        raise TooLargeError("The graph computes with a number of more than 64 bits")
+    return 0, 0
+
+
+def _shift(values: list[Any]) -> tuple[int, int]:
+    if len(values) > 1 and not 0 <= values[1] < 64:
+        raise TooLargeError("The graph shifts a number by more than 63 bits")
+    return _arithmetic(values)
+
+
+@functools.cache
+def _rule(target: str) -> tuple[Rule | None, tuple[str, ...]]:
+    """The rule for the size of a target's result, and the names of its arguments."""
+    if target.startswith(("py.", "executorch_prim.")):
+        return (_shift if "shift" in target else _arithmetic), ()
+    schema = getattr(resolve(target), "_schema", None)
+    names = tuple(argument.name for argument in schema.arguments) if schema is not None else ()
+    return size_rule(target), names

@@ -1,0 +1,323 @@
+"""How far off a correct implementation of the same precision may be: the graph is evaluated again, rounded otherwise.
+
+Rounding a value once is what its precision imposes; what fifty operators made of it is another matter. So every
+operator's result is perturbed by as much as another order of its sums and another rounding may change it, and the
+perturbation runs through the rest of the graph. The RMS of the difference is the noise of each value. This is Monte
+Carlo arithmetic (D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", 1997)
+with the model of rounding below.
+
+- An operator that rounds once gives ``v·(1 + u·ε/2)``, where the same operator in float64 gives something else.
+- An operator that sums up K products has its operands perturbed by ``(1 + u·c·ε/2)`` with ``c = √K/4``: summing one
+  after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order.
+- A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own.
+
+u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
+comparisons never round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import EtvizError, PairingError
+from etviz.evaluation.evaluator import Evaluator, Scope, Value
+from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.operators import resolve
+from etviz.graph.ir import Graph, Node, Ref, map_arg
+from etviz.graph.quantize_ops import grid_arguments, is_quantize
+from etviz.tensors.metrics import EPS, NAN
+
+if TYPE_CHECKING:
+    import torch
+
+STEP: Final = 1e-3
+"""Part of a quantization step by which values are perturbed before they are rounded."""
+SAMPLES: Final = 2000
+"""Elements over which an RMS is taken before one pass is enough."""
+PASSES: Final = 5
+"""Passes at most, for tensors of a few elements."""
+CHAINED: Final = 2
+"""Roundings of operators whose values were not logged, which every evaluation computes."""
+_SUM: Final = 0.25
+_ALONG_AXIS: Final = frozenset(
+    ("_softmax", "_log_softmax", "softmax", "log_softmax", "cumsum", "cumprod", "logcumsumexp")
+)
+_REDUCING: Final = frozenset(
+    (
+        *("sum", "mean", "var", "std", "var_mean", "prod", "logsumexp", "linalg_vector_norm", "norm"),
+        *("native_layer_norm", "layer_norm", "native_group_norm", "group_norm", "rms_norm", "_fused_rms_norm"),
+        *("avg_pool1d", "avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d"),
+    )
+)
+"""Operators that sum up many elements, beside the products of matrices and convolutions."""
+_UNIFORM: Final = math.sqrt(3.0)
+
+
+class Rounding:
+    """Perturbs the results of operators.
+
+    Parameters
+    ----------
+    seed
+        Another one is another correct implementation.
+    """
+
+    def __init__(self, seed: int) -> None:
+        import torch
+
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def call(
+        self, call: Callable[..., Any], terms: int, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The perturbed result of an operator.
+
+        Parameters
+        ----------
+        call
+            Calls an operator by its target, arguments and keyword arguments.
+        terms
+            Products that each element of the result is a sum of.
+        node, args, kwargs
+            The operator, and what it is applied to.
+        """
+        if is_quantize(node):
+            return call(node.target, *self._off_grid(node, args, kwargs))
+        value = None
+        if terms == 1 and node.target.split(".")[1:2] and node.target.split(".")[1] in _ALONG_AXIS | _REDUCING:
+            value = call(node.target, args, kwargs)
+            terms = _terms(node.target.split(".")[1], args, kwargs, value)
+        if terms > 1:
+            amount = max(1.0, _SUM * math.sqrt(terms))
+            args = [self._wobbled(arg, amount) for arg in args]
+            kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
+            return call(node.target, args, kwargs)
+        value = call(node.target, args, kwargs) if value is None else value
+        return self._rounded(value, _exactly(node.target, args, kwargs))
+
+    def _off_grid(
+        self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], Mapping[str, Any]]:
+        """The arguments of a quantize with its value moved by a part of a step."""
+        import torch
+
+        grid, value = grid_arguments(node.target, args, kwargs), args[0] if args else kwargs.get("input")
+        scale = grid.scale if grid is not None else None
+        if isinstance(scale, torch.Tensor):
+            scale = float(scale) if scale.numel() == 1 else float(scale.abs().min())
+        if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor):
+            return list(args), kwargs
+        moved = value + self._uniform(value) * (STEP * scale / _UNIFORM)
+        return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
+
+    def _wobbled(self, value: Any, amount: float) -> Any:
+        import torch
+
+        if isinstance(value, (list, tuple)):
+            return [self._wobbled(item, amount) for item in value]
+        half = _half_ulp(value)
+        if not isinstance(value, torch.Tensor) or half is None:
+            return value
+        change = value * self._uniform(value) * (amount * half)
+        return value + torch.where(torch.isfinite(change), change, 0.0)
+
+    def _rounded(self, value: Any, exact: Any) -> Any:
+        import torch
+
+        if isinstance(value, (list, tuple)):
+            others = exact if isinstance(exact, (list, tuple)) and len(exact) == len(value) else [None] * len(value)
+            return [self._rounded(item, other) for item, other in zip(value, others, strict=True)]
+        half = _half_ulp(value)
+        if not isinstance(value, torch.Tensor) or half is None:
+            return value
+        change = value * self._uniform(value) * half
+        rounds = torch.isfinite(change)
+        if isinstance(exact, torch.Tensor) and exact.shape == value.shape:
+            rounds &= exact != value.double()
+        return value + torch.where(rounds, change, 0.0)
+
+    def _uniform(self, like: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
+        return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
+
+
+def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> int:
+    """Elements that each element of a result is a sum of."""
+    shape = next((item.shape for item in (*args, *kwargs.values()) if hasattr(item, "shape")), ())
+    if name in _ALONG_AXIS:
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        return shape[axis] if shape and isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
+    fewest = min((item.numel() for item in flat_values(value) if hasattr(item, "numel") and item.numel()), default=1)
+    return max(1, math.prod(shape) // fewest)
+
+
+def _half_ulp(value: Any) -> float | None:
+    """Half the distance from 1 to the next number of a tensor's dtype; None for what does not round."""
+    eps = EPS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
+    return eps / 2 if eps is not None and value.numel() else None
+
+
+def _exactly(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result in float64, None where the operator does not know that type."""
+    import torch
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [wide(item) for item in value]
+        floating = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.double() if floating else value
+
+    try:
+        return resolve(target)(*wide(args), **kwargs)
+    except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
+        return None
+
+
+class Noise:
+    """Sums up squared differences to the unperturbed values, pass by pass."""
+
+    def __init__(self) -> None:
+        self._squares = 0.0
+        self.samples = 0
+
+    def add(self, perturbed: Any, value: Any) -> None:
+        """Take the difference of two tensors, where both are finite."""
+        import torch
+
+        if not isinstance(perturbed, torch.Tensor) or not isinstance(value, torch.Tensor):
+            return
+        if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel():
+            return
+        difference = perturbed.double() - value.double()
+        finite = torch.isfinite(difference)
+        self._squares += float(difference[finite].square().sum())
+        self.samples += int(finite.sum())
+
+    @property
+    def rms(self) -> float:
+        """In the units of the values; NaN without any."""
+        return math.sqrt(self._squares / self.samples) if self.samples else NAN
+
+
+def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) -> list[float]:
+    """The noise of one instruction on given inputs, for each of its outputs.
+
+    Parameters
+    ----------
+    again
+        Computes it with another rounding, or what it gave with some.
+    value
+        What it gives unperturbed.
+    """
+    values = flat_values(value)
+    noises = [Noise() for _ in values]
+    others = (again(Rounding(seed)) for seed in range(PASSES)) if callable(again) else again
+    for other in others:
+        for noise, perturbed, plain in zip(noises, flat_values(other), values, strict=False):
+            noise.add(perturbed, plain)
+        if all(noise.samples >= SAMPLES for noise in noises):
+            break
+    return [noise.rms for noise in noises]
+
+
+class TwoLanes(Evaluator):
+    """Evaluates a method twice side by side: as it is, and with another rounding of every operator.
+
+    Attributes
+    ----------
+    perturbed_state, perturbed_outputs
+        Mutable buffers and final outputs of the second lane.
+    """
+
+    def __init__(self, evaluator: Evaluator, seed: int) -> None:
+        super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
+        self._other = Rounding(seed)
+        self.perturbed_state: dict[str, torch.Tensor] = {}
+        self.perturbed_outputs: list[Any] = []
+
+    def walk(self, inputs: Sequence[Any], seen: Callable[[Node, Any, Any], None]) -> list[Any]:
+        """Evaluate; `seen` is told each node's value and its perturbed one. Returns the unperturbed outputs."""
+        return self.run(inputs, lambda node, value: seen(node, value.reference, value.local), lambda node: None)
+
+    def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        """The environment in which the second lane starts."""
+        changed = {
+            i.name: self.perturbed_state[i.target] for i in self.graph.inputs if i.target in self.perturbed_state
+        }
+        return {**env, **changed}
+
+    def end_second_lane(self, local: Mapping[str, Any]) -> None:
+        """Keep what the second lane ends with."""
+        self.perturbed_outputs = [self.look_up(local, out) for out in self.graph.outputs]
+        for target, name in self.graph.mutations.items():
+            self.perturbed_state[target] = self.look_up(local, Ref(name))
+
+    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """One node in both lanes; the inside of delegates has one, which is rounded as the lane is."""
+        local = scope.local
+        if local is None or node.target == "cond":
+            return super().step(graph, node, scope)
+        reference = self.apply_in(graph, node, scope.env)
+        before, self.rounding = self.rounding, self._other
+        try:
+            perturbed = self.apply_in(graph, node, local)
+        except EtvizError:
+            raise
+        except Exception as error:
+            raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
+        finally:
+            self.rounding = before
+        return Value(reference, perturbed, None)
+
+    def apply_in(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
+        """The value of a node in an environment."""
+        args = map_arg(node.args, lambda leaf: self.look_up(env, leaf))
+        return self.apply(graph, node, args, map_arg(node.kwargs, lambda leaf: self.look_up(env, leaf)))
+
+
+def total_noise(
+    fresh: Callable[[], Evaluator], inputs: Sequence[Sequence[Any]], wanted: Iterable[tuple[int, str]]
+) -> tuple[dict[tuple[int, str, int], float], list[list[float]]]:
+    """The noise of values that are computed from the program's inputs.
+
+    Parameters
+    ----------
+    fresh
+        Makes an evaluator in the initial state.
+    inputs
+        Flat inputs of every execution, in order.
+    wanted
+        Number of the execution, and name of the node, of each value.
+
+    Returns
+    -------
+    dict
+        By execution, node and output: RMS in the value's units.
+    list of list
+        For each execution: the same of its final outputs.
+    """
+    keys = set(wanted)
+    found: dict[tuple[int, str, int], Noise] = {}
+    outputs = [[Noise() for _ in ()] for _ in inputs]
+    for seed in range(PASSES):
+        lanes = TwoLanes(fresh(), seed)
+        for run, given in enumerate(inputs):
+
+            def seen(node: Node, value: Any, perturbed: Any, run: int = run) -> None:
+                if (run, node.name) in keys:
+                    for output, pair in enumerate(zip(flat_values(perturbed), flat_values(value), strict=False)):
+                        found.setdefault((run, node.name, output), Noise()).add(*pair)
+
+            values = lanes.walk(given, seen)
+            outputs[run] = outputs[run] or [Noise() for _ in values]
+            for noise, perturbed, value in zip(outputs[run], lanes.perturbed_outputs, values, strict=False):
+                noise.add(perturbed, value)
+        if all(noise.samples >= SAMPLES for noise in found.values()) and all(
+            noise.samples >= SAMPLES for item in outputs for noise in item
+        ):
+            break
+    return {key: noise.rms for key, noise in found.items()}, [[noise.rms for noise in item] for item in outputs]

@@ -1,0 +1,351 @@
+"""Which share of an output's error each instruction caused.
+
+With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is
+⟨∂⟨y, Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to
+1 as far as the program is linear within the error; their sum is the check. What has no derivative is patched: the
+difference is put into the reference, which runs once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError
+from etviz.evaluation.replay import threads_for
+from etviz.explain.attribution.constants import widen
+from etviz.explain.attribution.float64 import Float64
+from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interpreter import State
+    from etviz.evaluation.replay import Replay
+    from etviz.graph.ir import Graph, Node
+
+GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
+PATCHES: Final = 8
+"""Instructions without a gradient that are patched, those with the largest differences first."""
+TOLERANCE: Final = 0.1
+"""How far the sum may be from 1 before the shares are doubted."""
+Progress = Callable[[int, int], None]
+Loss = Callable[[list[Any]], Any]
+NAN: Final = float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The share of one output of an instruction, NaN if it is not known; `method` and `reason` say how it is known."""
+
+    value: float
+    method: str
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Attribution:
+    """Shares of all logged values by ``(instruction, output)``, and what is to be said about them.
+
+    `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
+    the share of what earlier executions left in mutable buffers.
+    """
+
+    shares: dict[tuple[int, int], Share]
+    output: int | None
+    error: float
+    carried: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def sum(self) -> float:
+        """All known shares together: 1 if the linearization holds and nothing is missing."""
+        return self.carried + sum(share.value for share in self.shares.values() if share.value == share.value)
+
+
+def attribute(
+    replay: Replay, run: int, output: int = 0, loss: Loss | None = None, progress: Progress | None = None
+) -> Attribution:
+    """Attribute the error of one final output, or of a loss, to the instructions.
+
+    Parameters
+    ----------
+    run
+        Number of the execution.
+    output
+        Index of the final output.
+    loss
+        Function of the list of final outputs (float64 where they are floating) that gives a scalar tensor; its
+        difference is attributed instead of an output's.
+    progress
+        Called with the steps done and their number; it may raise to stop.
+
+    Raises
+    ------
+    UsageError
+        If there is no such output, or the loss is no differentiable scalar.
+    """
+    evaluator = replay.fresh()
+    with threads_for(evaluator.graph):
+        return _attribute(replay, evaluator, run, output, loss, progress)
+
+
+def _attribute(
+    replay: Replay, evaluator: Evaluator, run: int, output: int, loss: Loss | None, progress: Progress | None
+) -> Attribution:
+    import torch
+
+    float64 = Float64(evaluator.constants)
+    stateful = _stateful(evaluator.graph)
+    first = 0 if stateful else run
+    steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
+    linearizer = Linearizer(evaluator.graph, float64, steps)
+    before: State = {}
+    linearization = Linearization()
+    for index in range(first, run + 1):
+        execution, before = replay.executions[index], dict(linearizer.reference_state)
+        linearization = linearizer.run(execution.inputs, execution.logged, gradients=index == run)
+    if not 0 <= output < len(linearization.outputs):
+        raise UsageError(f"output must be from 0 to {len(linearization.outputs) - 1}, found {output}")
+    target = ErrorTarget(linearization.outputs, replay.executions[run].log.outputs(), output, loss)
+    result = Attribution({}, output if loss is None else None, target.error)
+    if target.error == 0.0:
+        result.shares = {key: Share(0.0, GRADIENT) for key in linearization.contributions if key[0] >= 0}
+        result.notes.append("There is no error to attribute: runtime and reference are the same.")
+        steps.catch_up()
+        return result
+    pairs = zip(target.middles, target.seeds, strict=True)
+    roots = [(y, seed) for y, seed in pairs if seed is not None and getattr(y, "requires_grad", False)]
+    steps.total += len(linearization.contributions)
+    if roots:
+        torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
+    steps.catch_up()
+
+    def patch(contribution: Contribution) -> float:
+        return target.effect(_patched(float64, evaluator.graph, replay.executions[run].inputs, before, contribution))
+
+    _collect(result, linearization, target, patch, steps)
+    _refine(result, linearization, patch, steps)
+    _explain(result, linearization, target)
+    return result
+
+
+class _Steps:
+    """Counts steps for `progress`."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.done, self.total = progress, 0, total
+
+    def __call__(self) -> None:
+        self.done += 1
+        self.total = max(self.total, self.done)
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+    def catch_up(self) -> None:
+        """Count what turned out not to be needed as done."""
+        self.done = max(self.done, self.total - 1)
+        self()
+
+
+def _collect(
+    result: Attribution,
+    linearization: Linearization,
+    target: ErrorTarget,
+    patch: Callable[[Contribution], float],
+    step: Callable[[], None],
+) -> None:
+    """Turn influences into shares, and patch what has none."""
+    blocked: list[Contribution] = []
+    for key, item in linearization.contributions.items():
+        if key[0] < 0:
+            result.carried += item.influence or 0.0
+        elif item.problem:
+            result.shares[key] = Share(NAN, UNKNOWN, item.problem)
+        elif not item.size:
+            result.shares[key] = Share(0.0, GRADIENT, _left_out(item))
+        elif not item.bit & target.reach:
+            result.shares[key] = Share(0.0, GRADIENT, "its error does not reach the output")
+        elif item.influence is not None:
+            method = STRAIGHT_THROUGH if item.bit & target.rounded else GRADIENT
+            result.shares[key] = Share(item.influence, method, _left_out(item))
+        else:
+            blocked.append(item)
+    blocked.sort(key=_by_size)
+    for at, item in enumerate(blocked):
+        key = (item.instruction, item.output)
+        if at < PATCHES:
+            result.shares[key] = Share(patch(item), PATCH, "no gradient: its difference was put into the reference")
+            step()
+        else:
+            result.shares[key] = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
+
+
+def _refine(
+    result: Attribution, linearization: Linearization, patch: Callable[[Contribution], float], step: Callable[[], None]
+) -> None:
+    """Where derivatives do not explain the error, patch the largest differences; kept if that explains it better."""
+    estimate = result.sum
+    if abs(estimate - 1.0) <= TOLERANCE:
+        return
+    items = [item for item in linearization.contributions.values() if item.influence is not None and item.size]
+    patched: dict[tuple[int, int], Share] = {}
+    for item in sorted((item for item in items if item.instruction >= 0), key=_by_size)[:PATCHES]:
+        reason = "its difference was put into the reference: derivatives do not explain the error"
+        patched[item.instruction, item.output] = Share(patch(item), PATCH, reason)
+        step()
+    before = dict(result.shares)
+    result.shares |= patched
+    if abs(result.sum - 1.0) >= abs(estimate - 1.0):
+        result.shares = before
+        return
+    result.notes.append(
+        f"Derivatives explain {100 * estimate:.3g} % of the error; so the {len(patched)} largest differences were put "
+        "into the reference, one at a time."
+    )
+
+
+def _by_size(item: Contribution) -> float:
+    return -item.size
+
+
+def _left_out(item: Contribution) -> str:
+    return f"{item.excluded} non-finite elements left out" if item.excluded else ""
+
+
+def _explain(result: Attribution, linearization: Linearization, target: ErrorTarget) -> None:
+    methods = [share.method for share in result.shares.values()]
+    if target.excluded:
+        result.notes.append(f"{target.excluded} elements of the output are NaN or Inf and were left out.")
+    if linearization.missing:
+        result.notes.append(
+            f"{linearization.missing} instructions logged nothing: their errors count for those that follow."
+        )
+    if result.carried:
+        result.notes.append(f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers.")
+    if STRAIGHT_THROUGH in methods:
+        result.notes.append("Derivatives through rounding are estimates (straight-through).")
+    if abs(result.sum - 1.0) > TOLERANCE:
+        result.notes.append(
+            f"The shares add up to {100 * result.sum:.3g} %: the program is not linear within this error, or part of "
+            "the error has no known cause. Take them as an order, not as amounts."
+        )
+
+
+def _patched(float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, item: Contribution) -> list[Any]:
+    """The outputs of the reference with one difference in it."""
+    import torch
+
+    def after(node: Node, value: Any) -> Any:
+        if node.instruction != item.instruction:
+            return value
+        if isinstance(value, (list, tuple)):
+            return [item.inject(part) if at == item.output else part for at, part in enumerate(value)]
+        return item.inject(value)
+
+    float64.state = dict(state)
+    with torch.no_grad():
+        return float64.call(graph, [widen(value) for value in inputs], after)
+
+
+def _stateful(graph: Graph) -> bool:
+    return bool(graph.mutations) or any(_stateful(inner) for inner in graph.subgraphs.values())
+
+
+class ErrorTarget:
+    """What is attributed: `seeds` are the derivatives of it by the outputs, `error` its size."""
+
+    def __init__(self, outputs: Sequence[Lanes], logged: Sequence[Any], output: int, loss: Loss | None) -> None:
+        self.references = [lanes.reference for lanes in outputs]
+        self.middles = [lanes.middle for lanes in outputs]
+        self.reach = self.rounded = 0
+        for lanes in outputs if loss is not None else outputs[output : output + 1]:
+            self.reach |= lanes.reach
+            self.rounded |= lanes.rounded
+        runtimes = [lanes.runtime for lanes in outputs]
+        if len(logged) == len(outputs):
+            runtimes = [_fitting(a, b, c) for a, b, c in zip(logged, self.references, runtimes, strict=True)]
+        self.output, self.loss = output, loss
+        self.excluded = 0
+        self.seeds: list[torch.Tensor | None] = [None] * len(outputs)
+        if loss is None:
+            self.error = self._output_error(runtimes[output])
+        else:
+            self.error = self._loss_error(loss, runtimes)
+
+    def _output_error(self, runtime: Any) -> float:
+        import torch
+
+        reference = self.references[self.output]
+        if not isinstance(reference, torch.Tensor) or not isinstance(runtime, torch.Tensor):
+            raise UsageError(f"output {self.output} is not a tensor, so there is no error to attribute")
+        if runtime.shape != reference.shape:
+            raise UsageError(f"output {self.output} has another shape at runtime, so there is no error to attribute")
+        self.delta = runtime.double() - reference.double()
+        finite = torch.isfinite(self.delta)
+        self.excluded = int((~finite).sum())
+        self.delta = torch.where(finite, self.delta, 0.0)
+        largest = float(self.delta.abs().max()) if self.delta.numel() else 0.0
+        if largest == 0.0:
+            return 0.0
+        scaled = self.delta / largest
+        self.norm = float((scaled * scaled).sum())
+        self.seeds[self.output] = scaled / self.norm / largest
+        return largest * self.norm**0.5
+
+    def _loss_error(self, loss: Loss, runtimes: Sequence[Any]) -> float:
+        """The difference of the loss; its derivatives are taken halfway between the outputs, as in `linearize`."""
+        import torch
+
+        self.base = _scalar(loss(list(self.references)))
+        error = float(_scalar(loss(list(runtimes))) - self.base)
+        with torch.enable_grad():
+            points = [_halfway(a, b) for a, b in zip(self.references, runtimes, strict=True)]
+            value = _scalar(loss(list(points)))
+            leaves = [p for p in points if isinstance(p, torch.Tensor) and p.requires_grad]
+            if not value.requires_grad:
+                raise UsageError("loss must be differentiable by an output, found a value without a gradient")
+            gradients = iter(torch.autograd.grad(value, leaves, materialize_grads=True))
+        if not error:
+            return 0.0
+        for index, point in enumerate(points):
+            if isinstance(point, torch.Tensor) and point.requires_grad:
+                self.seeds[index] = next(gradients) / error
+        return error
+
+    def effect(self, outputs: Sequence[Any]) -> float:
+        """Share of the error that the outputs of a patched reference show."""
+        if self.loss is not None:
+            return float(_scalar(self.loss(list(outputs))) - self.base) / self.error
+        moved = outputs[self.output].double() - self.references[self.output].double()
+        largest = float(self.delta.abs().max())
+        return float((moved.nan_to_num(0.0, 0.0, 0.0) * (self.delta / largest)).sum()) / self.norm / largest
+
+
+def _fitting(logged: Any, reference: Any, otherwise: Any) -> Any:
+    """A logged output in the type of the reference; what the walk had where it is no tensor of the same shape."""
+    import torch
+
+    if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
+        return otherwise
+    return logged.to(reference.dtype) if logged.shape == reference.shape else otherwise
+
+
+def _halfway(reference: Any, runtime: Any) -> Any:
+    import torch
+
+    if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
+        return reference
+    shift = torch.nan_to_num(runtime - reference, 0.0, 0.0, 0.0) / 2 if runtime.shape == reference.shape else 0.0
+    return (reference + shift).detach().requires_grad_()
+
+
+def _scalar(value: Any) -> torch.Tensor:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
+        kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise UsageError(f"loss must return a floating scalar tensor, found {kind}")
+    return value.reshape(())

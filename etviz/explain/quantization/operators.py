@@ -1,0 +1,177 @@
+"""The operators of a float program and of the quantized one, and which answers which.
+
+Lowering turns one operator of the exported program into several nodes (``linear`` into permute and addmm), and
+quantization puts conversions between them. All keep the operator's name as their origin, so its value is what leaves
+the nodes of that name, and the operators of two programs are paired by it. What PT2E folds or drops has no partner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etviz.graph.ir import Graph, Meta, Node
+from etviz.graph.quantize_ops import converted, is_conversion, is_quantize
+from etviz.graph.uses import Key, Uses, operators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class Operator:
+    """One operator of the exported program, as it stands in a graph: the nodes that compute it, conversions left out.
+
+    `last` are those whose value leaves it; more than one if it became several operators.
+    """
+
+    name: str
+    nodes: list[Node] = field(default_factory=list)
+    last: list[Node] = field(default_factory=list)
+
+    @property
+    def module(self) -> str:
+        """Path of the module that called it, empty if no node tells."""
+        return next((node.module for node in reversed(self.nodes) if node.module), "")
+
+    @property
+    def norm(self) -> Node | None:
+        """The batch norm among its nodes."""
+        return next((node for node in self.nodes if "batch_norm" in node.target), None)
+
+
+class Values(Uses):
+    """The values of a graph without delegates, by the operator of the exported program that makes them.
+
+    `readers` are the nodes that read each value, in program order; `quantized` is the first quantize among them, and
+    `several` holds the values that are put on different grids.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.inputs = {item.name: item for item in graph.inputs}
+        self.operators: dict[str, Operator] = {}
+        self.readers: dict[Key, list[Node]] = {}
+        self.quantized: dict[Key, Node] = {}
+        self.several: set[Key] = set()
+        for node in operators(graph.nodes):
+            for name in dict.fromkeys(node.reads()):
+                self.readers.setdefault(self.value(name), []).append(node)
+            if not is_conversion(node):
+                name = node.origin or node.name
+                self.operators.setdefault(name, Operator(name)).nodes.append(node)
+        self._returned = {self.value(name) for name in self.results}
+        self._find_last()
+        self._find_quantized()
+
+    def meta(self, key: Key) -> Meta | None:
+        """What is known of a value, None if it is no tensor."""
+        node = self.nodes.get(key[0])
+        return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
+
+    def values_of(self, operator: Operator) -> list[Key]:
+        """The values of an operator that are read or returned; the first if none is."""
+        node = operator.last[-1] if operator.last else operator.nodes[-1]
+        every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
+        return [key for key in every if key in self.readers or key in self._returned] or every[:1]
+
+    def is_read_once(self, key: Key) -> bool:
+        """True if one node reads a value, and the program does not return it."""
+        return len(self.readers.get(key, ())) == 1 and key not in self._returned
+
+    def owner(self, key: Key) -> str:
+        """Name of the operator whose node makes a value, empty for inputs and conversions."""
+        node = self.nodes.get(key[0])
+        return "" if node is None or is_conversion(node) else node.origin or node.name
+
+    def _find_last(self) -> None:
+        read: dict[str, set[str]] = {}
+        for (name, _), users in self.readers.items():
+            read.setdefault(name, set()).update(u.origin or u.name for u in users if not is_conversion(u))
+        for operator in self.operators.values():
+            operator.last = [node for node in operator.nodes if operator.name not in read.get(node.name, ())]
+
+    def _find_quantized(self) -> None:
+        for key, users in self.readers.items():
+            quantizes = [user for user in users if is_quantize(user) and self.value(converted(user)) == key]
+            if quantizes:
+                self.quantized[key] = quantizes[0]
+                if len({_without_value(node) for node in quantizes}) > 1:
+                    self.several.add(key)
+
+
+def _without_value(node: Node) -> tuple[str, ...]:
+    return (node.target, *map(str, node.args[1:]), *map(str, node.kwargs.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Partner:
+    """One value of a float operator (`floating`), and what answers it.
+
+    `value` is that of the quantized graph before `quantize` puts it on a grid, None where it has no partner, as
+    `reason` says. `folded` names the batch norm that the operator took in; `note` says what to know of the numbers.
+    """
+
+    op: str
+    output: int
+    module: str
+    floating: Key
+    value: Key | None = None
+    quantize: Node | None = None
+    folded: str = ""
+    reason: str = ""
+    note: str = ""
+
+
+def find_partners(floats: Values, quantized: Values) -> Iterator[Partner]:
+    """A partner for each value of each float operator, in program order."""
+    norms = _folded_norms(floats, quantized)
+    folded_into = {norm: operator for operator, norm in norms.items()}
+    for name, operator in floats.operators.items():
+        if name in folded_into:
+            reason = f"batch norm was folded into the convolution {folded_into[name]}: no partner"
+            yield Partner(name, 0, operator.module, floats.values_of(operator)[0], reason=reason)
+            continue
+        norm = norms.get(name, "")
+        source = floats.operators[norm] if norm else operator
+        for key in floats.values_of(source):
+            if floats.meta(key) is not None:
+                yield _partner(floats, quantized, operator, source, key, norm)
+
+
+def _partner(floats: Values, quantized: Values, operator: Operator, source: Operator, key: Key, norm: str) -> Partner:
+    name, module = operator.name, operator.module
+    answer = quantized.operators.get(name)
+    meta = floats.meta(key)
+    node = answer.last[-1] if answer is not None and answer.last else None
+    reason = ""
+    if meta is not None and "float" not in meta.dtype:
+        reason = f"its values are {meta.dtype}, no floating-point numbers"
+    elif answer is None or node is None:
+        reason = "it is not in the lowered program: dropped, or merged into another operator"
+    elif len(answer.last) > 1 or len(source.last) > 1:
+        reason = "lowering made several operators of it, whose values can't be told apart"
+    elif module and answer.module and module != answer.module:
+        reason = f"the operator of this name belongs to the module {answer.module} in the lowered program"
+    elif key[1] >= len(node.outputs):
+        reason = "its outputs are not those of the lowered program"
+    if reason or node is None:
+        return Partner(name, key[1], module, key, reason=reason)
+    value = (node.name, key[1])
+    notes = [f"compared with {norm} of the float model, which was folded into it"] * bool(norm)
+    notes += ["it is quantized in several ways, the first is shown"] * (value in quantized.several)
+    return Partner(name, key[1], module, key, value, quantized.quantized.get(value), norm, note="; ".join(notes))
+
+
+def _folded_norms(floats: Values, quantized: Values) -> dict[str, str]:
+    """``convolution → batch norm`` for each norm that the quantized program took into the operator before it."""
+    norms = {}
+    for name, operator in floats.operators.items():
+        norm = operator.norm
+        if norm is None or name in quantized.operators or not converted(norm):
+            continue
+        key = floats.value(converted(norm))
+        before = floats.owner(key)
+        if before in quantized.operators and floats.is_read_once(key):
+            norms[before] = name
+    return norms

@@ -1,0 +1,115 @@
+"""The error of quantized weights: those of the float model against what the quantized integers stand for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from etviz.comparison.measurement import measure
+from etviz.graph.ir import Node, Ref
+from etviz.graph.quantize_ops import converted, granularity, grid_arguments, is_dequantize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    import torch
+
+    from etviz.explain.quantization.operators import Operator, Partner, Values
+    from etviz.graph.ir import Input
+    from etviz.graph.uses import Key
+
+
+@dataclass(frozen=True, slots=True)
+class WeightPair:
+    """The weight of a float operator, and the dequantized one of the quantized program.
+
+    `norm` is the batch norm that was folded into it.
+    """
+
+    op: str
+    target: str
+    dequantized: Key
+    scheme: str
+    norm: Node | None = None
+
+
+def weight_pairs(floats: Values, quantized: Values, partners: Iterable[Partner]) -> list[WeightPair]:
+    """The weights of all operators that have a partner with a quantized weight."""
+    weights = []
+    for partner in partners:
+        if partner.value is None or partner.output:
+            continue
+        target = _weight(floats, floats.operators[partner.op])
+        node = _dequantize(quantized, quantized.operators[partner.op])
+        if target and node is not None:
+            norm = floats.operators[partner.folded].norm if partner.folded else None
+            weights.append(WeightPair(partner.op, target, (node.name, 0), _scheme(quantized, node), norm))
+    return weights
+
+
+def _matrix(values: Values, name: str) -> Input | None:
+    """A constant of two dimensions or more."""
+    item = values.inputs.get(name)
+    known = item is not None and item.kind != "user" and item.meta is not None and len(item.meta.shape) > 1
+    return item if known else None
+
+
+def _weight(values: Values, operator: Operator) -> str:
+    """Place of the first float weight that an operator reads."""
+    constants = (_matrix(values, name) for node in operator.nodes for name in node.reads())
+    return next((item.target for item in constants if item and item.meta and "float" in item.meta.dtype), "")
+
+
+def _dequantize(values: Values, operator: Operator) -> Node | None:
+    """The dequantize of a constant that an operator reads."""
+    sources = (values.nodes.get(values.value(name)[0]) for node in operator.nodes for name in node.reads())
+    dequantizes = (node for node in sources if node is not None and is_dequantize(node))
+    return next((node for node in dequantizes if _matrix(values, converted(node)) is not None), None)
+
+
+def _scheme(values: Values, node: Node) -> str:
+    """How a weight is quantized, in words: ``int8 per channel, axis 0``."""
+    meta, grid = values.inputs[converted(node)].meta, grid_arguments(node.target, node.args, node.kwargs)
+    axis = f", axis {grid.axis}" if grid is not None and isinstance(grid.axis, int) else ""
+    return f"{meta.dtype if meta else ''} {granularity(node.target).replace('_', ' ')}{axis}"
+
+
+def weight_error(
+    pair: WeightPair, dequantized: torch.Tensor, floats: Values, constants: Mapping[str, torch.Tensor]
+) -> dict[str, Any]:
+    """``weight``, ``weight_rmse`` and ``weight_sqnr_db``; only the first where the shapes differ."""
+    error: dict[str, Any] = {"weight": pair.scheme}
+    weight = constants[pair.target]
+
+    def read(name: str) -> torch.Tensor:
+        return constants[floats.inputs[name].target]
+
+    if pair.norm is not None:
+        folded = _fold(weight, pair.norm, read)
+        if folded is None:
+            return error
+        weight = folded
+    if weight.shape == dequantized.shape:
+        metrics = measure(weight.contiguous(), dequantized.contiguous(), None)[1]
+        error |= {"weight_rmse": metrics["rmse"], "weight_sqnr_db": metrics["sqnr_db"]}
+    return error
+
+
+def _fold(weight: torch.Tensor, norm: Node, read: Callable[[str], torch.Tensor]) -> torch.Tensor | None:
+    """A convolution's weight, each output channel times weight/√(var + eps) of the norm after it.
+
+    None where the norm is in another form.
+    """
+    import torch
+
+    args = list(norm.args)
+    if len(args) < 5 or not all(isinstance(args[i], Ref) for i in (3, 4)):
+        return None
+    eps = args[7] if norm.target.startswith("aten.batch_norm.") and len(args) > 7 else args[-1]
+    if not isinstance(eps, float):
+        return None
+    variance = read(args[4].name)
+    gamma = read(args[1].name) if isinstance(args[1], Ref) else torch.ones_like(variance)
+    if weight.shape[0] != gamma.numel():
+        return None
+    return weight * (gamma * torch.rsqrt(variance + eps)).reshape(-1, *([1] * (weight.ndim - 1)))

@@ -1,0 +1,104 @@
+"""Which values inside a delegate exist while it runs, and which are only part of another one.
+
+A backend runs several operators of the graph as one: a quantized operator is a dequantize, the operator, an activation
+and a quantize; a batch norm disappears in the weights of the convolution before it. Asking for a value in between
+would take these apart, and show another program than the one that ran.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from etviz.graph.ir import refs
+from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_dequantize, is_quantize
+from etviz.graph.uses import Uses, item_of
+
+if TYPE_CHECKING:
+    from etviz.graph.ir import Graph, Node
+
+_ACTIVATIONS: Final = {"aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"}
+_BATCH_NORMS: Final = {
+    "aten.native_batch_norm.default",
+    "aten._native_batch_norm_legit_no_training.default",
+    "aten._native_batch_norm_legit.default",
+}
+_FOLDING: Final = {"aten.convolution.default", "aten.linear.default", "aten.addmm.default"}
+_COPIES: Final = {
+    "aten.clone.default",
+    "aten.alias_copy.default",
+    "aten.lift_fresh_copy.default",
+    "dim_order_ops._clone_dim_order.default",
+}
+_IN_KERNEL: Final = "it exists only inside of the kernel, which quantizes its input while it runs"
+_CONSTANT: Final = "it is computed from constants while the model is lowered"
+
+
+@dataclass(slots=True)
+class Exposure:
+    """Names of the values that can be asked for, in program order.
+
+    `owners` tells of operators which other one they are part of, `hidden` why they have no value of their own.
+    """
+
+    candidates: list[str] = field(default_factory=list)
+    owners: dict[str, str] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+
+    def parts(self, name: str) -> list[str]:
+        """Operators that are part of this one, in program order."""
+        return [part for part, owner in self.owners.items() if owner == name]
+
+
+def expose(graph: Graph) -> Exposure:
+    """Sort the values of a delegate's subgraph into those to ask for and those that do not exist by themselves.
+
+    The graph's own outputs are no candidates: they are there anyway.
+    """
+    exposure, uses = Exposure(), Uses(graph)
+    own = set(refs(graph.outputs))
+    computed = {item.name for item in graph.inputs if item.kind != "constant"}
+    for node in graph.nodes:
+        if not computed.isdisjoint(node.reads()):
+            computed.add(node.name)
+        if item_of(node) is not None or node.target.startswith("py."):
+            continue
+        names = uses.outputs(node)
+        if names == [node.name] and (len(node.outputs) != 1 or node.outputs[0] is None):
+            names = []  # a list, or no tensor
+        if node.name not in computed:
+            exposure.hidden[node.name] = _CONSTANT
+        elif own.isdisjoint(names):
+            _hide(exposure, node, uses)
+        if node.name not in exposure.hidden:
+            exposure.candidates += [name for name in names if name not in own]
+    return exposure
+
+
+def _hide(exposure: Exposure, node: Node, uses: Uses) -> None:
+    after = uses.users.get(node.name, [])
+    grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
+    if is_dequantize(node):
+        exposure.hidden[node.name] = (
+            f"it is {converted(node)} as floats, which the operators that follow read as integers"
+        )
+    elif chooses_grid(node) or (grid is not None and any(refs((grid.scale, grid.zero_point)))):
+        exposure.hidden[node.name] = _IN_KERNEL
+    elif node.target in _COPIES:
+        exposure.hidden[node.name] = "it copies its input, which the backend leaves out"
+    elif len(after) == 1 and (owner := _owner(node, after[0], uses)):
+        exposure.owners[node.name] = owner
+        exposure.hidden[node.name] = f"it is part of {owner}: the backend runs them as one operator"
+
+
+def _owner(node: Node, after: Node, uses: Uses) -> str:
+    """The operator that a node with one user is part of, empty if it stands for itself."""
+    if after.target in _BATCH_NORMS and node.target in _FOLDING:
+        return after.name
+    if is_quantize(after):
+        return after.name
+    if after.target in _ACTIVATIONS:
+        last = uses.users.get(after.name, [])
+        if len(last) == 1 and is_quantize(last[0]):
+            return last[0].name
+    return ""

@@ -1,0 +1,165 @@
+"""The repro capsule: a folder that shows the gap of one operator or delegate without etviz."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import whole_folder
+from etviz.errors import UsageError
+from etviz.pipeline.relower import own_copy, run_alone, same_bits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from etviz.explain.zoom.piece import Alone
+
+_MARK: Final = "repro.json"
+_FORMAT: Final = "etviz-repro"
+_SCRIPT: Final = '''"""Runs model.pte on ExecuTorch and prints how far its outputs are from the expected ones."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from executorch.runtime import Runtime, Verification
+from safetensors.torch import load_file
+
+here = Path(__file__).resolve().parent
+inputs, expected = load_file(here / "inputs.safetensors"), load_file(here / "expected.safetensors")
+values = [inputs[f"input_{k}"] for k in range(len(inputs))]
+{layouts}program = Runtime.get().load_program(here / "model.pte", verification=Verification.Minimal)
+for k, found in enumerate(program.load_method("forward").execute(values)):
+    a, b = expected[f"output_{k}"].double().numpy().ravel(), found.double().numpy().ravel()
+    finite = np.isfinite(a) & np.isfinite(b)
+    odd = int((~finite & ~((a == b) | (np.isnan(a) & np.isnan(b)))).sum())
+    error = (b - a)[finite]
+    rmse, largest = (np.sqrt(np.mean(error**2)), np.abs(error).max()) if error.size else (np.nan, np.nan)
+    print(f"output {k}: rmse {rmse:.9g}, max |error| {largest:.9g}, NaN or Inf on one side only: {odd}")
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the README says: the operator, where it runs, its place in the user's code, and its introduced RMSE."""
+
+    operator: str
+    backend: str
+    source: str
+    shape: Sequence[int]
+    dtype: str
+    output: int
+    rmse: float
+
+
+def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = None) -> Path:
+    """Write the folder.
+
+    Parameters
+    ----------
+    alone
+        The piece and what it should give.
+    about
+        For the README.
+    path
+        The folder; a free name, an empty folder, or an earlier repro, which is replaced.
+    timeout
+        Seconds for lowering and running the piece.
+
+    Raises
+    ------
+    UsageError
+        If something else is there.
+    ArtifactError
+        If the folder can't be written.
+    BackendRefusedError, ExecutionError
+        If the piece can't be lowered or run by itself.
+    """
+    _check_free(path)
+    with whole_folder(path, "the repro") as fresh:
+        run = run_alone(alone.piece, label="repro", keep_pte=fresh / "model.pte", timeout=timeout)
+        same = all(map(same_bits, run.outputs, alone.piece.outputs))
+        _fill(fresh, alone, about, run.outputs, same=same)
+    return path
+
+
+def _check_free(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(f"path must be in a folder that exists; {path.parent} does not")
+    if not path.exists() and not path.is_symlink():
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise UsageError(f"path must be a folder; {path} is something else")
+    if any(path.iterdir()) and not _is_repro(path):
+        raise UsageError(f"{path} holds other files, which a repro would replace; name a new folder")
+
+
+def _is_repro(path: Path) -> bool:
+    try:
+        mark = json.loads((path / _MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(mark, dict) and mark.get("format") == _FORMAT
+
+
+def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor], *, same: bool) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    inputs = [value for value in alone.piece.inputs if isinstance(value, torch.Tensor)]
+    layouts = [f"values[{k}] = values[{k}].{how}\n" for k, value in enumerate(inputs) if (how := _layout(value))]
+    save_file({f"input_{k}": _plain(value) for k, value in enumerate(inputs)}, folder / "inputs.safetensors")
+    save_file({f"output_{k}": _plain(value) for k, value in enumerate(alone.expected)}, folder / "expected.safetensors")
+    runtime = {f"output_{k}": _plain(v) for k, v in enumerate(alone.piece.outputs) if isinstance(v, torch.Tensor)}
+    save_file(runtime, folder / "runtime.safetensors")
+    (folder / "repro.py").write_text(_SCRIPT.replace("{layouts}", "".join(layouts)), encoding="utf-8")
+    versions = {name: version(name) for name in ("executorch", "torch")}
+    mark = {"format": _FORMAT, "versions": versions, "operator": about.operator, "outputs": len(found)}
+    (folder / _MARK).write_text(json.dumps(mark, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(_readme(about, versions, same=same), encoding="utf-8")
+
+
+def _readme(about: About, versions: dict[str, str], *, same: bool) -> str:
+    where = f" ({about.source})" if about.source else ""
+    shape = f"{about.dtype} [{', '.join(map(str, about.shape))}]"
+    again = "Run alone, it gives" if same else "Run alone, it does not give exactly"
+    return (
+        f"# {about.operator} on {about.backend or 'the portable kernels'}{where}\n\n"
+        "`python repro.py` runs it on ExecuTorch and prints the gap (needs torch, executorch, numpy, safetensors).\n\n"
+        f"Output {about.output}, {shape}: RMSE {about.rmse:.9g} between eager PyTorch and ExecuTorch on the same "
+        f"inputs, with executorch {versions['executorch']} and torch {versions['torch']}. "
+        f"{again} the outputs that it gave within the whole program (`runtime.safetensors`).\n"
+    )
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return own_copy(tensor).contiguous()
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    """How a script restores the strides that a file of plain tensors loses, empty if there is nothing to restore."""
+    import torch
+
+    if tensor.is_contiguous():
+        return ""
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return "contiguous(memory_format=torch.channels_last)"
+    return ""
+
+
+def about_row(row: Any) -> About:
+    """What a row of `gaps` says of itself."""
+    return About(
+        operator=str(row["reference_ops"] or row["op"]),
+        backend=str(row["backend"]),
+        source=str(row["source"]),
+        shape=tuple(row["shape"]),
+        dtype=str(row["dtype"]),
+        output=int(row["output"]),
+        rmse=float(row["introduced_rmse"]),
+    )

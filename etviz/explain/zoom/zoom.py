@@ -1,0 +1,217 @@
+"""Inside one delegate: its subgraph is lowered again with inner values as outputs, and run on what the runtime gave it.
+
+The reference is the subgraph evaluated eagerly on the same inputs, so that what the delegate inherited is out of sight,
+and every inner operator is compared as the instructions of a program are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.exact import compare_exact
+from etviz.comparison.references import KEPT_BYTES
+from etviz.errors import UsageError
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.operators import resolve
+from etviz.evaluation.replay import Execution, Log, Replay
+from etviz.explain.zoom.exposure import Exposure, expose
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref
+from etviz.graph.quantize_ops import conversion
+from etviz.graph.uses import Uses, item_of, operators
+from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
+from etviz.tensors.sums import sums_of
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+
+    from etviz.comparison.gap import Comparison
+
+_PLAIN: Final = ("delegate", "cond", OBSERVED)
+
+
+@dataclass(slots=True)
+class Zoom:
+    """The inside of one delegate call: its graph, the operators numbered in program order, compared as a program is.
+
+    `faithful` is True if the zoomed program's outputs are the fused program's bit for bit, None where these were not
+    logged; `deviation` the largest absolute difference between the two, NaN where not known; `message` says it in
+    words.
+    """
+
+    graph: Graph
+    comparison: Comparison
+    replay: Replay
+    faithful: bool | None
+    deviation: float
+    message: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class InnerLog:
+    """What the zoomed program gave, by the number of the operator; None where the backend gives nothing out."""
+
+    given: dict[int, list[Any]]
+    results: list[Any]
+    problems: dict[int, str]
+
+    def values(self, instruction: int) -> list[Any]:
+        """The outputs of an operator."""
+        return list(self.given.get(instruction, ()))
+
+    def last_values(self, instruction: int, count: int) -> list[Any] | None:
+        """The last of them."""
+        values = self.values(instruction)
+        return values[-count:] if 0 < count <= len(values) else None
+
+    def outputs(self) -> list[Any]:
+        """The outputs of the delegate."""
+        return list(self.results)
+
+
+def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor]) -> Piece:
+    """A delegate call as a piece that can run alone on what the runtime logged; `owner` is the graph it stands in.
+
+    A `UsageError` if the call's inside is not known, or its inputs were not logged.
+    """
+    inner = owner.subgraphs.get(node.subgraphs[0]) if node.subgraphs else None
+    if node.target != "delegate" or inner is None or not inner.nodes:
+        raise UsageError(
+            f"the operators inside of the delegate call {node.instruction} are not known; "
+            "load the record that was written with the .pte (record=)"
+        )
+    values, count = log.values(node.instruction), len(node.outputs)
+    if len(values) != len(inner.user_inputs()) + count:
+        raise UsageError(
+            f"the runtime logged {len(values)} values of the delegate call {node.instruction}; "
+            f"its {len(inner.user_inputs())} inputs and {count} outputs are needed to run it again"
+        )
+    inputs = values[: len(values) - count]
+    if any(value is None for value in inputs):
+        raise UsageError(f"an input of the delegate call {node.instruction} can't be read from the debug buffer")
+    for item in operators(inner.nodes):
+        if item.target not in _PLAIN:
+            resolve(item.target)
+    return Piece(inner, constants, inputs, values[len(values) - count :])
+
+
+def zoom(
+    piece: Piece,
+    *,
+    timeout: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> Zoom:
+    """Look inside a delegate, from `delegate_piece`.
+
+    `progress` is told the steps done and their number; setting `cancel` stops it. Fails as `run_alone` does.
+    """
+    known = all(value is not None for value in piece.outputs)
+    exposure = expose(piece.graph)
+    expected = piece.outputs if known else []
+    run = run_alone(
+        replace(piece, outputs=expected), exposure.candidates, timeout=timeout, progress=progress, cancel=cancel
+    )
+    graph = _numbered(piece.graph, exposure)
+    log = _log(graph, run)
+    constants = piece.constants
+    comparison = compare_exact(Evaluator(graph, constants), log, piece.inputs, budget=KEPT_BYTES)
+    _explain(comparison, graph, exposure, run)
+    faithful, deviation, message = _fidelity(piece, run, known)
+    notes = () if not run.left_out else (_left_out(piece, run, exposure),)
+    replay = Replay(lambda: Evaluator(graph, constants), [Execution(piece.inputs, log)])
+    return Zoom(graph, comparison, replay, faithful, deviation, message, notes)
+
+
+def _numbered(inner: Graph, exposure: Exposure) -> Graph:
+    """The subgraph with a number for each operator; an operator that others are part of is known by all their names."""
+    nodes: list[Node] = []
+    origins = {node.name: node for node in inner.nodes}
+    for node in inner.nodes:
+        if item_of(node) is not None or node.target.startswith("py."):
+            nodes.append(replace(node, instruction=-1))
+            continue
+        parts = [origins[name] for name in exposure.parts(node.name)]
+        if parts:
+            known = dict.fromkeys(p.origin for p in (*parts, node) if p.origin and not conversion(p.origin))
+            node = replace(node, origin=", ".join(known), stack=parts[0].stack, module=parts[0].module)
+        nodes.append(replace(node, instruction=len(nodes)))
+    return replace(inner, nodes=nodes)
+
+
+def _log(graph: Graph, run: AloneRun) -> InnerLog:
+    named = dict(run.values)
+    named |= {out.name: value for out, value in zip(graph.outputs, run.outputs, strict=True) if isinstance(out, Ref)}
+    uses, values = Uses(graph), dict[int, list[Any]]()
+    for name, value in named.items():
+        operator, output = uses.value(name)
+        node = uses.nodes[operator]
+        values.setdefault(node.instruction, [None] * max(len(node.outputs), 1))[output] = value
+    missing = (number for number, value in values.items() if any(item is None for item in value))
+    return InnerLog(values, list(run.outputs), dict.fromkeys(missing, "it is not given out"))
+
+
+def _explain(comparison: Comparison, graph: Graph, exposure: Exposure, run: AloneRun) -> None:
+    """Say of each operator without a value why it has none."""
+    compared = {gap.instruction for gap in comparison.gaps}
+    backend = graph.backend_id
+    for node in graph.nodes:
+        if node.instruction < 0 or node.instruction in compared:
+            continue
+        if node.name in exposure.hidden:
+            comparison.reasons[node.instruction] = exposure.hidden[node.name]
+        elif node.name in run.left_out:
+            comparison.reasons[node.instruction] = f"{backend} does not give it out: {run.left_out[node.name]}"
+        owner = next((n for n in graph.nodes if n.name == exposure.owners.get(node.name)), None)
+        if owner is not None and owner.instruction in compared:
+            comparison.grouped.add(node.instruction)
+
+
+def _left_out(piece: Piece, run: AloneRun, exposure: Exposure) -> str:
+    count, reason = len(run.left_out), next(iter(run.left_out.values()))
+    return (
+        f"{piece.graph.backend_id} does not give out {count} of {len(exposure.candidates)} inner values ({reason}); "
+        "coverage says which."
+    )
+
+
+def _fidelity(piece: Piece, run: AloneRun, known: bool) -> tuple[bool | None, float, str]:
+    if not known:
+        return (
+            None,
+            math.nan,
+            "The fused program's output can't be read, so it is not known whether the zoomed one's is the same.",
+        )
+    if all(map(same_bits, run.outputs, piece.outputs)):
+        return True, 0.0, "The zoomed program gives the fused program's output bit for bit."
+    deviation = _deviation(run.outputs, piece.outputs)
+    plain = run.outputs if run.plain is None else run.plain
+    if all(map(same_bits, plain, piece.outputs)):
+        cause = f"giving out the inner values changed how {piece.graph.backend_id} runs the operators"
+    else:
+        alone = _deviation(plain, piece.outputs)
+        cause = (
+            f"so does the delegate lowered again without them, by up to {alone:.3g}: "
+            "it ran on another machine, with another version, or was lowered with other options"
+        )
+    return (
+        False,
+        deviation,
+        f"The zoomed program's output differs from the fused program's by up to {deviation:.3g}: {cause}.",
+    )
+
+
+def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
+    """Largest absolute difference; infinite where only one side is NaN or Inf, or the shapes differ."""
+    worst = 0.0
+    for a, b in zip(outputs, expected, strict=True):
+        if a.shape != b.shape:
+            return math.inf
+        sums = sums_of(b, a)
+        worst = max(worst, math.inf if sums.mismatched else sums.max_d)
+    return worst

@@ -1,0 +1,248 @@
+"""The graph of an exported program as `torch.export` serializes it (schema version 5 … 8), to etviz's own form.
+
+Upstream's `deserialize` rebuilds an `ExportedProgram`: slow, and it evaluates expressions from the file with sympy.
+Here the JSON is only walked; a symbolic size stays a text that nobody evaluates.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
+from etviz.graph.ir_json import MalformedGraphError, check_references
+from etviz.graph.quantize_ops import spread_scales
+from etviz.graph.uses import items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NUMBERED: Final = "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool bfloat16"
+_FLOAT8: Final = {29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz"}
+_DTYPES: Final = dict(enumerate(_NUMBERED.split(), 1)) | {28: "uint16"} | _FLOAT8
+_LAYOUTS: Final = {1: "sparse_coo", 2: "sparse_csr", 7: "strided"}
+_MEMORY_FORMATS: Final = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
+_PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops.", "torch.ops.")
+
+
+def read_exported_program(data: Json) -> Graph:
+    """The graph of a serialized exported program; a `MalformedGraphError` if the JSON is none."""
+    try:
+        module = data["graph_module"]
+        graph = _read_graph("", module["graph"], 0)
+        _read_signature(graph, module["signature"])
+        _check(graph)
+        if unfolds_too_far(graph):
+            raise MalformedGraphError("its branches are called far too often")
+        spread_scales(graph)
+        return graph
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError, OverflowError) as error:
+        if isinstance(error, MalformedGraphError):
+            raise
+        raise MalformedGraphError(
+            f"this is not a serialized exported program ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _check(graph: Graph) -> None:
+    for part in graph.subgraphs.values():
+        _check(part)
+    check_references(graph)
+
+
+def _read_graph(name: str, data: Json, depth: int) -> Graph:
+    if depth > MAX_DEPTH:
+        raise MalformedGraphError("subgraphs are nested too deeply")
+    graph = Graph(name)
+    metas = {str(key): _read_meta(value) for key, value in data["tensor_values"].items()}
+    for item in data["inputs"]:
+        value = _argument(item, graph, depth)
+        input_name = value.name if isinstance(value, Ref) else f"_constant_input_{len(graph.inputs)}"
+        graph.inputs.append(Input(input_name, "user", meta=metas.get(input_name)))
+    for item in data["nodes"]:
+        _read_node(graph, item, metas, depth)
+    graph.outputs = [_argument(item, graph, depth) for item in data["outputs"]]
+    return graph
+
+
+def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
+    metadata = data.get("metadata") or {}
+    if str(data["target"]).endswith("higher_order.cond"):
+        _read_condition(graph, data, metas, depth)
+        return
+    names = [name for output in data["outputs"] for name in _output_names(output)]
+    kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
+    target = str(data["target"])
+    for prefix in _PREFIXES:
+        target = target.removeprefix(prefix)
+    single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
+    node = Node(
+        name=names[0] if single else str(data.get("name") or "+".join(names)),
+        target=_python(target),
+        kwargs=kwargs,
+        outputs=tuple(metas.get(name) for name in names),
+        handles=_handles(metadata.get("debug_handle")),
+        origin=_origin(metadata.get("from_node"), names[0] if names else ""),
+        stack=str(metadata.get("stack_trace") or ""),
+        module=_module(metadata.get("nn_module_stack")),
+    )
+    if node.target.startswith("py."):
+        node.args, node.kwargs = tuple(kwargs.values()), {}
+    taken = {n.name for n in graph.nodes} if not single else set()
+    if not single and (node.name in names or node.name in taken):
+        node.name = f"{node.name}{WHOLE}"
+    graph.nodes.append(node)
+    if not single:
+        graph.nodes += items(node, names, node.outputs)
+
+
+def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
+    """A `cond` node: predicate, true branch, false branch, operands; it gives a list of values."""
+    predicate, true, false, operands = (_argument(item["arg"], graph, depth) for item in data["inputs"])
+    names = [name for output in data["outputs"] for name in _output_names(output)]
+    if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
+        raise MalformedGraphError("a cond node has no two branches")
+    name = f"{names[0] if names else 'cond'}{WHOLE}"
+    outputs = tuple(metas.get(output) for output in names)
+    node = Node(name, "cond", (predicate, operands), outputs=outputs, subgraphs=(true.value, false.value))
+    node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
+    graph.nodes += [node, *items(node, names, outputs)]
+
+
+def _python(target: str) -> str:
+    module, _, name = target.rpartition(".")
+    return f"py.{name}" if module in ("_operator", "operator", "builtins", "math") else target
+
+
+def _output_names(output: Json) -> list[str]:
+    kind, value = _only(output)
+    if kind == "as_tensors" or kind == "as_optional_tensors":
+        return [str(_inner_name(item)) for item in value]
+    return [str(_inner_name(value))]
+
+
+def _inner_name(value: Json) -> str:
+    if isinstance(value, dict):
+        if "name" in value:
+            return str(value["name"])
+        inner = _only(value)[1]
+        return _inner_name(inner) if isinstance(inner, dict) else str(inner)
+    return str(value)
+
+
+def _only(value: Json) -> tuple[str, Any]:
+    if not isinstance(value, dict) or len(value) != 1:
+        raise MalformedGraphError("an argument is not of one kind")
+    return next(iter(value.items()))
+
+
+def _argument(item: Json, graph: Graph, depth: int) -> Any:
+    kind, value = _only(item)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind](value)
+    if kind in ("as_ints", "as_floats", "as_strings", "as_bools"):
+        return [_SIMPLE[kind[:-1]](element) for element in value]
+    if kind in ("as_tensors", "as_optional_tensors"):
+        return [_optional(element) for element in value]
+    if kind.startswith("as_sym_"):
+        return [_size(element) for element in value] if kind.endswith("s") else _size(value)
+    if kind == "as_graph":
+        name = str(value["name"])
+        graph.subgraphs[name] = _read_graph(name, value["graph"], depth + 1)
+        return Tag("graph", name)
+    raise MalformedGraphError(f"arguments of the kind {kind} are not known")
+
+
+def _optional(element: Json) -> Any:
+    if "name" in element:
+        return Ref(str(element["name"]))
+    kind, value = _only(element)
+    return None if kind == "as_none" else Ref(str(value["name"]))
+
+
+def _size(value: Json) -> Any:
+    kind, inner = _only(value)
+    if kind == "as_name":
+        return Ref(str(inner))
+    if isinstance(inner, (int, float, bool)):
+        return inner
+    raise MalformedGraphError(f"a size of the kind {kind} is not known")
+
+
+def _number(value: Json) -> float:
+    if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN"):
+        return float(value.replace("Infinity", "inf"))
+    return float(value)
+
+
+_SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
+    "as_tensor": lambda v: Ref(str(v["name"])),
+    "as_none": lambda v: None,
+    "as_int": int,
+    "as_float": _number,
+    "as_string": str,
+    "as_bool": bool,
+    "as_scalar_type": lambda v: Tag("dtype", _DTYPES[v]),
+    "as_layout": lambda v: Tag("layout", _LAYOUTS[v]),
+    "as_memory_format": lambda v: Tag("memory_format", _MEMORY_FORMATS[v]),
+    "as_device": lambda v: Tag("device", "cpu"),
+}
+
+
+def _read_meta(value: Json) -> Meta:
+    sizes = []
+    for size in value["sizes"]:
+        kind, inner = _only(size)
+        sizes.append(int(inner) if kind == "as_int" else str(inner.get("expr_str", "s")))
+    return Meta(_DTYPES.get(value["dtype"], "unknown"), tuple(sizes))
+
+
+def _read_signature(graph: Graph, data: Json) -> None:
+    """Fill in which inputs are weights, and take write-backs of buffers out of the outputs."""
+    for item, spec in zip(graph.inputs, data["input_specs"], strict=True):
+        kind, value = _only(spec)
+        if kind in ("parameter", "buffer", "tensor_constant"):
+            item.kind, item.target = "constant", str(value[f"{kind}_name"])
+    outputs = []
+    for output, spec in zip(graph.outputs, data["output_specs"], strict=True):
+        kind, value = _only(spec)
+        if kind == "buffer_mutation" and isinstance(output, Ref):
+            name = str(value["buffer_name"])
+            graph.mutations[name] = output.name
+            for item in graph.inputs:
+                if item.target == name:
+                    item.kind = "buffer"
+        else:
+            outputs.append(output)
+    graph.outputs = outputs
+
+
+def _handles(value: Json) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"-?\d+", str(value)))) if value is not None else ()
+
+
+def _origin(value: Json, fallback: str) -> str:
+    """Name of the eldest ancestor that is an operator; `from_node` is JSON inside of a text."""
+    import orjson
+
+    name = fallback
+    if not isinstance(value, str):
+        return name
+    try:
+        sources = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return name
+    while isinstance(sources, list) and sources and isinstance(sources[-1], dict):
+        if str(sources[-1].get("target", "")).startswith(("aten.", "torch.ops.", "quantized_decomposed.")):
+            name = str(sources[-1].get("name", name))
+        sources = sources[-1].get("from_node")
+    return name
+
+
+def _module(value: Json) -> str:
+    """Path of the innermost module: entries are ``key,path,class`` and separated by semicolons."""
+    if not isinstance(value, str) or not value:
+        return ""
+    parts = value.rsplit(";", 1)[-1].split(",")
+    path = parts[1] if len(parts) > 2 else ""
+    return "" if parts[-1].startswith("torch.export.") else path.removeprefix("L['self']").lstrip(".")

@@ -1,0 +1,216 @@
+"""What people call an operator, and where in the model it comes from."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.ir import OBSERVED, Ref
+from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.graph.ir import Graph, Node
+
+_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE)
+_COPY: Final = re.compile(r"_?to_copy|.*clone_dim_order")
+_FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
+_FEW: Final = 4
+_LEVELS: Final = 2
+"""How much of a module's path is in a name: its number tells two rows apart anyway."""
+
+_NUMBERED: Final = re.compile(r"_\d+$")
+_TELLING: Final = (
+    *("scaled_dot_product", "sdpa", "lstm", "gru", "conv", "linear", "addmm", "bmm", "matmul", "einsum", "embedding"),
+    *("layer_norm", "group_norm", "rms_norm", "batch_norm", "softmax", "gelu", "silu"),
+)
+"""Operators that a delegate is named after, the most telling first."""
+
+
+def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
+    """Kind, operator, backend, reference operators, module, source and stack of one output of an instruction."""
+    if node.target != "delegate":
+        return {
+            "kind": "inner" if graph.backend_id else "kernel",
+            "op": node.target if graph.backend_id else node.kernel or node.target,
+            "backend": graph.backend_id,
+            "reference_ops": node.origin,
+            "module": node.module,
+            "source": source_line(node.stack),
+            "stack": node.stack,
+        }
+    inner = graph.inside(node)
+    maker = _maker(inner, output)
+    return {
+        "kind": "delegate",
+        "op": "DELEGATE_CALL",
+        "backend": inner.backend_id,
+        "reference_ops": ", ".join(reference_operators(inner)),
+        "module": maker.module if maker else "",
+        "source": source_line(maker.stack) if maker else "",
+        "stack": maker.stack if maker else "",
+    }
+
+
+def _maker(inner: Graph, output: int) -> Node | None:
+    """The operator inside a delegate that makes one of its outputs; its own code is looked for past conversions."""
+    nodes = {node.name: node for node in inner.nodes}
+    value = inner.outputs[output] if output < len(inner.outputs) else None
+    node = nodes.get(value.name) if isinstance(value, Ref) else None
+    while node is not None and not node.stack and node.args and isinstance(node.args[0], Ref):
+        node = nodes.get(node.args[0].name)
+    return node
+
+
+def owners_of(graph: Graph) -> dict[int, Graph]:
+    """The graph (the method itself or one of its branches) that each instruction stands in."""
+    owners = {node.instruction: graph for node in graph.nodes if node.instruction >= 0}
+    for node in graph.nodes:
+        for branch in graph.branches(node):
+            owners |= owners_of(branch)
+    return owners
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def source_line(stack: str) -> str:
+    r"""``file.py:12`` of the innermost frame in the user's own code, of the innermost one at all if there is none.
+
+    Examples
+    --------
+    >>> source_line('  File "/home/me/net.py", line 12, in forward\n    return x + y')
+    'net.py:12'
+    >>> source_line("")
+    ''
+    """
+    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(stack)]
+    own = [frame for frame in frames if not _FOREIGN.search(frame[0])]
+    if not frames:
+        return ""
+    file, line = (own or frames)[-1]
+    return f"{PurePath(file).name}:{line}"
+
+
+def reference_operators(inner: Graph) -> list[str]:
+    """Names of the exported operators that a delegate computes, in order.
+
+    Conversions to and from integers are left out unless there is nothing else.
+    """
+    names = dict.fromkeys(node.origin for node in operators(inner.nodes) if node.origin)
+    return [name for name in names if not conversion(name) and not _COPY.match(name)] or list(names)
+
+
+def short_operator(name: str) -> str:
+    """``native_layer_norm`` for ``aten::native_layer_norm.out`` and for ``aten.native_layer_norm.default``."""
+    plain = name.split("::")[-1]
+    parts = plain.split(".")
+    return parts[1] if "::" not in name and len(parts) == 3 else parts[0]
+
+
+def node_label(graph: Graph, node: Node) -> str:
+    """What a tree or a diagram calls a node: an operator by its short name, a delegate by what it computes.
+
+    Of a delegate's operators the first are named and the others counted: ``conv2d, relu, +12``.
+    """
+    if node.target not in ("delegate", OBSERVED) or not node.subgraphs:
+        return short_operator(node.target)
+    inner = graph.inside(node)
+    names = reference_operators(inner)
+    more = [f"+{len(names) - _FEW}"] if len(names) > _FEW else []
+    return ", ".join([*names[:_FEW], *more]) or inner.backend_id
+
+
+def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
+    """What the table calls an operator: what a delegate computes, a kernel without ATen's namespace.
+
+    Outputs after the first have their number in brackets. Inside of a delegate, quantize and dequantize are named after
+    the operators whose result they hand on.
+
+    Examples
+    --------
+    >>> operator_label("delegate", "DELEGATE_CALL", "conv2d, relu"), operator_label("kernel", "aten::add.out", "add")
+    ('conv2d, relu', 'add.out')
+    >>> operator_label("kernel", "aten::topk.values", "topk", 1)
+    'topk.values [1]'
+    >>> operator_label("inner", "quantized_decomposed.quantize_per_tensor.default", "conv2d, relu")
+    'conv2d, relu (quantized)'
+    """
+    known = kind in ("delegate", "inner") and bool(reference_ops)
+    name = reference_ops if known else op.removeprefix("aten::")
+    if known and kind == "inner" and not conversion(reference_ops):
+        name += {QUANTIZE: " (quantized)", DEQUANTIZE: " (dequantized)"}.get(conversion(op), "")
+    return f"{name} [{int(output)}]" if output > 0 else name
+
+
+def salient_operator(reference_ops: str) -> str:
+    """What a delegate is called: its most telling operator, and how many others it has.
+
+    Examples
+    --------
+    >>> salient_operator("add, conv2d_1, relu"), salient_operator("scaled_dot_product_attention"), salient_operator("")
+    ('conv2d +2', 'sdpa', '')
+    """
+    names = [_NUMBERED.sub("", name) for name in reference_ops.split(", ")]
+    order = [min((k for k, word in enumerate(_TELLING) if word in name), default=len(_TELLING)) for name in names]
+    told = _plain(names[order.index(min(order))])
+    return f"{told} +{len(names) - 1}" if len(names) > 1 else told
+
+
+def row_name(kind: str, op: str, reference_ops: str, module: str, output: float = 0) -> str:
+    """What people call a row: the module that called it, and its operator.
+
+    Examples
+    --------
+    >>> row_name("kernel", "aten::native_layer_norm.out", "layer_norm", "net.norm1", 1)
+    'net.norm1 · layer_norm [1]'
+    >>> row_name("delegate", "DELEGATE_CALL", "linear, sdpa, add", "encoder.layers.11.attention")
+    '11.attention · sdpa +2'
+    """
+    if kind == "delegate":
+        name = salient_operator(reference_ops) or "delegate"
+    elif kind == "inner":
+        name = operator_label(kind, op, reference_ops)
+    else:
+        name = _plain(short_operator(op))
+    place = ".".join(module.split(".")[-_LEVELS:]) if module else ""
+    label = f"{place} · {name}" if place else name
+    return f"{label} [{int(output)}]" if output > 0 and not label.endswith("]") else label
+
+
+def _plain(name: str) -> str:
+    return "sdpa" if "scaled_dot_product" in name else name.removeprefix("native_")
+
+
+def describe_row(row: Any) -> str:
+    """A gap row in a few words: ``#12 norm1 · layer_norm``."""
+    kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))
+    name = row_name(kind, op, reference_ops, module)
+    return f"#{int(row['instruction'])} {name}"
+
+
+def describe_outputs(node: Node) -> str:
+    """``float32 [1, 8, 16]``; several outputs are separated by commas."""
+    return ", ".join(f"{m.dtype} [{', '.join(map(str, m.shape))}]" for m in node.outputs if m is not None)
+
+
+def together(nodes: Sequence[Node]) -> str:
+    """Operators whose values are missing, in words: ``instruction 3 (layer_norm), whose value was not logged``."""
+    ids = [node.instruction for node in nodes if node.instruction >= 0]
+    names = ", ".join(dict.fromkeys(short_operator(node.target) for node in nodes))
+    where = instructions_text(ids) if ids else "operators that no instruction is known for"
+    return f"{where} ({names}), whose value{'s were' if len(nodes) > 1 else ' was'} not logged"
+
+
+def instructions_text(instructions: Sequence[int]) -> str:
+    """Instructions in words: ``instruction 3``, ``instructions 3 and 5``, ``instructions 3 to 9``."""
+    first, last = instructions[0], instructions[-1]
+    if len(instructions) == 1:
+        return f"instruction {first}"
+    if len(instructions) == 2:
+        return f"instructions {first} and {last}"
+    if len(instructions) == last - first + 1:
+        return f"instructions {first} to {last}"
+    return f"{len(instructions)} instructions from {first} to {last}"

@@ -1,0 +1,99 @@
+"""Who uses a value, and which values an operator gives.
+
+An operator with several outputs gives a list, and ``getitem`` nodes give its elements names. They compute nothing, so
+who asks for the operators of a graph does not meet them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etviz.graph.ir import Node, Ref
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from etviz.graph.ir import Graph, Meta
+
+Key = tuple[str, int]
+"""One value: name of the operator that gives it, and which of its outputs it is."""
+
+
+def item_of(node: Node) -> Key | None:
+    """The output that a ``getitem`` names, None for other nodes."""
+    if node.target != "getitem" or len(node.args) != 2:
+        return None
+    source, at = node.args
+    return (source.name, at) if isinstance(source, Ref) and isinstance(at, int) else None
+
+
+def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = ()) -> list[Node]:
+    """The ``getitem`` nodes that give the outputs of an operator their names, in order."""
+    return [
+        Node(name, "getitem", (Ref(operator.name), at), outputs=tuple(metas[at : at + 1]))
+        for at, name in enumerate(names)
+    ]
+
+
+def operators(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes that compute something."""
+    return (node for node in nodes if node.target != "getitem")
+
+
+class Uses:
+    """Who uses which value in one graph.
+
+    Attributes
+    ----------
+    nodes
+        All nodes by name, in program order.
+    users
+        The nodes that read each value, each once, in program order.
+    results
+        Values that are left when the graph has run.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = {node.name: node for node in graph.nodes}
+        self.users: dict[str, list[Node]] = {}
+        self.results = frozenset(graph.results())
+        for node in graph.nodes:
+            for name in dict.fromkeys(node.reads()):
+                self.users.setdefault(name, []).append(node)
+
+    def count(self, name: str) -> int:
+        """How many nodes read a value; the end of the graph counts as one."""
+        return len(self.users.get(name, ())) + (name in self.results)
+
+    def outputs(self, operator: Node) -> list[str]:
+        """Names of the values that an operator gives, in order: its own, or those that ``getitem`` gives them."""
+        named: dict[int, str] = {}
+        for user in self.users.get(operator.name, ()):
+            if (item := item_of(user)) is not None:
+                named.setdefault(item[1], user.name)
+        return [named[at] for at in sorted(named)] or [operator.name]
+
+    def value(self, name: str) -> Key:
+        """The operator that gives a value, and which of its outputs it is; an input stands for itself."""
+        node = self.nodes.get(name)
+        return (node and item_of(node)) or (name, 0)
+
+
+_MOVING: Final = {
+    "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
+    "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",
+    "view", "view_copy", "_clone_dim_order",
+}  # fmt: skip
+"""Operators whose results hold nothing but their input's elements."""
+
+
+def is_size(node: Node) -> bool:
+    """True for sizes and arithmetic on them, which the runtime does not log."""
+    library, _, rest = node.target.partition(".")
+    return library in ("py", "executorch_prim") or rest.partition(".")[0] in ("sym_size", "sym_numel")
+
+
+def only_moves(node: Node) -> bool:
+    """True for operators whose results hold nothing but their input's elements."""
+    return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in _MOVING

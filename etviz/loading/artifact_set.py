@@ -1,0 +1,207 @@
+"""The artifacts of one executed program: opened, and held against one another.
+
+What only an evaluation needs is imported where it is needed, so that `etviz info` starts at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import ETDump, read_etdump
+from etviz.artifacts.program.bundle import BundledProgram, BundledTensor, read_bundled_program
+from etviz.artifacts.program.program import Program, read_program
+from etviz.artifacts.record.checksum import Checking
+from etviz.artifacts.record.etrecord import ETRecord
+from etviz.artifacts.record.record_file import Record, read_record
+from etviz.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etviz.artifacts.files import PathLike
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactSet:
+    """The artifacts of one call of `load`.
+
+    Attributes
+    ----------
+    named
+        Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record``.
+    dump, buffer, etrecord, program, record
+        What they hold; None for what was not given.
+    bundle
+        The bundled program that the `program` is part of, if it is.
+    checking
+        The checksum of the `.pte`, which is taken beside other work; None where nothing is held against it.
+    """
+
+    named: Mapping[str, str]
+    dump: ETDump
+    buffer: DebugBuffer | None = None
+    etrecord: ETRecord | None = None
+    program: Program | None = None
+    record: Record | None = None
+    bundle: BundledProgram | None = None
+    checking: Checking | None = None
+
+    @classmethod
+    def open(
+        cls,
+        etdump: PathLike | ETDump,
+        *,
+        etrecord: PathLike | None = None,
+        debug_buffer: PathLike | None = None,
+        pte: PathLike | None = None,
+        record: PathLike | None = None,
+        checked: bool = True,
+    ) -> ArtifactSet:
+        """Open the files.
+
+        Parameters
+        ----------
+        etdump, etrecord, debug_buffer, pte
+            The files, or an ETDump that is read already.
+        record
+            By default ``model.etviz`` beside the `.pte`, if it is there.
+        checked
+            False leaves out the check that reads all of the `.pte`, and with it what `finish` waits for.
+
+        Raises
+        ------
+        ArtifactError
+            If a file is missing, damaged, or does not belong to the others.
+        """
+        if record is None and pte is not None:
+            beside = Path(pte).with_suffix(".etviz")
+            record = beside if beside.is_file() else None
+        bundle = _read_bundle(pte) if pte is not None else None
+        checking = None
+        if checked and pte is not None and record is not None:
+            checking = Checking(bytes(bundle.program_bytes) if bundle else pte)
+        dump = etdump if isinstance(etdump, ETDump) else None
+        recorded = read_record(record) if record is not None else None
+        dump = dump or read_etdump(etdump)  # type: ignore[arg-type]
+        given = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
+        if buffer is not None:
+            buffer.require_whole(dump.tensor_refs())
+        artifacts = cls(
+            named={kind: str(path) for kind, path in given.items() if path is not None},
+            dump=dump,
+            buffer=buffer,
+            etrecord=ETRecord(etrecord) if etrecord is not None else None,
+            program=bundle.program() if bundle else read_program(pte) if pte is not None else None,
+            record=recorded,
+            bundle=bundle,
+            checking=checking,
+        )
+        artifacts._check_etrecord()
+        return artifacts
+
+    def _check_etrecord(self) -> None:
+        """Refuse an ETRecord whose delegate calls or debug handles stand at other instructions than the `.pte`'s."""
+        etrecord, program = self.etrecord, self.program
+        if etrecord is None or program is None or not etrecord.has_member("delegate_map"):
+            return
+        for method in program.methods:
+            if method.name not in etrecord.methods:
+                continue
+            calls = {i.index for i in method.instructions if i.kind in ("kernel", "delegate")}
+            delegates = {i.index: method.backend(i) for i in method.instructions if i.kind == "delegate"}
+            recorded, handled = etrecord.backends(method.name), set(etrecord.debug_handles(method.name))
+            if recorded != delegates or not handled <= calls:
+                raise ArtifactError(
+                    etrecord.path,
+                    f"the ETRecord belongs to another program than {self.named['pte']} (their calls differ)",
+                    "give the ETRecord that was written together with the .pte",
+                    where=method.name,
+                    found=recorded,
+                    expected=delegates,
+                )
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the methods that the files tell of."""
+        if self.record is not None:
+            return list(self.record.graphs)
+        methods = [m.name for m in self.program.methods] if self.program else []
+        return methods or (self.etrecord.methods if self.etrecord else []) or ["forward"]
+
+    def method(self, name: str | None) -> str:
+        """The method that is meant; ``forward``, or the only one, if none is named.
+
+        Raises
+        ------
+        UsageError
+            If there is no such method, or several.
+        """
+        methods = self.methods
+        if name is None:
+            if not methods or "forward" in methods:
+                return "forward"
+            if len(methods) == 1:
+                return methods[0]
+            raise UsageError(f"the program has the methods {', '.join(methods)}; say which with method=")
+        if methods and name not in methods:
+            raise UsageError(f"the program has no method {name!r}; it has {', '.join(methods)}")
+        return name
+
+    def inputs(self, given: Any, method: str) -> list[list[Any]]:
+        """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""
+        from etviz.artifacts.record.weights import Weights
+        from etviz.pipeline.lower import flatten
+
+        if given is None and self.bundle is not None:
+            given = _bundled_inputs(self.bundle, method) or None
+        if given is None and self.etrecord is not None:
+            given = self.etrecord.representative_inputs()
+        if given is None and self.record is not None and "inputs" in self.record.extra:
+            given = Weights(self.record, self.named["record"], None).inputs()
+        if given is None:
+            return []
+        several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
+        return [flatten(item) for item in given] if several else [flatten(given)]
+
+    def finish(self) -> None:
+        """Wait for the check of the `.pte`.
+
+        Raises
+        ------
+        ArtifactError
+            If the record belongs to another program.
+        """
+        if self.checking is None or self.record is None:
+            return
+        if not self.checking.agrees(self.record.pte_checksum):
+            raise ArtifactError(
+                self.named["record"],
+                f"the record belongs to another program than {self.named['pte']} (their checksums differ)",
+                "write the record again with etviz.record(), or give record= the right file",
+                expected=self.record.pte_checksum,
+            )
+
+
+def _read_bundle(pte: PathLike) -> BundledProgram | None:
+    """The bundled program, if the file is one and no plain program."""
+    path = Path(pte)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return read_bundled_program(pte) if file.read(8)[4:8] == b"BP08" else None
+
+
+def _bundled_inputs(bundle: BundledProgram, method: str) -> list[tuple[Any, ...]]:
+    """Inputs of every test case of a method, as tensors and plain values."""
+    import torch
+
+    def value(item: Any) -> Any:
+        if not isinstance(item, BundledTensor):
+            return item
+        return torch.from_numpy(item.data.copy()).view(getattr(torch, item.dtype))
+
+    return [tuple(value(item) for item in case.inputs) for case in bundle.suites.get(method, ())]

@@ -1,0 +1,136 @@
+"""Every execution of a method against its reference, on the inputs that it had."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tqdm.auto import tqdm
+
+from etviz.analysis.findings import Compared
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.comparison.by_handles import compare_by_handles
+from etviz.comparison.exact import compare_exact
+from etviz.comparison.gap import Comparison, Run
+from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, starts_far_off
+from etviz.comparison.noise import measure_total_noise
+from etviz.comparison.references import KEPT_BYTES
+from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
+from etviz.errors import UsageError
+from etviz.evaluation.replay import Execution, Replay
+from etviz.loading.paired import HANDLES
+from etviz.pairing.handles import HandleGroups, logged_inputs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.loading.paired import Paired
+
+_NO_INPUTS: Final = (
+    "The inputs of the run are not known, so there is no reference; give inputs=, "
+    "or an ETRecord with representative inputs."
+)
+_FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
+_OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
+_OTHER_INPUTS: Final = (
+    "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
+)
+
+
+def compare_executions(paired: Paired, given: Any, *, ran_here: bool, introduced: bool) -> Compared:
+    """Compare every execution.
+
+    Parameters
+    ----------
+    paired
+        The method.
+    given
+        The inputs that the user gave, as for `load`.
+    ran_here
+        The program ran on `given` a moment ago, so they are not doubted when the first operators are far off.
+    introduced
+        Replay every instruction on the runtime's inputs.
+
+    Raises
+    ------
+    UsageError
+        If the inputs do not fit.
+    PairingError
+        If the reference can't be computed.
+    """
+    artifacts, executions = paired.artifacts, paired.executions
+    candidates = artifacts.inputs(given, paired.method)
+    if not candidates:
+        return Compared(notes=(_NO_INPUTS,))
+    if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
+        raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
+    stage = _Stage(paired, candidates, introduced)
+    notes: dict[str, None] = {}
+    refs = artifacts.dump.tensor_refs()
+    blank = blank_tail(artifacts.buffer, refs) if artifacts.buffer is not None else None
+    runs, replayed, budget = [], [], KEPT_BYTES
+    for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
+        log = RuntimeLog(block, artifacts.buffer)
+        told = block.bundled_input_index
+        first = told if told is not None and told < len(candidates) else run % len(candidates)
+        others = [] if isinstance(given, list) else [i for i in range(len(candidates)) if i != first]
+        state = dict(stage.evaluator.state)
+        inputs, comparison, doubted = stage.compare(log, run, budget, first)
+        doubted = doubted and not ran_here
+        while doubted and others:  # an ETDump does not say which inputs went in
+            stage.evaluator.state = dict(state)
+            inputs, comparison, doubted = stage.compare(log, run, budget, others.pop(0))
+        note = inputs.note
+        sure = given is not None and inputs.known
+        if doubted:
+            note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS)
+        if not inputs.known or (note and inputs.index >= 0 and not sure):
+            reason = "the inputs of the run are not known: only introduced gaps"
+            forget_totals(stage.evaluator.graph, comparison, reason)
+        lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
+        notes |= dict.fromkeys(filter(None, (note, lost)))
+        budget -= comparison.kept
+        replayed.append(Execution(inputs.values, log))
+        runs.append(Run(at, inputs.index, comparison))
+    known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
+    measure_total_noise(known, [item.inputs for item in replayed], paired.evaluator)
+    fresh_float = paired.float_evaluator if paired.has_float else None
+    return Compared(tuple(runs), Replay(paired.evaluator, replayed, fresh_float), tuple(notes))
+
+
+class _Stage:
+    """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds."""
+
+    def __init__(self, paired: Paired, candidates: Sequence[Sequence[Any]], introduced: bool) -> None:
+        self.evaluator: Evaluator = paired.evaluator()
+        self._candidates, self._introduced = candidates, introduced
+        self._pairing = paired.pairing
+        self._groups = _groups(paired, self.evaluator)
+
+    def compare(self, log: RuntimeLog, run: int, budget: int, expected: int) -> tuple[Inputs, Comparison, bool]:
+        """Compare on the expected candidate, or on what was logged; and say whether these inputs are to be doubted."""
+        evaluator, groups = self.evaluator, self._groups
+        logged = None if groups is None else logged_inputs_of(groups, log)
+        inputs = choose_inputs(evaluator.graph, log, self._candidates, expected, logged)
+        if groups is None:
+            compare = partial(
+                compare_exact, evaluator, log, inputs.values, run=run, budget=budget, pairing=self._pairing
+            )
+        else:
+            compare = partial(compare_by_handles, evaluator, log, inputs.values, groups, run=run, budget=budget)
+        before = dict(evaluator.state)
+        comparison = compare(introduced=self._introduced)
+        if not self._introduced and starts_far_off(evaluator.graph, comparison):  # introduced gaps tell why
+            evaluator.state = before
+            comparison = compare()
+        known = inputs.known and inputs.index >= 0
+        return inputs, comparison, known and doubtful(evaluator.graph, comparison)
+
+
+def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:
+    """What debug handles tell, None where the graph of the reference has the instructions."""
+    etrecord = paired.artifacts.etrecord
+    if paired.pairing != HANDLES:
+        return None
+    return HandleGroups(evaluator.graph, paired.graph, etrecord.debug_handles(paired.method) if etrecord else {})

@@ -1,0 +1,177 @@
+"""`etviz.from_inspector`: from an upstream Inspector that already exists to an Inspection.
+
+An Inspector keeps neither its files' paths nor everything that they say. What it holds is put back into the form of the
+files: events and values as an ETDump and a debug buffer, its ETRecord as a file. From there on it is `etviz.load`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.analysis.profile import TO_MS
+from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, ProfileEvents, RunBlock, TensorRef
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.errors import UsageError
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.load import read
+from etviz.upstream.inspector import HeldEvent, HeldRun, held_by_inspector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from executorch.devtools import Inspector
+
+    from etviz.analysis.findings import Findings
+    from etviz.artifacts.files import PathLike
+
+_CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
+_TICK: Final = TO_MS["ns"]
+_NO_STRIDES: Final = (
+    "The program has values that are not stored row by row, and an Inspector keeps values without their strides: those "
+    "of two and more dimensions are not compared. Give etdump= and debug_buffer= to compare them."
+)
+_FIRST_ONLY: Final = "An Inspector keeps the values of the first of several equal runs only."
+
+
+def held_findings(
+    inspector: Inspector,
+    etdump: PathLike | None,
+    debug_buffer: PathLike | None,
+    pte: PathLike | None,
+    record: PathLike | None,
+    inputs: Any,
+) -> Findings:
+    """What an upstream Inspector holds; see `etviz.from_inspector`."""
+    if not hasattr(inspector, "event_blocks"):
+        raise UsageError(f"inspector must be an executorch.devtools.Inspector, found {type(inspector).__name__}")
+    if debug_buffer is not None and etdump is None:
+        raise UsageError("debug_buffer= means nothing without the ETDump that refers to it; give etdump= too")
+    held = held_by_inspector(inspector)
+    folder = tempfile.TemporaryDirectory(prefix="etviz-")
+    place, notes = Path(folder.name), []
+    etrecord = place / "etrecord.bin"
+    try:
+        held.save_etrecord(str(etrecord))
+    except Exception as error:  # noqa: BLE001 - upstream fails in many ways here
+        etrecord.unlink(missing_ok=True)
+        notes.append(f"The Inspector's ETRecord can't be written, so there is no reference from it: {error}")
+    dump: ETDump | PathLike = etdump if etdump is not None else place
+    factor = held.milliseconds
+    if etdump is None:
+        readable = not held.has_other_layouts
+        if not readable:
+            notes.append(_NO_STRIDES)
+        if any(len(event.ticks) > 1 for run in held.runs for event in run.events if event.values):
+            notes.append(_FIRST_ONLY)
+        dump, factor = write_back(held.runs, place, readable), _TICK
+        buffer = place / "debug_buffer.bin"
+        debug_buffer = buffer if buffer.exists() else None
+    artifacts = ArtifactSet.open(
+        dump,
+        etrecord=etrecord if etrecord.exists() else None,
+        debug_buffer=debug_buffer,
+        pte=pte,
+        record=record,
+    )
+    return read(
+        artifacts,
+        inputs,
+        None,
+        factor,
+        held.metadata_parser,
+        title="Inspector",
+        notes=tuple(notes),
+        keep_alive=folder,
+    )
+
+
+def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
+    """The ETDump that an Inspector's events make, and beside it ``debug_buffer.bin`` with their values.
+
+    Parameters
+    ----------
+    runs
+        What the Inspector holds.
+    folder
+        Where to write.
+    readable
+        False where tensors may lie in memory in another order than their sizes tell: then those of two and more
+        dimensions are left out.
+    """
+    writer = _Writer(bytearray(), readable)
+    blocks = tuple(RunBlock(run.name, run.index, _profile(run.events), tuple(_values(run, writer))) for run in runs)
+    if writer.data:
+        (folder / "debug_buffer.bin").write_bytes(writer.data)
+    return ETDump(str(folder), blocks, [])
+
+
+class _Writer:
+    """Puts tensors one after another into a debug buffer."""
+
+    def __init__(self, data: bytearray, readable: bool) -> None:
+        self.data, self.readable = data, readable
+
+    def value(self, value: Any) -> tuple[str, Any]:
+        """Kind and value of a debug event."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            ref = self._tensor(value)
+            return ("null", None) if ref is None else ("tensor", ref)
+        if isinstance(value, (list, tuple)):
+            refs = [self._tensor(item) for item in value]
+            whole = tuple(ref for ref in refs if ref is not None)
+            return ("tensor_list", whole) if len(whole) == len(refs) else ("null", None)
+        kinds = {bool: "bool", int: "int", float: "double"}
+        return kinds.get(type(value), "null"), value
+
+    def _tensor(self, tensor: Any) -> TensorRef | None:
+        if not self.readable and sum(size > 1 for size in tensor.shape) > 1:
+            return None
+        code = _CODES[str(tensor.dtype).removeprefix("torch.")]
+        self.data.extend(bytes(-len(self.data) % 64))
+        offset = len(self.data) if tensor.numel() else -1
+        plain = tensor.contiguous()
+        self.data.extend(plain.numpy().tobytes())
+        return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), offset)
+
+
+def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
+    """Every sample of every event as an event of its own, in nanoseconds."""
+    rows = [(event, at) for event in events for at in range(len(event.ticks))]
+
+    def column(values: list[Any], dtype: Any) -> Any:
+        found = np.empty(len(values), dtype)
+        found[:] = values
+        return found
+
+    ends = [event.ticks[at] for event, at in rows]
+    return ProfileEvents(
+        name=column([None if event.inside is not None else event.name for event, _ in rows], object),
+        chain=column([event.chain for event, _ in rows], np.int64),
+        instruction_id=column([event.instruction for event, _ in rows], np.int64),
+        delegate_debug_id=column([event.inside for event, _ in rows], object),
+        metadata=column([event.metadata[at] if at < len(event.metadata) else None for event, at in rows], object),
+        start=np.zeros(len(rows), np.uint64),
+        end=column(ends, np.uint64),
+    )
+
+
+def _values(run: HeldRun, writer: _Writer) -> Iterator[DebugEvent]:
+    """The values of each instruction once: several events of an instruction all hold them."""
+    seen: set[tuple[int, int, int | str | None]] = set()
+    for event in run.events:
+        key = event.chain, event.instruction, event.inside
+        if key in seen or not event.values:
+            continue
+        seen.add(key)
+        for value in event.values:
+            kind, stored = writer.value(value)
+            yield DebugEvent(*key, kind, stored, is_output=False)
+    for value in run.outputs:
+        kind, stored = writer.value(value)
+        yield DebugEvent(-1, 0, None, kind, stored, is_output=True)

@@ -1,0 +1,115 @@
+"""From artifacts to findings, in stages: open, pair, compare, put together."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etviz.analysis.findings import Compared, Findings
+from etviz.analysis.profile import MetadataParser, Profile, instruction_latency
+from etviz.comparison.gap import Comparison, Run
+from etviz.errors import EtvizError
+from etviz.loading.executions import compare_executions
+from etviz.loading.paired import Paired, pair
+
+if TYPE_CHECKING:
+    from etviz.loading.artifact_set import ArtifactSet
+
+
+def read(
+    artifacts: ArtifactSet,
+    inputs: Any,
+    method: str | None,
+    factor: float,
+    parser: MetadataParser | None = None,
+    *,
+    ran_here: bool = False,
+    introduced: bool = True,
+    title: str = "",
+    notes: tuple[str, ...] = (),
+    keep_alive: Any = None,
+) -> Findings:
+    """Compare what the artifacts hold.
+
+    Parameters
+    ----------
+    artifacts
+        Opened.
+    inputs, method
+        As for `etviz.load`.
+    factor
+        Milliseconds of one unit of the device's clock.
+    parser
+        As `delegate_metadata_parser` of `etviz.load`.
+    ran_here, introduced
+        As for `compare_executions`; introduced gaps that are left out can be completed later.
+    title
+        Name for people, by default the file's.
+    notes
+        What else is to be said.
+    keep_alive
+        A folder that has to last as long as the findings.
+
+    Raises
+    ------
+    EtvizError
+        If a file is damaged or does not belong to the others, or an argument makes no sense.
+    """
+    chosen = artifacts.method(method)
+    paired = pair(artifacts, chosen)
+    compare = partial(compare_executions, paired, inputs, ran_here=ran_here)
+    missing = _missing(paired)
+    try:
+        compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
+    except EtvizError:
+        artifacts.finish()  # that the record is another program's is the better reason
+        raise
+    complete = partial(compare, introduced=True) if compared.runs and not introduced else None
+    if not compared.runs:
+        compared = _left_out(paired, compared.notes)
+    blocks = paired.artifacts.dump.blocks
+    timed = [block for _, block in paired.executions]
+    findings = Findings(
+        title=f"{title or Path(artifacts.named.get('pte', artifacts.named['etdump'])).name} ({chosen})",
+        method=chosen,
+        graph=paired.graph,
+        compared=compared,
+        complete=complete,
+        latency=instruction_latency(timed, factor),
+        profile=Profile([*(block for block in blocks if block.name != "Execute"), *timed], factor, parser),
+        delegation=paired.delegation,
+        listing=paired.listing,
+        notes=(*paired.artifacts.dump.problems, *notes),
+        files=artifacts.named,
+        keep_alive=keep_alive,
+    )
+    artifacts.finish()
+    return findings
+
+
+def _missing(paired: Paired) -> str:
+    """Why nothing can be compared, empty if something can."""
+    artifacts = paired.artifacts
+    if not paired.executions:
+        if any(block.name == "Execute" for block in artifacts.dump.blocks):
+            return f"The ETDump holds no execution of the method {paired.method}; say with method= which one was run."
+        return "The ETDump holds no execution, only the loading of the program."
+    if artifacts.buffer is None:
+        return "There is no debug buffer, so no value can be compared; give debug_buffer=."
+    if artifacts.buffer.is_blank(artifacts.dump.tensor_refs()):
+        return (
+            "All logged tensors are zero: the debug buffer was not written, or is of another run. Nothing is compared."
+        )
+    if not paired.has_reference:
+        return "There is no reference, so no value can be compared; give etrecord=, or record= with the weights in it."
+    return ""
+
+
+def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
+    """Where nothing could be compared: the reason, for each instruction of each execution."""
+    reason = notes[-1].partition(";")[0].rstrip(".")
+    reason = reason[0].lower() + reason[1:]
+    instructions = [node.instruction for node in paired.graph.walk() if node.instruction >= 0]
+    reasons = dict.fromkeys(instructions, reason)
+    return Compared(tuple(Run(at, -1, Comparison(reasons=reasons)) for at, _ in paired.executions), None, notes)

@@ -1,0 +1,195 @@
+"""One method of a set of artifacts: its graph, how its instructions are known, and which executions are its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from etviz.artifacts.etdump.lost_values import restore_lost_values
+from etviz.artifacts.record.record_file import LISTINGS
+from etviz.errors import ArtifactError, PairingError
+from etviz.graph.delegation import Delegation, count_nodes
+from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, misfit
+from etviz.pairing.skeleton import skeleton
+
+if TYPE_CHECKING:
+    from etviz.artifacts.etdump.etdump import ETDump, RunBlock
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.limits import Limits
+    from etviz.graph.ir import Graph
+    from etviz.loading.artifact_set import ArtifactSet
+
+EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
+"""How the instructions of a graph are known: recorded, derived from `.pte` and ETRecord, or only by debug handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """One method, paired with its instructions.
+
+    Attributes
+    ----------
+    artifacts
+        Where it comes from; its ETDump has the values back that could be restored.
+    method
+        Its name.
+    graph
+        With the instructions.
+    edge
+        The ETRecord's graph, None where there is none.
+    pairing
+        `EXACT`, `DERIVED` or `HANDLES`.
+    executions
+        ``(position in the ETDump, block)`` of each.
+    """
+
+    artifacts: ArtifactSet
+    method: str
+    graph: Graph
+    edge: Graph | None
+    pairing: str
+    executions: tuple[tuple[int, RunBlock], ...]
+
+    @property
+    def has_reference(self) -> bool:
+        """True if there is a graph to evaluate."""
+        return self.pairing != HANDLES or self.edge is not None
+
+    @property
+    def delegation(self) -> Delegation | None:
+        """What is delegated, None where the files do not tell."""
+        from etviz.pairing.rebuild import is_complete
+
+        if self.artifacts.record is not None:
+            return Delegation.from_counts(self.artifacts.record.delegation[self.method])
+        if self.pairing == DERIVED and is_complete(self.graph):
+            return Delegation.from_counts(count_nodes(self.graph))
+        return None
+
+    @property
+    def listing(self) -> str:
+        """The lowered program as upstream prints it, empty where it was not kept."""
+        record = self.artifacts.record
+        return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
+
+    def evaluator(self) -> Evaluator:
+        """An evaluator in the initial state: of the graph with the instructions, else of the ETRecord's.
+
+        Raises
+        ------
+        PairingError
+            If the files hold neither.
+        """
+        from etviz.artifacts.record.weights import Weights
+        from etviz.evaluation.evaluator import Evaluator
+
+        record, etrecord = self.artifacts.record, self.artifacts.etrecord
+        if record is not None:
+            weights = Weights(record, self.artifacts.named["record"], etrecord)
+            return Evaluator(self.graph, weights, self._limits())
+        if self.edge is None or etrecord is None:
+            raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
+        graph = self.graph if self.pairing == DERIVED else self.edge
+        return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{self.method}"), self._limits())
+
+    @property
+    def has_float(self) -> bool:
+        """True if the record keeps the float model that the method was quantized from."""
+        return self.artifacts.record is not None and self.method in self.artifacts.record.references
+
+    def float_evaluator(self) -> Evaluator:
+        """The float model that the method was quantized from, ready to be evaluated.
+
+        Raises
+        ------
+        PairingError
+            If it was not kept.
+        """
+        from etviz.artifacts.record.weights import Weights
+        from etviz.evaluation.evaluator import Evaluator
+
+        record = self.artifacts.record
+        if record is None or not self.has_float:
+            raise PairingError(f"The files hold no float model of the method {self.method}", "give record= with one")
+        weights = Weights(record, self.artifacts.named["record"], self.artifacts.etrecord)
+        return Evaluator(record.references[self.method], weights, self._limits())
+
+    def _limits(self) -> Limits:
+        from etviz.evaluation.limits import Limits
+
+        return Limits(sum(Path(path).stat().st_size for path in self.artifacts.named.values()))
+
+
+def pair(artifacts: ArtifactSet, method: str) -> Paired:
+    """Pair a method with its instructions.
+
+    Raises
+    ------
+    ArtifactError
+        If the ETDump belongs to another program, or the ETRecord is damaged.
+    """
+    graph, edge, pairing = _graph(artifacts, method)
+    dump = _restored(artifacts, method)
+    return Paired(
+        replace(artifacts, dump=dump), method, graph, edge, pairing, tuple(_executions(artifacts, dump, method))
+    )
+
+
+def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, str]:
+    """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
+    from etviz.pairing.derive import derive
+    from etviz.pairing.rebuild import InconsistentError, rebuild
+
+    etrecord, program = artifacts.etrecord, artifacts.program
+    if artifacts.record is not None:
+        return artifacts.record.graphs[method], None, EXACT
+    if etrecord is None or method not in etrecord.methods:
+        blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]
+        return skeleton(method, program, blocks, None, {}, {}), None, HANDLES
+    edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
+    if program is not None:
+        plan = program.method(method)
+        try:
+            return rebuild(plan, edge, derive(plan, edge, handles)), edge, DERIVED
+        except InconsistentError:
+            pass
+    blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]
+    return skeleton(method, program, blocks, edge, handles, etrecord.backends(method)), edge, HANDLES
+
+
+def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
+    """The ETDump, with what it lost of the method's values put back where program and debug buffer tell."""
+    dump, program, buffer = artifacts.dump, artifacts.program, artifacts.buffer
+    if dump.problems and program is not None and buffer is not None:
+        return restore_lost_values(dump, program.method(method), buffer)
+    return dump
+
+
+def _executions(artifacts: ArtifactSet, dump: ETDump, method: str) -> list[tuple[int, RunBlock]]:
+    """``(position, block)`` of each execution of a method.
+
+    An ETDump does not name methods, so a block belongs to the method whose calls its events tell of.
+    """
+    blocks = [(at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute"]
+    calls, source, methods = _calls(artifacts, method)
+    other = {at: misfit(block, calls) for at, block in blocks}
+    if methods == 1 and (difference := next(filter(None, other.values()), "")):
+        raise ArtifactError(
+            dump.path,
+            f"the ETDump belongs to another program than {artifacts.named[source]} ({difference})",
+            "give the files of one program",
+        )
+    return [(at, block) for at, block in blocks if not other[at]]
+
+
+def _calls(artifacts: ArtifactSet, method: str) -> tuple[Calls, str, int]:
+    """The calls of a method, the kind of file that tells of them, and how many methods that has."""
+    program, record, etrecord = artifacts.program, artifacts.record, artifacts.etrecord
+    if program is not None:
+        return calls_of_program(program.method(method)), "pte", len(program.methods)
+    if record is not None:
+        return calls_of_graph(record.graphs[method]), "record", len(record.graphs)
+    if etrecord is not None and method in etrecord.methods:
+        return calls_of_etrecord(etrecord, method), "etrecord", len(etrecord.methods)
+    return Calls(), "etdump", 0

@@ -1,1 +1,0 @@
-"""How far runtime and reference are apart, and who made it so."""

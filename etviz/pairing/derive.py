@@ -1,0 +1,378 @@
+"""Which edge value each value of the runtime is, from the `.pte` and the ETRecord alone.
+
+The program's instructions say which operator reads and writes which value; the ETRecord's edge graph says the same of
+the reference; debug handles say which edge operators an instruction may stand for. Each runtime value starts with all
+edge values that it could be, and loses those that its producers or consumers rule out, until nothing changes. What has
+one possibility left is paired; what has more is left out, so a pairing is never a guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
+from etviz.pairing.branches import regions
+from etviz.pairing.edge_values import EdgeValues
+from etviz.upstream.operators import runtime_operator
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etviz.artifacts.program.program import Instruction, Method, TensorSpec
+
+_VIEWS: Final = {"aten.view_copy.default"}
+_WRITE_BACK: Final = "aten::copy_"
+_MOST_TRIALS: Final = 256
+
+
+@dataclass(slots=True)
+class Derived:
+    """What could be derived: edge values of the runtime's, and edge operators of its calls.
+
+    `values` holds that of each ``(instruction, output)``, `written_back` that which a `copy_` stores in a mutable
+    buffer, `inputs` those of the tensors that a delegate reads. `operators` are those of kernels, `insides` those of
+    delegates, in order.
+    """
+
+    values: dict[tuple[int, int], str] = field(default_factory=dict)
+    operators: dict[int, Node] = field(default_factory=dict)
+    insides: dict[int, list[Node]] = field(default_factory=dict)
+    written_back: dict[int, str] = field(default_factory=dict)
+    inputs: dict[int, list[str]] = field(default_factory=dict)
+
+
+def derive(method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> Derived:
+    """Pair the values of a method's instructions with those of the ETRecord's edge graph, before delegation.
+
+    `handles` are the debug handles of each instruction.
+    """
+    return _Search(method, edge, handles).run()
+
+
+class _Search:
+    def __init__(self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> None:
+        self.method, self.edge, self.handles = method, EdgeValues(edge), handles
+        branched = {i for area in regions(method) for i in (*area.true, *area.false)}
+        self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
+        self.outputs = {call.index: _flat(method, call.outputs) for call in self.calls}
+        self.options: dict[int, set[str]] = {}
+        self.slots: dict[int, list[tuple[int, str, Any]]] = {}
+        self.domains: dict[int, set[str]] = {}
+        self.bases: dict[int, int] = {}
+        self.produced: set[int] = set()
+        self._begin()
+
+    def _begin(self) -> None:
+        writers: dict[int, int] = {}
+        for call in self.calls:
+            for value in self.outputs[call.index]:
+                writers[value] = writers.get(value, 0) + 1
+        self.produced = {value for value, count in writers.items() if count == 1}
+        users = [item.name for item in self.edge.graph.user_inputs()]
+        if len(users) == len(self.method.inputs):
+            for value, name in zip(self.method.inputs, users, strict=True):
+                self.domains[value] = {name}
+        for call in self.calls:
+            if call.kind == "kernel":
+                self._begin_kernel(call)
+            else:
+                self._begin_delegate(call)
+        self._begin_views()
+        outputs = [o.name if isinstance(o, Ref) else "" for o in self.edge.graph.outputs]
+        if len(outputs) == len(self.method.outputs):
+            for value, name in zip(self.method.outputs, outputs, strict=True):
+                if name:
+                    self._narrow(value, {name})
+
+    def _begin_kernel(self, call: Instruction) -> None:
+        known = runtime_operator(str(call.operator))
+        if str(call.operator).startswith("executorch_prim::et_view"):
+            known = ("aten.view_copy.default", (("self", None), ("size", None)))
+        if known is None:
+            return
+        target, arguments = known
+        own = set(self.handles.get(call.index, ()))
+        nodes = [n for n in self.edge.by_target.get(target, ()) if not own or own & set(n.handles)]
+        nodes = [n for n in nodes if self._fits_outputs(call, n)]
+        self.slots[call.index] = [
+            (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
+        ]
+        self.options[call.index] = {n.name for n in nodes if self._fits_constants(call, n)}
+        for position, value in enumerate(self.outputs[call.index]):
+            self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
+
+    def _begin_delegate(self, call: Instruction) -> None:
+        own = self.handles.get(call.index, ())
+        names = {
+            value
+            for handle in set(own)
+            for node in self.edge.by_handle.get(handle, ())
+            for value in self.edge.given[node.name]
+        }
+        for value in self.outputs[call.index]:
+            self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
+
+    def _begin_views(self) -> None:
+        """Values that are read but never written are views that the emitter elided: they lie where their base lies."""
+        written: dict[tuple[int, int], int] = {}
+        for value in self.method.inputs:
+            self._note_memory(written, value)
+        names = {v for n in self.edge.operators.values() if n.target in _VIEWS for v in self.edge.given[n.name]}
+        known = {*self.produced, *self.method.inputs}
+        for call in self.calls:
+            for value in call.inputs:
+                spec = self._spec(value)
+                if value in known or spec is None or spec.memory is None or spec.data_index or spec.external:
+                    continue
+                known.add(value)
+                self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
+                if spec.memory in written:
+                    self.bases[value] = written[spec.memory]
+            for value in self.outputs[call.index]:
+                self._note_memory(written, value)
+
+    def _note_memory(self, written: dict[tuple[int, int], int], value: int) -> None:
+        for item in self.method.tensors(value):
+            spec = self._spec(item)
+            if spec is not None and spec.memory is not None:
+                written[spec.memory] = item
+
+    def _visit_view(self, value: int, base: int) -> bool:
+        """A view's edge value descends from that of its base through views only."""
+        domain, bases = self.domains.get(value), self.domains.get(base)
+        if not domain or not bases:
+            return False
+        chains = {name: self._ancestors(name) for name in domain}
+        changed = self._narrow(value, {name for name, chain in chains.items() if chain & bases})
+        return self._narrow(base, set().union(*chains.values())) or changed
+
+    def _ancestors(self, name: str) -> set[str]:
+        names: set[str] = set()
+        while (maker := self.edge.maker.get(name)) is not None and self.edge.operators[maker].target in _VIEWS:
+            source = self.edge.operators[maker].kwargs.get("self", self.edge.operators[maker].kwargs.get("input"))
+            if not isinstance(source, Ref):
+                break
+            name = source.name
+            names.add(name)
+        return names
+
+    def _spec(self, value: int) -> TensorSpec | None:
+        return self.method.values[value].tensor
+
+    def _output(self, operator: str, position: int) -> str:
+        names = self.edge.given[operator]
+        return names[position] if position < len(names) else f"{operator}/{position}"
+
+    def _fits_outputs(self, call: Instruction, node: Node) -> bool:
+        names = self.edge.given[node.name]
+        return all(
+            _fits(self._spec(value), self.edge.metas.get(name))
+            for value, name in zip(self.outputs[call.index], names, strict=False)
+        )
+
+    def _fits_constants(self, call: Instruction, node: Node) -> bool:
+        for value, name, default in self.slots[call.index]:
+            kind = self.method.values[value].kind
+            given = node.kwargs.get(name, default)
+            if kind in ("int", "double", "bool", "int_list", "double_list", "bool_list"):
+                if not _same_literal(self.method.literal(value), given):
+                    return False
+            elif kind in ("tensor", "tensor_list") and given is None:
+                return False
+        return True
+
+    def run(self) -> Derived:
+        """Narrow until nothing changes, then read off what is certain."""
+        changed = True
+        while changed:
+            changed = False
+            for call in self.calls:
+                changed |= self._visit_kernel(call) if call.kind == "kernel" else self._visit_delegate(call)
+            for value, base in self.bases.items():
+                changed |= self._visit_view(value, base)
+            changed |= self._exclude()
+        return self._result()
+
+    def _narrow(self, value: int, names: set[str]) -> bool:
+        """Keep only `names` as possibilities of a value.
+
+        Contradicting sets leave a value without any possibility; from then on it constrains nothing and is not paired.
+        """
+        before = self.domains.get(value)
+        if not names or (before is not None and not before):
+            return False
+        after = names if before is None else before & names
+        self.domains[value] = after
+        return before != after
+
+    def _visit_kernel(self, call: Instruction) -> bool:
+        options = self.options.get(call.index)
+        if not options:
+            return False
+        kept = {n for n in options if self._consistent(call, n)}
+        changed = kept != options
+        self.options[call.index] = kept
+        for position, value in enumerate(self.outputs[call.index]):
+            if value in self.produced:
+                changed |= self._narrow(value, {self._output(n, position) for n in kept})
+        for value, name, default in self.slots[call.index]:
+            for item, taken in self._tensors(value, [self.edge.operators[n].kwargs.get(name, default) for n in kept]):
+                if item in self.domains:
+                    changed |= self._narrow(item, taken)
+        return changed
+
+    def _tensors(self, value: int, given: Sequence[Any]) -> list[tuple[int, set[str]]]:
+        """Each tensor of an argument with the edge values that the possible operators take there."""
+        kind = self.method.values[value].kind
+        if kind == "tensor":
+            return [(value, {g.name for g in given if isinstance(g, Ref)})]
+        if kind in ("tensor_list", "optional_tensor_list"):
+            return [
+                (item, {g[i].name for g in given if isinstance(g, list) and i < len(g) and isinstance(g[i], Ref)})
+                for i, item in enumerate(self.method.values[value].value)
+                if item is not None
+            ]
+        return []
+
+    def _consistent(self, call: Instruction, operator: str) -> bool:
+        for position, value in enumerate(self.outputs[call.index]):
+            domain = self.domains.get(value)
+            if value in self.produced and domain and self._output(operator, position) not in domain:
+                return False
+        kwargs = self.edge.operators[operator].kwargs
+        for value, name, default in self.slots[call.index]:
+            for item, taken in self._tensors(value, [kwargs.get(name, default)]):
+                domain = self.domains.get(item)
+                if domain and taken.isdisjoint(domain):
+                    return False
+        return True
+
+    def _visit_delegate(self, call: Instruction) -> bool:
+        own = set(self.handles.get(call.index, ()))
+        changed = False
+        for value in call.inputs:
+            domain = self.domains.get(value)
+            if not domain or len(domain) < 2:
+                continue
+            kept = {n for n in domain if any(own.intersection(user.handles) for user in self.edge.users.get(n, ()))}
+            changed |= self._narrow(value, kept)
+        return changed
+
+    def _exclude(self) -> bool:
+        """A value that is certain is no possibility of any other: each operator is executed once."""
+        taken = {next(iter(self.domains[v])): v for v in self.produced if len(self.domains.get(v, ())) == 1}
+        changed = False
+        for value in self.produced:
+            domain = self.domains.get(value)
+            if domain and len(domain) > 1:
+                kept = {n for n in domain if n not in taken}
+                changed |= self._narrow(value, kept) if kept else False
+        used = {next(iter(o)): i for i, o in self.options.items() if len(o) == 1}
+        for index, options in self.options.items():
+            if len(options) > 1:
+                kept = {n for n in options if used.get(n, index) == index}
+                if kept and kept != options:
+                    self.options[index], changed = kept, True
+        return changed
+
+    def _certain(self, value: int) -> str | None:
+        """The edge value of a runtime value if there is only one, counting equal values as one."""
+        domain = self.domains.get(value, set())
+        classes = {self.edge.same(name) for name in domain}
+        return min(domain) if len(classes) == 1 else None
+
+    def _result(self) -> Derived:
+        derived = Derived()
+        for call in self.calls:
+            certain = [self._certain(value) if value in self.produced else None for value in self.outputs[call.index]]
+            if call.kind == "kernel":
+                self._settle_kernel(derived, call, certain)
+            else:
+                self._settle_delegate(derived, call, certain)
+        return derived
+
+    def _settle_kernel(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
+        for position, name in enumerate(certain):
+            if name is not None:
+                derived.values[call.index, position] = name
+        if call.operator == _WRITE_BACK and len(call.args) > 1:
+            source = self._certain(call.args[1])
+            if source in self.edge.graph.mutations.values():
+                derived.written_back[call.index] = str(source)
+        options = {self.edge.same(self.edge.given[n][0]) for n in self.options.get(call.index, ())}
+        if len(options) == 1:
+            derived.operators[call.index] = self.edge.operators[min(self.options[call.index])]
+
+    def _settle_delegate(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
+        """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
+        inputs = [self._certain(value) for value in call.inputs if not self._is_constant(value)]
+        trials = self._trials(call, certain)
+        if None in inputs:
+            trials = []
+        names = [name for name in inputs if name is not None]
+        fitting = [(t, inside) for t in trials if (inside := self._inside(call, names, t)) is not None]
+        if len({tuple(map(self.edge.same, t)) for t, _ in fitting}) == 1:
+            outputs, inside = fitting[0]
+            derived.insides[call.index], derived.inputs[call.index] = inside, names
+            certain = list(outputs)
+        for position, name in enumerate(certain):
+            if name is not None:
+                derived.values[call.index, position] = name
+
+    def _is_constant(self, value: int) -> bool:
+        spec = self._spec(value)
+        return spec is None or spec.data_index > 0 or spec.external
+
+    def _trials(self, call: Instruction, certain: list[str | None]) -> list[tuple[str, ...]]:
+        """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""
+        choices: list[tuple[str, ...]] = [()]
+        for value, name in zip(self.outputs[call.index], certain, strict=True):
+            options = [name] if name is not None else sorted(self.domains.get(value, ()))
+            choices = [(*chosen, o) for chosen in choices for o in options if o not in chosen]
+            if len(choices) > _MOST_TRIALS:
+                return []
+        return choices
+
+    def _inside(self, call: Instruction, inputs: Sequence[str], outputs: Sequence[str]) -> list[Node] | None:
+        nodes = self.edge.closure(outputs, dict.fromkeys(inputs))
+        if nodes is None:
+            return None
+        claimed = sorted(self.handles.get(call.index, ()))
+        items = [h for n in nodes for h in n.handles for _ in range(1 + self._used_items(n))]
+        return nodes if sorted(items) == claimed else None
+
+    def _used_items(self, node: Node) -> int:
+        """How many `getitem` nodes of an operator anything uses: the claim counts them too."""
+        names = self.edge.given[node.name]
+        if names == [node.name]:
+            return 0
+        return sum(self.edge.count(name) > 0 for name in names)
+
+
+def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
+    """Value ids with the elements of a list instead of the list: the runtime logs each of them."""
+    return tuple(item for value in values for item in (method.tensors(value) or (value,)))
+
+
+def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
+    """True unless shape or dtype rule it out."""
+    if spec is None or meta is None:
+        return True
+    if spec.dtype != meta.dtype or len(spec.sizes) != len(meta.shape):
+        return False
+    return spec.dynamism != "static" or all(
+        not isinstance(size, int) or size == own for own, size in zip(spec.sizes, meta.shape, strict=True)
+    )
+
+
+def _same_literal(stored: Any, given: Any) -> bool:
+    """True unless two constants differ; sizes that are only known at run time and dtypes are not compared."""
+    if isinstance(given, (list, tuple)):
+        stored = list(stored) if isinstance(stored, (list, tuple)) else [stored]
+        return len(stored) == len(given) and all(_same_literal(a, b) for a, b in zip(stored, given, strict=True))
+    if given is None or isinstance(given, (Ref, Tag)) or not isinstance(given, (int, float)):
+        return True
+    if isinstance(stored, (list, tuple)):
+        return len(stored) == 1 and _same_literal(stored[0], given)
+    return not isinstance(stored, (int, float)) or stored == given or (stored != stored and given != given)

@@ -1,0 +1,72 @@
+"""The edge graph of an ETRecord as values with makers and users, in the form that derived pairing needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from etviz.graph.ir import Graph, Meta, Node, Ref, map_arg
+from etviz.graph.uses import Uses, item_of, operators
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+
+class EdgeValues(Uses):
+    """Values of an edge graph by name: who gives and takes them.
+
+    `operators` are the graph's by name, `by_target` by functional name and `by_handle` by debug handle. `given` names
+    the values of each operator, in order, `maker` the operator of each value; `metas` has shapes and dtypes.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.operators = {node.name: node for node in operators(graph.nodes)}
+        self.given = {name: self.outputs(node) for name, node in self.operators.items()}
+        self.maker = {value: name for name, values in self.given.items() for value in values}
+        self.metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
+        self.by_target: dict[str, list[Node]] = {}
+        self.by_handle: dict[int, list[Node]] = {}
+        self._classes: dict[str, str] = {}
+        for node in self.operators.values():
+            for at, value in enumerate(self.given[node.name]):
+                self.metas[value] = node.outputs[at] if at < len(node.outputs) else None
+            self.by_target.setdefault(node.target, []).append(node)
+            for handle in node.handles:
+                self.by_handle.setdefault(handle, []).append(node)
+
+    def same(self, name: str) -> str:
+        """Representative of all values that the same operators compute from the same inputs: they are equal."""
+        if not self._classes:
+            self._number()
+        return self._classes.get(name, name)
+
+    def _number(self) -> None:
+        first: dict[str, str] = {}
+        for node in self.graph.nodes:
+            item = item_of(node)
+            made = self._classes.get(item[0], item[0]) if item is not None else ""
+            if item is not None and made in self.given:
+                self._classes[node.name] = next(iter(self.given[made][item[1] :]), node.name)
+            else:
+                key = f"{node.target} {_canonical(node.args, self._classes)} {_canonical(node.kwargs, self._classes)}"
+                self._classes[node.name] = first.setdefault(key, node.name)
+
+    def closure(self, outputs: Sequence[str], inputs: Container[str]) -> list[Node] | None:
+        """The operators between `inputs` and `outputs`, in order; None if they need a user input beside them."""
+        users = {item.name for item in self.graph.user_inputs()}
+        wanted, needed = list(outputs), set[str]()
+        while wanted:
+            name = wanted.pop()
+            if name in inputs:
+                continue
+            if name in users:
+                return None
+            operator = self.maker.get(name)
+            if operator is not None and operator not in needed:
+                needed.add(operator)
+                wanted.extend(self.operators[operator].reads())
+        return [node for name, node in self.operators.items() if name in needed]
+
+
+def _canonical(value: Any, classes: Mapping[str, str]) -> str:
+    return repr(map_arg(value, lambda leaf: Ref(classes.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf))

@@ -1,0 +1,150 @@
+"""The lowered graph again, from an ETRecord's edge graph and what was derived of the program.
+
+The result has the form of a recorded graph, so everything that works on a record works on it: kernel calls carry their
+instruction, delegates their inside. What could not be derived stays as plain edge operators without an instruction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from etviz.graph.ir import OBSERVED, Graph, Input, Node, Ref
+from etviz.graph.uses import items
+from etviz.pairing.branches import number_branches
+from etviz.pairing.edge_values import EdgeValues
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.artifacts.program.program import Instruction, Method
+    from etviz.pairing.derive import Derived
+
+
+class InconsistentError(ValueError):
+    """The derived pieces do not fit into one order: nothing of them can be trusted."""
+
+
+def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
+    """The lowered graph of a method; an `InconsistentError` if what was derived contradicts itself."""
+    values = EdgeValues(edge)
+    graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
+    inside = {node.name for nodes in derived.insides.values() for node in nodes}
+    claimed: set[str] = set()
+    graph.nodes = [replace(node) for node in values.operators.values() if node.target == "cond"]
+    graph.subgraphs = {name: _copy(edge.subgraphs[name]) for node in graph.nodes for name in node.subgraphs}
+    branched = number_branches(graph, method)
+    parts: list[list[Node]] = []
+    for call in method.instructions:
+        if call.index in branched or call.kind not in ("kernel", "delegate"):
+            continue
+        if call.index in derived.insides:
+            parts.append(_delegate(graph, values, derived, call, method.backend(call) or ""))
+        elif call.kind == "delegate":
+            names = [name for at in range(len(call.outputs)) if (name := derived.values.get((call.index, at)))]
+            inner = _lowered(graph, method.backend(call) or "")
+            parts.append([_observed(call, "delegate", names if len(names) == len(call.outputs) else (), inner)])
+        elif call.index in derived.written_back:
+            parts.append([_write_back(edge, derived.written_back[call.index], call.index)])
+        elif call.index in derived.operators:
+            node = derived.operators[call.index]
+            if node.name in claimed or node.name in inside:
+                raise InconsistentError(f"{node.name} is claimed twice")
+            claimed.add(node.name)
+            parts.append(_operator(values, replace(node, instruction=call.index, kernel=str(call.operator))))
+        else:
+            parts.append([_observed(call, str(call.operator))])
+    rest = [node for name, node in values.operators.items() if name not in claimed and name not in inside]
+    parts.extend(_operator(values, replace(node, instruction=-1)) for node in rest)
+    graph.nodes = _ordered(parts, {item.name for item in edge.inputs})
+    known = {item.name for item in (*graph.nodes, *graph.inputs)}
+    for name in graph.results():
+        if name not in known:
+            raise InconsistentError(f"the output {name} is computed by nothing")
+    return graph
+
+
+def _copy(graph: Graph) -> Graph:
+    return replace(graph, nodes=[replace(node) for node in graph.nodes])
+
+
+def _write_back(edge: Graph, value: str, instruction: int) -> Node:
+    target = next(buffer for buffer, source in edge.mutations.items() if source == value)
+    args = (Ref(next(item.name for item in edge.inputs if item.target == target)), Ref(value))
+    name = f"instruction_{instruction}"
+    return Node(name, "aten.copy_.default", args, instruction=instruction, kernel="aten::copy_")
+
+
+def _operator(values: EdgeValues, node: Node) -> list[Node]:
+    names = [name for name in values.given[node.name] if name != node.name]
+    return [node, *items(node, names, [values.metas.get(name) for name in names])]
+
+
+def _lowered(graph: Graph, backend: str) -> Graph:
+    """The graph of a delegate, added to the method's."""
+    inner = Graph(f"lowered_module_{len(graph.subgraphs)}", backend_id=backend)
+    graph.subgraphs[inner.name] = inner
+    return inner
+
+
+def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruction, backend: str) -> list[Node]:
+    nodes, inputs = derived.insides[call.index], list(dict.fromkeys(derived.inputs[call.index]))
+    names = [derived.values[call.index, at] for at in range(len(call.outputs))]
+    inner = _lowered(graph, backend)
+    own = {name for node in nodes for name in (node.name, *values.given[node.name])}
+    known = {item.name: item for item in graph.inputs}
+    needed = dict.fromkeys(name for node in nodes for name in node.reads())
+    inner.inputs = [Input(name, "user", meta=values.metas.get(name)) for name in inputs]
+    inner.inputs += [known[name] for name in needed if name in known and name not in inputs and name not in own]
+    inner.nodes = [part for node in nodes for part in _operator(values, replace(node, instruction=-1))]
+    inner.outputs = [Ref(name) for name in names]
+    node = _observed(call, "delegate", inputs, inner)
+    node.target, node.outputs = "delegate", tuple(values.metas.get(name) for name in names)
+    return [node, *items(node, names, node.outputs)]
+
+
+def _observed(call: Instruction, kernel: str, names: Sequence[str] = (), inner: Graph | None = None) -> Node:
+    """An instruction of which no more is known than the values that it gives, if these."""
+    return Node(
+        f"instruction_{call.index}",
+        OBSERVED,
+        tuple(map(Ref, names)),
+        outputs=(None,) * len(names),
+        instruction=call.index,
+        kernel=kernel,
+        subgraphs=(inner.name,) if inner is not None else (),
+    )
+
+
+def is_complete(graph: Graph) -> bool:
+    """True if every instruction, and the inside of every delegate, is known."""
+    return all(node.target != OBSERVED for node in graph.nodes)
+
+
+def _ordered(parts: Sequence[Sequence[Node]], given: set[str]) -> list[Node]:
+    """Place the parts so that each value is made before it is used; calls keep the program's order."""
+    maker = {node.name: at for at, part in enumerate(parts) for node in part}
+    needs = [
+        [maker[name] for node in part for name in node.reads() if name not in given and maker.get(name, at) != at]
+        for at, part in enumerate(parts)
+    ]
+    nodes: list[Node] = []
+    state = [0] * len(parts)
+    for start in range(len(parts)):
+        stack = [start]
+        while stack:
+            at = stack[-1]
+            if state[at] == 2:
+                stack.pop()
+                continue
+            missing = [need for need in needs[at] if state[need] != 2]
+            if not missing:
+                nodes.extend(parts[at])
+                state[at] = 2
+                stack.pop()
+            elif state[at] == 1 and any(state[need] == 1 for need in missing):
+                raise InconsistentError("the calls need each other's values")
+            else:
+                state[at] = 1
+                stack.extend(missing)
+    return nodes

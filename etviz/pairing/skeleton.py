@@ -1,0 +1,101 @@
+"""The program's instructions where the lowered graph was not recorded: from the `.pte`, the ETDump and the ETRecord.
+
+A skeleton has the same form as a recorded graph, but no dataflow: one node for each instruction, and inside of a
+delegate the edge operators whose debug handles it claims. It is enough for the tree, latency and coverage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from etviz.graph.ir import Graph, Node
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etviz.artifacts.etdump.etdump import RunBlock
+    from etviz.artifacts.program.program import Program
+
+
+def skeleton(
+    method: str,
+    program: Program | None,
+    blocks: Sequence[RunBlock],
+    edge: Graph | None,
+    handles: Mapping[int, tuple[int, ...]],
+    backends: Mapping[int, str],
+) -> Graph:
+    """The instructions of a method as a graph; without a `.pte` those that the ETDump has events of.
+
+    The ETRecord's edge graph gives operators their names and sources; `handles` (debug handles) and `backends` (of
+    delegate calls) come by instruction.
+    """
+    by_handle: dict[int, list[Node]] = {}
+    for node in operators(edge.nodes) if edge is not None else ():
+        for handle in node.handles:
+            by_handle.setdefault(handle, []).append(node)
+    graph = Graph(method)
+    kernels = _from_program(program, method) if program is not None else _from_events(blocks)
+    for instruction, kernel in sorted(kernels.items()):
+        own = _operators(handles.get(instruction, ()), by_handle)
+        if kernel.startswith("delegate"):
+            backend = kernel.partition(" ")[2] or backends.get(instruction, "")
+            name = f"lowered_module_{len(graph.subgraphs)}"
+            inner = [replace(node, name=f"{name}/{node.name}", args=(), kwargs={}) for node in own]
+            graph.subgraphs[name] = Graph(name, nodes=inner, backend_id=backend)
+            node = Node(f"instruction_{instruction}", "delegate", kernel="delegate", subgraphs=(name,))
+        else:
+            node = _kernel_node(instruction, kernel, own)
+        node.instruction, node.handles = instruction, handles.get(instruction, ())
+        graph.nodes.append(node)
+    return graph
+
+
+def _operators(handles: Sequence[int], by_handle: Mapping[int, list[Node]]) -> list[Node]:
+    own = {node.name: node for handle in dict.fromkeys(handles) for node in by_handle.get(handle, ())}
+    return list(own.values())
+
+
+def _kernel_node(instruction: int, kernel: str, own: Sequence[Node]) -> Node:
+    short = kernel.rpartition("::")[2].partition(".")[0]
+    same = [node for node in own if node.target.split(".")[1:2] == [short]]
+    source = next(iter(same or own), Node("", ""))
+    return Node(
+        f"instruction_{instruction}",
+        source.target if same else kernel,
+        kernel=kernel,
+        outputs=source.outputs if same else (),
+        origin=source.origin,
+        stack=source.stack,
+        module=source.module,
+    )
+
+
+def _from_program(program: Program, method: str) -> dict[int, str]:
+    plan = next((m for m in program.methods if m.name == method), None)
+    kernels: dict[int, str] = {}
+    for item in plan.instructions if plan is not None else ():
+        if item.kind == "kernel":
+            kernels[item.index] = str(item.operator)
+        elif item.kind == "delegate" and plan is not None and item.delegate is not None:
+            kernels[item.index] = f"delegate {plan.backend(item)}"
+    return kernels
+
+
+def _from_events(blocks: Sequence[RunBlock]) -> dict[int, str]:
+    kernels: dict[int, str] = {}
+    for block in blocks:
+        profile = block.profile
+        rows = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
+        for name, chain, instruction in rows:
+            if chain < 0 or not name:
+                continue
+            if name == "DELEGATE_CALL":
+                kernels[instruction] = "delegate"
+            elif name.startswith("native_call_"):
+                kernels[instruction] = name.removeprefix("native_call_")
+            else:
+                kernels.setdefault(instruction, name)
+    return kernels

@@ -1,0 +1,216 @@
+"""A piece of a program by itself: a delegate's subgraph or one operator, lowered again and run in a child process."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm.auto import tqdm
+
+from etviz.errors import EtvizError, UsageError
+from etviz.graph.ir_json import TextTable, dump_graph
+from etviz.pipeline.worker import WORKER
+from etviz.upstream.executorch import backend_module, runs_here
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    import torch
+
+    from etviz.graph.ir import Graph
+
+_STEPS = ("start", "lower", "run", "read")
+
+
+class BackendRefusedError(EtvizError):
+    """A backend does not lower, or does not run, a piece of a program by itself.
+
+    Parameters
+    ----------
+    backend
+        The backend's id, or ``portable kernels``.
+    step
+        ``lower`` or ``run``.
+    problem
+        What upstream said.
+    missing
+        Whether this machine lacks the backend, so that no other piece is lowered or run either.
+    """
+
+    def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
+        super().__init__(backend, step, problem)
+        self.backend = backend
+        self.step = step
+        self.problem = problem
+        self.missing = missing
+
+    def __str__(self) -> str:
+        verb = "lower" if self.step != "run" else "run"
+        text = f"{self.backend} does not {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
+        if not self.missing:
+            return text + "Look at another row; the gap of this one stands."
+        if self.step == "run":
+            return text + "The runtime that is installed here must have that backend for this processor."
+        return text + "Install what the backend needs to lower a model here, or look at another row."
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What is to run alone.
+
+    Attributes
+    ----------
+    graph
+        Of a delegate, or of portable operators where `Graph.backend_id` is empty.
+    constants
+        Tensors by `Input.target`.
+    inputs
+        What the runtime had as user inputs.
+    outputs
+        What the runtime made of them.
+    """
+
+    graph: Graph
+    constants: Mapping[str, torch.Tensor]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AloneRun:
+    """What running a piece alone gave.
+
+    Attributes
+    ----------
+    outputs
+        The piece's own outputs.
+    values
+        Inner values by name, mapped from a file.
+    left_out
+        Why the other candidates have no value.
+    plain
+        The outputs without any inner value added; None where the piece's own outputs were the runtime's bit for bit.
+    """
+
+    outputs: list[torch.Tensor]
+    values: dict[str, torch.Tensor]
+    left_out: dict[str, str]
+    plain: list[torch.Tensor] | None
+
+
+def run_alone(
+    piece: Piece,
+    candidates: Sequence[str] = (),
+    *,
+    label: str = "zoom",
+    keep_pte: Path | None = None,
+    timeout: float | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    cancel: threading.Event | None = None,
+) -> AloneRun:
+    """Lower a piece to its backend again, with inner values as further outputs, and run it on its inputs.
+
+    Parameters
+    ----------
+    piece
+        What to run.
+    candidates
+        Names of inner values to give back; those that the backend can't give are left out.
+    label
+        Name of the progress bar.
+    keep_pte
+        Where to keep the program.
+    timeout
+        Seconds for lowering and running, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
+    progress
+        Is told the steps done and their number.
+    cancel
+        Ends the child process when it is set.
+
+    Raises
+    ------
+    BackendRefusedError
+        If the piece can't be lowered, or not be run, even without further outputs.
+    ExecutionError
+        If the child process crashes, takes too long, or is cancelled.
+    """
+    import torch
+
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"timeout must be positive, found {timeout}")
+    with (
+        tempfile.TemporaryDirectory(prefix="etviz-") as folder,
+        tqdm(total=len(_STEPS), desc=label, leave=False) as bar,
+    ):
+
+        def step(done: int) -> None:
+            bar.set_postfix_str(_STEPS[min(done, len(_STEPS) - 1)])
+            bar.update(done - bar.n)
+            if progress is not None:
+                progress(done, len(_STEPS))
+
+        step(0)
+        request = _request(piece, candidates, Path(folder), keep_pte)
+        answer = WORKER.run(request, timeout, step, cancel)
+        if answer["problem"]:
+            raise _refusal(piece.graph.backend_id, answer["step"], answer["problem"])
+        saved = torch.load(request["outputs"], weights_only=True, mmap=True)
+        step(len(_STEPS))
+    own = len(piece.graph.outputs)
+    values = dict(zip(answer["names"], saved["outputs"][own:], strict=True))
+    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"])
+
+
+def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
+    if not backend_id:
+        return BackendRefusedError("The portable runtime", step, problem)
+    missing = not runs_here(backend_id) if step == "run" else problem.startswith("No module named")
+    return BackendRefusedError(backend_id, step, problem, missing=missing)
+
+
+def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Path | None) -> dict[str, Any]:
+    """What the child process is asked for, its files in `folder`."""
+    import torch
+
+    table = TextTable()
+    graph = dump_graph(piece.graph, table)
+    (folder / "graph").write_text(json.dumps([graph, table.texts]), encoding="utf-8")
+    used = {item.target for item in piece.graph.inputs if item.kind != "user"}
+    tensors = {
+        "constants": {name: piece.constants[name].detach().clone() for name in used},
+        "inputs": [own_copy(value) for value in piece.inputs],
+        "expected": [own_copy(value) for value in piece.outputs],
+    }
+    torch.save(tensors, folder / "tensors")
+    return {
+        "work": "relower",
+        "candidates": list(candidates),
+        "module": backend_module(piece.graph.backend_id),
+        "pte": str(keep_pte.absolute() if keep_pte is not None else folder / "model.pte"),
+        **{name: str(folder / name) for name in ("graph", "tensors", "outputs")},
+    }
+
+
+def own_copy(value: Any) -> Any:
+    """A tensor with a storage of its own (a view of a mapped file would be saved with the whole file)."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone(
+        memory_format=torch.contiguous_format if value.is_contiguous() else torch.preserve_format
+    )
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """True if two tensors are equal bit for bit, shape and dtype included."""
+    import torch
+
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))

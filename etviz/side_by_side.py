@@ -1,0 +1,206 @@
+"""`etviz.compare`: two or more Inspections side by side, joined by operator.
+
+The same model on two backends, before and after a change, or in float and in int8. Rows are joined where both programs
+execute the same operator of the same module; what a partitioner cut differently is joined by the source line of what it
+computes last; the rest stands alone and is never joined by a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from etviz.analysis.rows import row_keys
+from etviz.artifacts.files import whole_file
+from etviz.errors import UsageError
+from etviz.graph.labels import short_operator
+from etviz.tensors.metrics import METRICS
+from etviz.view.pages.tables import comparison_fragment, comparison_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.analysis.summary import Summary
+    from etviz.artifacts.files import PathLike
+    from etviz.inspection import Inspection
+
+JOINED, BY_SOURCE, ALONE = "operator", "source", "alone"
+_ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms", *METRICS)
+_SHOWN: Final = 12
+_ROW_INTRODUCED: Final = tuple(f"introduced_{name}" for name in METRICS)
+
+
+class Comparison:
+    """Inspections side by side; made by `etviz.compare`.
+
+    Attributes
+    ----------
+    inspections
+        By label, in the order in which they were given; the first one is what the others are held against.
+    """
+
+    def __init__(self, inspections: dict[str, Inspection]) -> None:
+        self.inspections = inspections
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the Inspections."""
+        return list(self.inspections)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A row for each operator, in program order.
+
+        ``operator, module, source, joined`` (how the row was joined: ``operator``, ``source`` or ``alone``), then for
+        each Inspection ``<column>.<label>``: its row in `gaps`, instruction, backend, shape, dtype, latency and every
+        metric, total and introduced; NaN where the program has no such row.
+        """
+        rows = _join([inspection.gaps for inspection in self.inspections.values()])
+        frames = [_one(inspection.gaps) for inspection in self.inspections.values()]
+        records = []
+        for how, places in rows:
+            first = next(frame.loc[place] for frame, place in zip(frames, places, strict=True) if place is not None)
+            record: dict[str, Any] = {name: first[name] for name in ("operator", "module", "source")}
+            record["joined"] = how
+            for label, frame, place in zip(self.labels, frames, places, strict=True):
+                record[f"row.{label}"] = place if place is not None else pd.NA
+                values = frame.loc[place] if place is not None else None
+                for name in (*_ROW, *_ROW_INTRODUCED):
+                    record[f"{name}.{label}"] = values[name] if values is not None else math.nan
+            records.append(record)
+        columns = ["operator", "module", "source", "joined"]
+        for label in self.labels:
+            columns += [f"{name}.{label}" for name in ("row", *_ROW, *_ROW_INTRODUCED)]
+        return pd.DataFrame(records, columns=columns)
+
+    @cached_property
+    def outputs(self) -> pd.DataFrame:
+        """The final outputs of all Inspections: their `outputs`, with a column `label`."""
+        frames = [inspection.outputs.assign(label=label) for label, inspection in self.inspections.items()]
+        return pd.concat([frame for frame in frames if not frame.empty] or frames[:1], ignore_index=True)
+
+    def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
+        """The operators that became worst from the first Inspection to another one.
+
+        Parameters
+        ----------
+        n
+            Number of rows.
+        by
+            A metric; ``introduced_severity`` where it is known, else its total.
+
+        Returns
+        -------
+        DataFrame
+            Rows of `table` that all have, with a column ``change``: the largest ratio to the first Inspection (for
+            metrics in dB, the largest loss in dB), worst first.
+
+        Raises
+        ------
+        UsageError
+            If `by` is no metric.
+        """
+        metric = METRICS.get(by.removeprefix("introduced_"))
+        if metric is None:
+            raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
+        table = self.table
+        first, *others = (table[f"{by}.{label}"].astype(float) for label in self.labels)
+        if first.isna().all() and by.startswith("introduced_"):
+            return self.worst(n, by.removeprefix("introduced_"))
+        changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
+        found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
+        found = found[found["change"].notna()]
+        return found.sort_values("change", ascending=False, kind="stable").head(n)
+
+    def summary(self) -> str:
+        """Short text: each verdict, how much was joined, what became worse."""
+        lines = [f"{label}: {digest.verdict}" for label, digest in self._verdicts().items()]
+        counts = self.table["joined"].value_counts()
+        shared = int(counts.get(JOINED, 0) + counts.get(BY_SOURCE, 0))
+        lines.append(f"{shared} of {len(self.table)} operators are in several programs.")
+        worse = self.worst(1)
+        if len(worse) and float(worse["change"].iloc[0]) > 1:
+            row = worse.iloc[0]
+            lines.append(
+                f"Worst change: {row['operator']} ({row['module'] or row['source']}), {row['change']:.3g} times."
+            )
+        return "\n".join(lines)
+
+    def to_html(self, path: PathLike, by: str = "introduced_severity") -> Path:
+        """Write a page: verdicts, and every operator with the metric side by side. No script, no network.
+
+        Raises
+        ------
+        UsageError
+            If `by` is no metric.
+        ArtifactError
+            If the file can't be written.
+        """
+        with whole_file(path, "the comparison") as partial:
+            partial.write_bytes(comparison_page(self._verdicts(), self.table, self.worst(_SHOWN, by), by))
+        return Path(path)
+
+    def _verdicts(self) -> dict[str, Summary]:
+        return {label: inspection.digest for label, inspection in self.inspections.items()}
+
+    def _repr_html_(self) -> str:
+        return comparison_fragment(self._verdicts(), self.worst(_SHOWN), "introduced_severity")
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {', '.join(self.labels)}>\n{self.summary()}"
+
+
+def _one(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Gap rows of the first execution, with what they are called."""
+    rows = gaps[gaps["event_block"] == gaps["event_block"].min()] if len(gaps) else gaps
+    names = [
+        ops if kind == "delegate" and ops else short_operator(str(op))
+        for kind, op, ops in rows[["kind", "op", "reference_ops"]].itertuples(index=False)
+    ]
+    return rows.assign(operator=names)
+
+
+def _join(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | None]]]:
+    """How each row is joined, and its index in every table."""
+    frames = [_one(table) for table in tables]
+    left = [dict(zip(row_keys(frame), frame.index, strict=True)) for frame in frames]
+    rows: list[tuple[str, list[int | None]]] = []
+    for how in (JOINED, BY_SOURCE):
+        if how == BY_SOURCE:
+            left = [_by_source(frame, keys.values()) for frame, keys in zip(frames, left, strict=True)]
+        shared = [key for key in dict.fromkeys(k for keys in left for k in keys) if sum(key in k for k in left) > 1]
+        for key in shared:
+            rows.append((how, [keys.pop(key, None) for keys in left]))
+    joined = {(i, place) for _, places in rows for i, place in enumerate(places) if place is not None}
+    for i, frame in enumerate(frames):
+        for place in frame.index:
+            if (i, place) not in joined:
+                rows.append((ALONE, [place if k == i else None for k in range(len(frames))]))
+    order = [{place: at / len(frame) for at, place in enumerate(frame.index)} for frame in frames]
+    return sorted(rows, key=lambda row: next(where[p] for where, p in zip(order, row[1], strict=True) if p is not None))
+
+
+def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:
+    """Rows by module and source line, where no other row of the program has the same."""
+    rows = frame.loc[list(places)]
+    names = [
+        f"{module}|{source}|{output}" if module and source else ""
+        for module, source, output in rows[["module", "source", "output"]].itertuples(index=False)
+    ]
+    counts = Counter(names)
+    return {name: place for name, place in zip(names, rows.index, strict=True) if name and counts[name] == 1}
+
+
+def _change(first: pd.Series, other: pd.Series, higher_is_better: bool, decibel: bool) -> pd.Series:
+    """How much worse `other` is: a ratio, in dB a difference; NaN where one of them is not known."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if decibel:
+            return (first - other).where(np.isfinite(first) | np.isfinite(other))
+        ratio = first / other if higher_is_better else other / first
+    return ratio.where((first != 0) | (other != 0), 1.0)

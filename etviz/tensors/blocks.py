@@ -1,0 +1,115 @@
+"""Tensors of any dtype and strides as float64 blocks, so that no float64 copy of a large tensor is ever made."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+BLOCK: Final = 1 << 15
+"""Elements a block: they stay in the cache, and torch starts no threads for them."""
+CLASSES: Final = ("finite", "+inf", "-inf", "nan")
+"""What an element may be; `class_counts` counts them in this order."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
+    """Refuse a pair that can't be compared: a `UsageError` if the shapes differ, or one of the two is complex."""
+    if reference.shape != runtime.shape:
+        raise UsageError(
+            f"shapes differ: the reference has {tuple(reference.shape)}, the runtime has {tuple(runtime.shape)}"
+        )
+    for name, tensor in (("reference", reference), ("runtime", runtime)):
+        if tensor.dtype.is_complex:
+            raise UsageError(f"the {name} is {tensor.dtype}, real numbers are expected; look at its real part instead")
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    """True for floats of less than 32 bits, which NumPy does not know and torch converts fast."""
+    return tensor.dtype.is_floating_point and tensor.element_size() < 4
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements in the order of the shape, whatever the strides; a copy only where the strides need one."""
+    return tensor.detach().reshape(-1)
+
+
+def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
+    """A (small) tensor as float64, in its shape; written to `out` if that is given."""
+    tensor = tensor.detach()
+    values = (tensor.float() if is_small(tensor) else tensor).numpy()
+    if out is None:
+        return values.astype(np.float64, order="C")
+    np.copyto(out, values, casting="unsafe")
+    return out
+
+
+def take(tensor: torch.Tensor, at: Ints) -> Floats:
+    """The elements at flat positions, as float64; strided tensors are not copied, and torch starts no threads."""
+    import torch
+
+    tensor = tensor.detach()
+    small = is_small(tensor)
+    bits = tensor.view(torch.int8 if tensor.element_size() == 1 else torch.int16) if small else tensor
+    if tensor.is_contiguous():
+        taken = bits.reshape(-1).numpy()[at]
+    else:
+        taken = bits.numpy()[np.unravel_index(at, tuple(tensor.shape))]
+    return floats(torch.from_numpy(taken).view(tensor.dtype) if small else torch.from_numpy(taken))
+
+
+def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[Floats, ...]]:
+    """Blocks of at most `size` elements of several tensors of one shape, in step."""
+    sides = [flat(tensor) for tensor in tensors]
+    for start in range(0, sides[0].numel(), size):
+        yield tuple(floats(side[start : start + size]) for side in sides)
+
+
+def pairs(*tensors: torch.Tensor) -> Iterator[tuple[Floats, ...]]:
+    """The same, without the elements that are non-finite in any of them."""
+    for values in blocks(*tensors):
+        keep = finite(*values)
+        yield values if keep is None else tuple(block[keep] for block in values)
+
+
+def dot(x: Floats, y: Floats) -> float:
+    """Σ x·y; not by BLAS, whose threads and torch's wait for each other."""
+    return float(np.einsum("i,i->", x, y))
+
+
+def finite(*arrays: Floats) -> npt.NDArray[np.bool_] | None:
+    """Where all are finite; None where that is everywhere, which a sum tells faster."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if all(np.isfinite(array.sum()) for array in arrays):
+            return None
+    return np.logical_and.reduce([np.isfinite(array) for array in arrays])
+
+
+def class_counts(reference: Floats, runtime: Floats) -> Ints:
+    """Elements of a pair of blocks by class of the reference (row) and of the runtime (column)."""
+    classes = (
+        np.select([np.isnan(block), np.isposinf(block), np.isneginf(block)], [3, 1, 2], 0)
+        for block in (reference, runtime)
+    )
+    return np.bincount(next(classes) * 4 + next(classes), minlength=16).reshape(4, 4)
+
+
+def whole(value: object, name: str) -> int:
+    """An argument as an int; a `UsageError` for anything else, bools and fractions too."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError:
+        raise UsageError(f"{name} must be a whole number, found {value!r}") from None

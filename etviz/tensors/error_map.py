@@ -1,0 +1,170 @@
+"""Where in a tensor the error is: along one axis, and in a 2-D slice.
+
+Everything is worked in blocks, honours strides, and leaves pairs of which one is not finite out of the sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.errors import UsageError
+from etviz.tensors.blocks import BLOCK, Floats, check_pair, floats, whole
+from etviz.tensors.histogram import worst_elements
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_CELLS: Final = 4096
+
+
+@dataclass(slots=True)
+class ErrorMap:
+    """A 2-D slice of a tensor, made small enough to be looked at.
+
+    Attributes
+    ----------
+    of
+        ``error``, ``reference`` or ``runtime``.
+    shape
+        Of the tensor.
+    axes
+        The axes that run down and across; one for a tensor of one dimension, none for a single number.
+    index
+        Where the slice lies on every axis; the entries of `axes` mean nothing.
+    block
+        Elements in a cell, down and across.
+    values
+        float64, ``(height, width)``. Each cell shows of its block the largest ``|error|``, or the value that is largest
+        in magnitude (with its sign), so that one bad element stays visible; NaN where an element of it is not finite.
+    low, high
+        Least and largest finite value of the cells; NaN where there is none.
+    """
+
+    of: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    index: tuple[int, ...]
+    block: tuple[int, int]
+    values: Floats
+    low: float
+    high: float
+
+
+def error_map(
+    reference: torch.Tensor,
+    runtime: torch.Tensor,
+    of: str = "error",
+    axes: Sequence[int] | None = None,
+    index: Sequence[int] | None = None,
+    size: int = 256,
+) -> ErrorMap:
+    """A slice of the error, of the reference or of the runtime's values.
+
+    Parameters
+    ----------
+    reference, runtime
+        Tensors of the same shape.
+    of
+        ``error``: ``|runtime − reference|``; ``reference``; ``runtime``.
+    axes
+        The axes that run down and across. By default the last two that have more than one element.
+    index
+        An index for every axis of the tensor. By default the slice that holds the largest error.
+    size
+        Most cells a side, from 1 to 4096; larger slices are downsampled.
+
+    Raises
+    ------
+    UsageError
+        If the tensors can't be compared, or an argument does not fit the shape.
+    """
+    check_pair(reference, runtime)
+    if of not in ("error", "reference", "runtime"):
+        raise UsageError(f"of must be 'error', 'reference' or 'runtime', found {of!r}")
+    if not 1 <= whole(size, "size") <= _MOST_CELLS:
+        raise UsageError(f"size must be from 1 to {_MOST_CELLS}, found {size}")
+    shape = tuple(runtime.shape)
+    across = _axes(shape, axes)
+    at = _worst(reference, runtime) if index is None else _index(shape, index, across)
+    chosen = {"error": (reference, runtime), "reference": (reference,), "runtime": (runtime,)}[of]
+    planes = [_plane(tensor.detach(), across, at) for tensor in chosen]
+    height, width = planes[0].shape
+    block = (max(1, -(-height // size)), max(1, -(-width // size)))
+    values = _downsample(planes, block)
+    seen = values[np.isfinite(values)]
+    low, high = (float(seen.min()), float(seen.max())) if len(seen) else (math.nan, math.nan)
+    return ErrorMap(of, shape, across, at, block, values, low, high)
+
+
+def _axes(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]:
+    wanted = min(2, len(shape))
+    if axes is None:
+        long = [axis for axis, length in enumerate(shape) if length != 1]
+        short = [axis for axis in reversed(range(len(shape))) if axis not in long]
+        return tuple(sorted((*long[-wanted:], *short[: max(0, wanted - len(long))]))) if wanted else ()
+    chosen = [whole(axis, "axes") for axis in _items(axes, "axes")]
+    if len(chosen) != wanted or any(not -len(shape) <= axis < len(shape) for axis in chosen):
+        raise UsageError(f"axes must be {wanted} different axes of the shape {shape}, found {axes}")
+    chosen = [axis % len(shape) for axis in chosen]
+    if len(set(chosen)) != wanted:
+        raise UsageError(f"axes must be {wanted} different axes of the shape {shape}, found {axes}")
+    return tuple(chosen)
+
+
+def _index(shape: tuple[int, ...], index: Sequence[int], axes: tuple[int, ...]) -> tuple[int, ...]:
+    places = [whole(item, "index") for item in _items(index, "index")]
+    if len(places) != len(shape):
+        raise UsageError(f"index must have {len(shape)} entries for the shape {shape}, found {index}")
+    for axis, (item, length) in enumerate(zip(places, shape, strict=True)):
+        if axis not in axes and not -length <= item < length:
+            raise UsageError(f"index {item} is out of range for axis {axis} of the shape {shape}")
+    return tuple(item % max(1, length) for item, length in zip(places, shape, strict=True))
+
+
+def _items(value: Any, name: str) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} must be a sequence of whole numbers, found {value!r}")
+    return list(value)
+
+
+def _worst(reference: torch.Tensor, runtime: torch.Tensor) -> tuple[int, ...]:
+    """Where the error is largest, values that are non-finite in only one of the two first; the origin without any."""
+    worst = worst_elements(reference, runtime, 1)
+    return worst[0]["index"] if worst else (0,) * runtime.ndim
+
+
+def _plane(tensor: torch.Tensor, axes: tuple[int, ...], index: tuple[int, ...]) -> torch.Tensor:
+    """The slice as a view of two dimensions."""
+    if not tensor.numel():
+        return tensor.new_empty((0, 0))
+    for axis in reversed(range(tensor.ndim)):
+        if axis not in axes:
+            tensor = tensor.select(axis, index[axis])
+    if len(axes) == 2 and axes[0] > axes[1]:
+        tensor = tensor.t()
+    return tensor if tensor.ndim == 2 else tensor.reshape(1, -1)
+
+
+def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> Floats:
+    """Each block's largest |difference| of two planes, or the value of one plane that is largest in magnitude."""
+    height, width = planes[0].shape
+    cells = np.full((-(-height // block[0]), -(-width // block[1])), -np.inf)
+    if not cells.size:
+        return np.empty((0, 0))
+    least = np.full_like(cells, np.inf)
+    starts = np.arange(0, width, block[1])
+    step = max(1, BLOCK // width)
+    for first in range(0, height, step):
+        rows = [floats(plane[first : first + step]) for plane in planes]
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = rows[0] if len(rows) == 1 else np.abs(rows[1] - rows[0])
+        values[~np.isfinite(values)] = np.nan
+        into = np.arange(first, first + len(values)) // block[0]
+        np.maximum.at(cells, into, np.maximum.reduceat(values, starts, axis=1))
+        np.minimum.at(least, into, np.minimum.reduceat(values, starts, axis=1))
+    return np.where(np.abs(least) > np.abs(cells), least, cells)

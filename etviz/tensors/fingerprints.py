@@ -1,0 +1,623 @@
+"""Fingerprints: cheap tests on a bad pair that name the likely class of bug. Hypotheses, not verdicts.
+
+Ordinary rounding has no fingerprint: a pair is looked at only where its error is above what its dtype explains
+(`metrics.level`), and every score is less what chance would give.
+
+A hypothesis predicts the runtime's values from the reference's. Its score is the share of the squared error that the
+prediction takes away, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination
+(H. Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so that fitting noise earns nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz.tensors.blocks import Floats, Ints, blocks, check_pair, dot, pairs, take
+from etviz.tensors.channels import axis_sums
+from etviz.tensors.metrics import Sums, level, severity
+
+if TYPE_CHECKING:
+    import torch
+
+FEWEST: Final = 8
+"""Pairs below which nothing can be told from chance."""
+LEAST: Final = 0.6
+"""Score below which a hypothesis is not worth showing."""
+SAMPLE: Final = 1 << 13
+"""Elements that a guess is tried on before it is confirmed on all of them."""
+_LIKELY: Final = 0.5
+"""Share of the sample's error that a guess must explain to be tried on all elements."""
+_KNOWN: Final = 0.9
+"""Share of the pairs that a prediction must say something about."""
+_MARGIN: Final = 0.02
+NAMES: Final = (
+    "constant output",
+    "permuted layout",
+    "sign",
+    "dtype truncation",
+    "off-by-one shift",
+    "wrong zero-point",
+    "clipping",
+    "border pixels",
+    "single bad channel",
+    "scale factor",
+    "constant offset",
+)
+"""All fingerprints; of equal scores the more specific one comes first."""
+
+_SPECIAL_CASES: Final = {"scale factor": "sign", "constant offset": "wrong zero-point"}
+"""What is not said where a special case of it fits as well."""
+
+Predict = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """A likely class of bug.
+
+    Attributes
+    ----------
+    name
+        One of `NAMES`.
+    score
+        From 0 to 1: the share of the squared error that it explains, less what chance would.
+    evidence
+        One sentence with the figures.
+    """
+
+    name: str
+    score: float
+    evidence: str
+
+
+@dataclass(slots=True)
+class Moments:
+    """Sums over the pairs where both are finite: r the reference, q the runtime, d = q − r."""
+
+    count: int = 0
+    sd: float = 0.0
+    dd: float = 0.0
+    rr: float = 0.0
+    qq: float = 0.0
+    rd: float = 0.0
+    low_r: float = math.inf
+    high_r: float = -math.inf
+    low_q: float = math.inf
+    high_q: float = -math.inf
+
+    def add(self, r: Floats, q: Floats) -> None:
+        """Take in some pairs."""
+        if not len(r):
+            return
+        d = q - r
+        self.count += len(r)
+        self.sd += float(d.sum())
+        self.dd += dot(d, d)
+        self.rr += dot(r, r)
+        self.qq += dot(q, q)
+        self.rd += dot(r, d)
+        self.low_r, self.high_r = min(self.low_r, float(r.min())), max(self.high_r, float(r.max()))
+        self.low_q, self.high_q = min(self.low_q, float(q.min())), max(self.high_q, float(q.max()))
+
+
+class Pair:
+    """A reference and a runtime tensor of one shape, and the step of the quantization grid that the value lies on."""
+
+    def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> None:
+        self.reference, self.runtime = reference.detach(), runtime.detach()
+        self.shape = tuple(runtime.shape)
+        self.scale = scale
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Sums over all pairs."""
+        moments = Moments()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for r, q in pairs(self.reference, self.runtime):
+                moments.add(r, q)
+        return moments
+
+    @cached_property
+    def sample(self) -> tuple[Ints, Floats, Floats]:
+        """Flat positions, reference and runtime values of some pairs where both are finite; of all if they are few."""
+        n = self.runtime.numel()
+        at = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).integers(0, n, SAMPLE))
+        r, q = take(self.reference, at), take(self.runtime, at)
+        keep = np.isfinite(r) & np.isfinite(q)
+        return at[keep], r[keep], q[keep]
+
+    def likely(self, predicted: Floats, least: float) -> bool:
+        """True if a prediction for the sample's pairs explains at least a share of the sample's error."""
+        _, r, q = self.sample
+        return share_explained(r, q, predicted) >= least
+
+    def confirmed(self, predict: Predict, parameters: int = 0) -> float:
+        """Share of the whole error that a function of the reference's values explains."""
+        return self._score(((r, q, predict(r)) for r, q in pairs(self.reference, self.runtime)), parameters)
+
+    def confirmed_by(self, reference: torch.Tensor, runtime: torch.Tensor, predicted: torch.Tensor) -> float:
+        """The same for a prediction as a tensor; all three are parts of the pair's shape."""
+        return self._score(blocks(reference, runtime, predicted), 0)
+
+    def _score(self, triples: Iterable[tuple[Floats, ...]], parameters: int) -> float:
+        seen = known = 0
+        error = left = 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            for r, q, p in triples:
+                finite = np.isfinite(r) & np.isfinite(q)
+                use = finite & np.isfinite(p)
+                seen += np.count_nonzero(finite)
+                d, e = (q - r)[use], (q - p)[use]
+                known += len(d)
+                error += dot(d, d)
+                left += dot(e, e)
+        if known < _KNOWN * seen or known <= parameters:
+            return 0.0
+        return adjusted(left, error, known, parameters)
+
+
+def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
+    """Share of the squared error `error` of `count` pairs that is explained when `left` remains, from 0 to 1."""
+    if not (error > 0.0 and math.isfinite(error) and count > parameters):
+        return 0.0
+    explained = 1.0 - (left / (count - parameters)) / (error / count)
+    return max(0.0, min(1.0, explained)) if math.isfinite(explained) else 0.0
+
+
+def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
+    """The same for arrays of finite `r` and `q`; what `predicted` knows nothing about (NaN) is left out."""
+    use = np.isfinite(predicted)
+    if np.count_nonzero(use) < _KNOWN * len(r):
+        return 0.0
+    d, e = (q - r)[use], (q - predicted)[use]
+    return adjusted(dot(e, e), dot(d, d), len(d))
+
+
+def explaining(name: str, score: float, text: str, where: str = "") -> Fingerprint:
+    """A fingerprint whose evidence is how much of the error it explains."""
+    return Fingerprint(name, score, f"{text}: this explains {percent(score)} of the squared error{where}.")
+
+
+def percent(share: float) -> str:
+    """A share for a sentence.
+
+    Examples
+    --------
+    >>> percent(0.98765), percent(1.0), percent(0.99999)
+    ('98.8 %', '100 %', 'over 99.9 %')
+    """
+    if 0.9995 <= share < 1.0:
+        return "over 99.9 %"
+    return f"{100 * share:.3g} %"
+
+
+def fingerprints(
+    reference: torch.Tensor, runtime: torch.Tensor, *, scale: float | None = None, force: bool = False
+) -> list[Fingerprint]:
+    """Likely classes of bug of a pair, best first.
+
+    Parameters
+    ----------
+    reference, runtime
+        Real tensors of the same shape, any strides. Pairs of which one is not finite are left out.
+    scale
+        Step of the quantization grid that the value lies on, if it lies on one.
+    force
+        Also look at a pair whose error its precision explains.
+
+    Returns
+    -------
+    list of Fingerprint
+        Those with a score of at least 0.6; often none. Several may be true at once.
+
+    Raises
+    ------
+    UsageError
+        If the tensors can't be compared.
+    """
+    check_pair(reference, runtime)
+    pair = Pair(reference, runtime, scale)
+    moments = pair.moments
+    if moments.count < FEWEST or not 0.0 < moments.dd < math.inf:
+        return []
+    if not force and not is_bad(moments, runtime.dtype, scale):
+        return []
+    constant = list(constant_output(pair))
+    if constant:
+        return constant
+    best: dict[str, Fingerprint] = {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        for item in (item for test in _TESTS for item in test(pair)):
+            if item.score >= LEAST and (item.name not in best or item.score > best[item.name].score):
+                best[item.name] = item
+    told = [item for item in best.values() if not _is_general(item, best)]
+    return sorted(told, key=lambda item: (-round(item.score, 3), NAMES.index(item.name)))
+
+
+def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
+    """True if an error is above what the value's dtype explains, by the lower threshold of the severity.
+
+    Integers count as values on a grid of step 1. Where nothing could be compared it is False.
+    """
+    if not sums.count:
+        return False
+    name = str(dtype).removeprefix("torch.")
+    value = severity(math.sqrt(sums.dd / sums.count), math.sqrt(sums.rr / sums.count), name, scale)
+    return level("severity", value, name, on_grid=scale is not None) != "ok"
+
+
+def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
+    special = _SPECIAL_CASES.get(item.name, "")
+    return special in others and others[special].score >= item.score - _MARGIN
+
+
+_FEWEST_CLIPPED: Final = 4
+"""Elements beyond a bound from which it is one: the bound itself is fitted to them."""
+
+
+def sign(pair: Pair) -> Iterator[Fingerprint]:
+    """All signs flipped, or lost."""
+    guesses: tuple[tuple[str, Predict], ...] = (
+        ("The runtime has −reference", np.negative),
+        ("The runtime has |reference|", np.abs),
+        ("The runtime has −|reference|", lambda r: -np.abs(r)),
+    )
+    yield from _guessed(pair, "sign", guesses)
+
+
+def truncation(pair: Pair) -> Iterator[Fingerprint]:
+    """The reference rounded to a narrower dtype than the runtime's."""
+    dtype = str(pair.runtime.dtype).removeprefix("torch.")
+    if not pair.runtime.dtype.is_floating_point:
+        return
+    narrower = {
+        "float64": ("float32", "float16", "bfloat16"),
+        "float32": ("float16", "bfloat16"),
+        "float16": ("bfloat16",),
+    }
+    guesses: list[tuple[str, Predict]] = [
+        (f"The runtime has the reference rounded to {name}", _rounded(name)) for name in narrower.get(dtype, ())
+    ]
+    if "bfloat16" in narrower.get(dtype, ()):
+        guesses.append(("The runtime has the reference cut off to bfloat16", _cut))
+    names = ("rounded to whole numbers", "cut off to whole numbers", "rounded down to whole numbers")
+    for name, function in zip(names, (np.rint, np.trunc, np.floor), strict=True):
+        guesses.append((f"The runtime has the reference {name}", function))
+    yield from _guessed(pair, "dtype truncation", guesses)
+
+
+def _guessed(pair: Pair, name: str, guesses: Iterable[tuple[str, Predict]]) -> Iterator[Fingerprint]:
+    _, r, _ = pair.sample
+    for text, predict in guesses:
+        if pair.likely(predict(r), _LIKELY):
+            yield explaining(name, pair.confirmed(predict), text)
+
+
+def _rounded(dtype: str) -> Predict:
+    import torch
+
+    target = getattr(torch, dtype)
+    return lambda r: torch.from_numpy(r).to(target).double().numpy()
+
+
+def _cut(r: Floats) -> Floats:
+    bits = r.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def constant_output(pair: Pair) -> Iterator[Fingerprint]:
+    """Every value of the runtime is the same, those of the reference are not."""
+    m = pair.moments
+    if m.low_q == m.high_q and m.low_r < m.high_r:
+        text = f"Every runtime value is {m.low_q:.4g}; the reference ranges from {m.low_r:.4g} to {m.high_r:.4g}."
+        yield Fingerprint("constant output", 1.0, text)
+
+
+def offset(pair: Pair) -> Iterator[Fingerprint]:
+    """The same number added everywhere."""
+    m = pair.moments
+    mean = m.sd / m.count
+    score = adjusted(max(0.0, m.dd - m.sd * mean), m.dd, m.count, 1)
+    yield explaining("constant offset", score, f"The runtime is the reference {_signed(mean)}")
+
+
+def factor(pair: Pair) -> Iterator[Fingerprint]:
+    """The same factor everywhere; the two must also be proportional, or any unrelated values look shrunk."""
+    m = pair.moments
+    if not (m.rr > 0.0 and m.qq > 0.0):
+        return
+    change = m.rd / m.rr
+    left = max(0.0, m.dd - m.rd * change)
+    proportional = adjusted(left, m.qq, m.count, 1)
+    score = min(adjusted(left, m.dd, m.count, 1), proportional)
+    yield explaining("scale factor", score, f"The runtime is {_factor(change)} × the reference")
+
+
+def zero_point(pair: Pair) -> Iterator[Fingerprint]:
+    """An offset of a whole number of quantization steps, values that leave the range clipped."""
+    step = abs(pair.scale) if pair.scale else 0.0
+    _, r, q = pair.sample
+    if not step or not math.isfinite(step) or not len(r):
+        return
+    steps = float(np.median(q - r)) / step
+    number = round(steps)
+    if not number or abs(steps - number) > 0.1:
+        return
+    m = pair.moments
+    score = pair.confirmed(lambda x: np.clip(x + number * step, m.low_q, m.high_q), 1)
+    text = f"{_signed(number * step)}, {number:+d} steps of the quantization scale {step:.4g}"
+    yield explaining("wrong zero-point", score, f"The runtime is the reference {text}")
+
+
+def clipping(pair: Pair) -> Iterator[Fingerprint]:
+    """Values beyond a bound are at the bound."""
+    m = pair.moments
+    typical = math.sqrt(m.dd / m.count)
+    bounds = [(1.0, m.high_q)] * (m.high_r - m.high_q > typical) + [(-1.0, m.low_q)] * (m.low_q - m.low_r > typical)
+    if not bounds or m.low_q == m.high_q:
+        return
+    gains, beyond = [0.0] * len(bounds), [0] * len(bounds)
+    for r, q in pairs(pair.reference, pair.runtime):
+        for k, (side, bound) in enumerate(bounds):
+            over = side * r > side * bound
+            x, y = r[over], q[over]
+            gains[k] += float(np.square(y - x).sum() - np.square(y - bound).sum())
+            beyond[k] += len(x)
+    used = [k for k, gain in enumerate(gains) if gain > 0.01 * m.dd and beyond[k] >= _FEWEST_CLIPPED]
+    if not used:
+        return
+    count, explained = sum(beyond[k] for k in used), sum(gains[k] for k in used) / m.dd
+    where = " and ".join(f"{'above' if bounds[k][0] > 0 else 'below'} {bounds[k][1]:.6g}" for k in used)
+    text = f"The runtime has no values {where}, the {count} of the reference beyond are at the bound"
+    yield explaining("clipping", min(1.0, explained), text)
+
+
+def _factor(change: float) -> str:
+    """A factor, given as its distance from 1.
+
+    Examples
+    --------
+    >>> _factor(-0.5), _factor(1e-6)
+    ('0.5', '(1 + 1e-06)')
+    """
+    return f"{1.0 + change:.6g}" if abs(change) >= 1e-3 else f"(1 {_signed(change)})"
+
+
+def _signed(value: float) -> str:
+    """A summand.
+
+    Examples
+    --------
+    >>> _signed(-0.5), _signed(2.0)
+    ('− 0.5', '+ 2')
+    """
+    return f"{'−' if value < 0 else '+'} {abs(value):.6g}"
+
+
+_ALL_ORDERS: Final = 4
+"""Axes up to which every order is tried; beyond, swaps and moves of one axis."""
+_CONFIRMED: Final = 2
+_TRIED: Final = 2048
+
+Order = tuple[int, ...]
+
+
+def permutation(pair: Pair) -> Iterator[Fingerprint]:
+    """The reference's axes in another order, written to memory and read in the runtime's shape.
+
+    Two cases are one: a transposed tensor (the order keeps the shape), and memory in one layout that is read as if it
+    had another (NHWC read as NCHW).
+    """
+    axes = [axis for axis, size in enumerate(pair.shape) if size > 1]
+    sizes = [pair.shape[axis] for axis in axes]
+    at, r, q = pair.sample
+    every = slice(None, None, max(1, len(at) // _TRIED))
+    at, r, q = at[every], r[every], q[every]
+    if len(axes) < 2 or not len(at):
+        return
+    shares = {
+        order: share_explained(r, q, take(pair.reference, _source(at, sizes, order))) for order in _orders(len(axes))
+    }
+    likely = sorted(((share, order) for order, share in shares.items() if share >= _LIKELY), reverse=True)
+    for _, order in likely[:_CONFIRMED]:
+        moved = pair.reference.reshape(sizes).permute(order).reshape(pair.shape)
+        score = pair.confirmed_by(pair.reference, pair.runtime, moved)
+        yield explaining("permuted layout", score, _words([axes[k] for k in order], axes, pair.shape))
+
+
+def _orders(count: int) -> Iterator[Order]:
+    """Every order of the axes but the first; of many axes, swaps and moves only."""
+    straight = tuple(range(count))
+    if count <= _ALL_ORDERS:
+        yield from (order for order in itertools.permutations(straight) if order != straight)
+        return
+    seen = {straight}
+    for a, b in itertools.permutations(straight, 2):
+        swapped = list(straight)
+        swapped[a], swapped[b] = b, a
+        moved = [axis for axis in straight if axis != a]
+        moved.insert(b, a)
+        for order in (tuple(swapped), tuple(moved)):
+            if order not in seen:
+                seen.add(order)
+                yield order
+
+
+def _source(at: Ints, sizes: Sequence[int], order: Order) -> Ints:
+    """Flat position in the reference of what stands at `at` after its axes were put in `order`."""
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    source = np.zeros_like(at)
+    rest = at
+    for axis in reversed(order):
+        rest, digit = np.divmod(rest, sizes[axis])
+        source += digit * strides[axis]
+    return source
+
+
+def _words(order: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> str:
+    if [shape[axis] for axis in order] == [shape[axis] for axis in axes]:
+        moved = [axis for axis, other in zip(axes, order, strict=True) if axis != other]
+        if len(moved) == 2:
+            return f"The runtime has the reference with axes {moved[0]} and {moved[1]} swapped"
+        return f"The runtime has the reference with its axes in the order {tuple(order)}"
+    if len(shape) >= 4:
+        last = [0, *range(2, len(shape)), 1]
+        first = [0, len(shape) - 1, *range(1, len(shape) - 1)]
+        if list(order) == [axis for axis in last if axis in axes]:
+            return "The runtime has the reference in channels-last memory order (NHWC), read as channels-first (NCHW)"
+        if list(order) == [axis for axis in first if axis in axes]:
+            return "The runtime has the reference's channels-first memory (NCHW), read as channels-last (NHWC)"
+    return f"The runtime has the reference written with its axes in the order {tuple(order)} and read as {tuple(shape)}"
+
+
+def shift(pair: Pair) -> Iterator[Fingerprint]:
+    """Everything one place further along an axis; what moves in at the edge is not looked at."""
+    at, r, q = pair.sample
+    for axis, size in enumerate(pair.shape):
+        stride = math.prod(pair.shape[axis + 1 :])
+        place = at // stride % size if size else at
+        for step in (1, -1):
+            inside = (place + step >= 0) & (place + step < size)
+            if size < 3 or not inside.any():
+                continue
+            predicted = take(pair.reference, at[inside] + step * stride)
+            if share_explained(r[inside], q[inside], predicted) >= _LIKELY:
+                where = f"index i of axis {axis} has what the reference has at i {'+' if step > 0 else '−'} 1"
+                score = _confirm_shift(pair, axis, step)
+                yield explaining("off-by-one shift", score, f"The runtime's {where}", " away from the edge")
+
+
+def _confirm_shift(pair: Pair, axis: int, step: int) -> float:
+    length = pair.shape[axis] - 1
+    here, there = (0, 1) if step > 0 else (1, 0)
+    return pair.confirmed_by(
+        pair.reference.narrow(axis, here, length),
+        pair.runtime.narrow(axis, here, length),
+        pair.reference.narrow(axis, there, length),
+    )
+
+
+_WIDTHS: Final = (1, 2, 3)
+_LARGEST_IMAGE: Final = 1 << 22
+"""Positions on the spatial axes up to which the border is looked at."""
+_LARGEST: Final = 0.6
+"""A region with more of the elements than this is no confinement."""
+_WRONG: Final = 0.1
+_FEWEST_LINES: Final = 32
+"""Lines from which a single element can be called a channel."""
+
+
+@dataclass(slots=True)
+class _Maps:
+    """Σd², Σd⁴ and Σr² of parts of a tensor, of `each` elements."""
+
+    dd: Floats
+    d4: Floats
+    rr: Floats
+    each: int
+
+    def over(self, axes: tuple[int, ...]) -> _Maps:
+        """Of larger parts: summed over axes of the parts."""
+        each = self.each * math.prod(self.dd.shape[axis] for axis in axes)
+        return _Maps(self.dd.sum(axes), self.d4.sum(axes), self.rr.sum(axes), each)
+
+    def score(self, region: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+        """How likely an error is confined to a region; its share of Σd²; its share of the elements.
+
+        A share counts only beyond the region's share of the elements and of the reference's energy: rounding errors
+        are large where the values are. And much of the region must be wrong: with the participation ratio
+        (Σd²)² / Σd⁴ as the number of wrong elements, a tenth of it, or a few outliers happen to lie in it.
+        """
+        share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
+        expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))
+        elements = np.count_nonzero(region) * self.each
+        if not share > expected or fraction > _LARGEST or (elements < 2 and region.size < _FEWEST_LINES):
+            return 0.0, share, fraction
+        wrong = _part(self.dd[region].sum() ** 2, self.d4[region].sum())
+        return (share - expected) / (1.0 - expected) * min(1.0, wrong / elements / _WRONG), share, fraction
+
+
+def small_region(pair: Pair) -> Iterator[Fingerprint]:
+    """A single bad channel, and border pixels."""
+    spatial = _spatial(pair.shape)
+    first = spatial[0] if spatial else len(pair.shape)
+    channels: list[tuple[float, float, str]] = []
+    for axis in range(first):
+        channels.append(_channel(_maps(pair, pair.shape, axis), axis))
+    if spatial:
+        image = tuple(pair.shape[axis] for axis in spatial)
+        maps = _maps(pair, (*pair.shape[:first], math.prod(image)), first)
+        maps.dd, maps.d4, maps.rr = (part.reshape(image) for part in (maps.dd, maps.d4, maps.rr))
+        yield _border(maps, first)
+        for k, axis in enumerate(spatial):
+            lines = maps.over(tuple(other for other in range(len(image)) if other != k))
+            channels.append(_channel(lines, axis, edges=len(pair.shape) < 4))
+    score, _, text = max(channels, default=(0.0, 0.0, ""))
+    yield Fingerprint("single bad channel", score, text)
+
+
+def _maps(pair: Pair, shape: tuple[int, ...], axis: int) -> _Maps:
+    sums = axis_sums(pair.reference.reshape(shape), pair.runtime.reshape(shape), axis)
+    return _Maps(sums.dd, sums.d4, sums.rr, math.prod(shape) // shape[axis])
+
+
+def _spatial(shape: Sequence[int]) -> list[int]:
+    """The axes of an image: those after batch and channels, or the last two of three."""
+    axes = list(range(2, len(shape))) if len(shape) >= 4 else [1, 2] if len(shape) == 3 else []
+    return axes if math.prod(shape[axis] for axis in axes) <= _LARGEST_IMAGE else []
+
+
+def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> tuple[float, float, str]:
+    """Score, how small the region is (to decide between equals), and evidence of the worst index of an axis."""
+    worst, size = int(np.argmax(lines.dd)), len(lines.dd)
+    if size < 2 or (not edges and worst in (0, size - 1)):
+        return 0.0, 0.0, ""
+    score, share, fraction = lines.score(np.arange(size) == worst)
+    text = f"Index {worst} of axis {axis} (of {size}) holds {percent(share)} of the squared error."
+    return round(score, 6), -fraction, text
+
+
+def _border(maps: _Maps, first: int) -> Fingerprint:
+    best = Fingerprint("border pixels", 0.0, "")
+    for width in _WIDTHS:
+        for where, region in _frames(maps.dd.shape, width, first):
+            score, share, fraction = maps.score(region)
+            if score > best.score + 1e-3:
+                pixels = "pixel" if width == 1 else f"{width} pixels"
+                text = f"The outermost {pixels} {where} ({percent(fraction)} of the elements) hold {percent(share)}"
+                best = Fingerprint(best.name, score, f"{text} of the squared error.")
+    return best
+
+
+def _frames(image: Sequence[int], width: int, first: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """The parts of a border, smallest first: one side, two opposite sides, all of them."""
+    nowhere = np.zeros(tuple(image), bool)
+    sides: list[tuple[str, npt.NDArray[np.bool_]]] = []
+    opposite: list[tuple[str, npt.NDArray[np.bool_]]] = []
+    for axis, size in enumerate(image):
+        if size < 2 * width + 1:
+            continue
+        place = np.arange(size).reshape([-1 if k == axis else 1 for k in range(len(image))])
+        start, end = place < width, place >= size - width
+        name = f"axis {first + axis}"
+        sides += [(f"at the start of {name}", nowhere | start), (f"at the end of {name}", nowhere | end)]
+        opposite.append((f"at both ends of {name}", nowhere | start | end))
+    yield from sides
+    yield from opposite
+    if len(opposite) > 1:
+        yield "on all sides", np.logical_or.reduce([mask for _, mask in opposite])
+
+
+def _part(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 and math.isfinite(whole) else 0.0
+
+
+_TESTS: Final = (permutation, sign, truncation, shift, zero_point, clipping, small_region, factor, offset)

@@ -1,0 +1,302 @@
+"""The metrics: what they are called, what they mean, and how they follow from one set of sums.
+
+`sums.py` gathers the sums of a pair of tensors in one pass; everything here is arithmetic on a handful of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAN: Final = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One measure of how far a runtime tensor is from its reference.
+
+    Attributes
+    ----------
+    name
+        Column name.
+    formula
+        With ``r`` the reference, ``q`` the runtime value, ``d = q − r``, over the elements where both are finite.
+    description
+        One sentence for people.
+    higher_is_better
+        Polarity.
+    unit
+        ``""``, ``"dB"``, ``"ulp"`` or ``"share"``.
+    thresholds
+        By dtype: the value from which a gap deserves a look, and from which it is most likely a fault.
+    """
+
+    name: str
+    formula: str
+    description: str
+    higher_is_better: bool = False
+    unit: str = ""
+    thresholds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def _by_dtype(
+    f32: tuple[float, float], f16: tuple[float, float], bf16: tuple[float, float]
+) -> dict[str, tuple[float, float]]:
+    return {"float64": f32, "float32": f32, "float16": f16, "bfloat16": bf16}
+
+
+METRICS: Final[dict[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        Metric("mse", "Σd² / n", "Mean squared error.", False, "", _by_dtype((1e-6, 1e-4), (1e-4, 1e-2), (1e-3, 1e-1))),
+        Metric("rmse", "√(Σd² / n)", "Root of the mean squared error, in the tensor's own units."),
+        Metric("mean_abs", "Σ|d| / n", "Mean absolute error."),
+        Metric("max_abs", "max |d|", "Largest absolute error."),
+        Metric("l1", "Σ|d|", "Sum of absolute errors; grows with the number of elements."),
+        Metric(
+            "rel_l2",
+            "‖d‖ / ‖r‖",
+            "Error relative to the size of the reference (relative Frobenius norm).",
+            False,
+            "",
+            _by_dtype((1e-4, 1e-2), (1e-2, 5e-2), (3e-2, 1e-1)),
+        ),
+        Metric(
+            "sqnr_db",
+            "10·log10(Σr² / Σd²)",
+            "Signal-to-quantization-noise ratio; upstream calls it SNR. Identical tensors give inf.",
+            True,
+            "dB",
+            _by_dtype((80.0, 40.0), (40.0, 26.0), (30.0, 20.0)),
+        ),
+        Metric(
+            "psnr_db", "20·log10(max|r| / rmse)", "Peak signal-to-noise ratio. Identical tensors give inf.", True, "dB"
+        ),
+        Metric(
+            "cosine",
+            "Σr·q / (‖r‖·‖q‖)",
+            "Cosine similarity: 1 for the same direction, blind to a scale factor.",
+            True,
+            "",
+            _by_dtype((0.99999, 0.99), (0.999, 0.99), (0.99, 0.95)),
+        ),
+        Metric(
+            "allclose",
+            "share of |d| ≤ atol + rtol·|r|",
+            "Share of elements within tolerance; elements that are non-finite in the same way count as close.",
+            True,
+            "share",
+        ),
+        Metric(
+            "max_ulp",
+            "max |ordinal(q) − ordinal(r)|",
+            "Largest distance in units in the last place of the value's dtype; floating point only.",
+            False,
+            "ulp",
+        ),
+        Metric(
+            "severity",
+            "rmse / (eps·rms(r)), or rmse / (scale/√12) on a quantization grid",
+            "RMSE over the error that the value's precision makes unavoidable: 1 is ideal rounding. Comparable across "
+            "operators of any scale, hence the default ranking.",
+            False,
+            "",
+            _by_dtype((100.0, 1e4), (10.0, 50.0), (10.0, 50.0)) | {"quantized": (2.0, 5.0)},
+        ),
+    )
+}
+"""All metrics by name, in the order of the columns of `Inspection.gaps`."""
+metrics: Final = METRICS
+"""`METRICS` as users know it: ``etviz.metrics``."""
+
+NOISE_THRESHOLDS: Final = (3.0, 10.0)
+"""Severity over measured noise from which a gap deserves a look, and from which it is a fault; for every dtype."""
+
+SCREEN: Final = {"float64": 10.0, "float32": 10.0, "float16": 4.0, "bfloat16": 4.0, "quantized": 2.0}
+"""Severity of an introduced gap, over the cheap floor, from which its noise is measured."""
+
+EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+"""Distance from 1 to the next larger number of each floating dtype (IEEE 754)."""
+
+TOLERANCES: Final = {
+    "float64": (1e-3, 1e-5),
+    "float32": (1e-3, 1e-5),
+    "float16": (1e-2, 1e-3),
+    "bfloat16": (3e-2, 1e-2),
+}
+"""``(rtol, atol)`` of `allclose` by dtype; those of ExecuTorch's output verification for float32."""
+
+
+@dataclass(slots=True)
+class Sums:
+    """What one pass over a pair of tensors gathers, over the pairs where both are finite.
+
+    `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q,
+    `max_r` = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by
+    (reference, runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of
+    `r_unit`²: 1 but for float64 numbers whose squares are no float64 numbers.
+    """
+
+    elements: int = 0
+    count: int = 0
+    dd: float = 0.0
+    ad: float = 0.0
+    max_d: float = 0.0
+    rr: float = 0.0
+    qq: float = 0.0
+    rq: float = 0.0
+    max_r: float = 0.0
+    close: int = 0
+    max_ulp: float = NAN
+    d_unit: float = 1.0
+    r_unit: float = 1.0
+    classes: tuple[tuple[int, ...], ...] = ((0,) * 4,) * 4
+
+    @property
+    def mismatched(self) -> int:
+        """Elements that are non-finite in only one of the two, or in different ways."""
+        return sum(n for i, row in enumerate(self.classes) for j, n in enumerate(row) if i != j)
+
+    @property
+    def runtime_is_nonfinite(self) -> bool:
+        """True if the runtime's value has an element that is not finite."""
+        return any(any(row[1:]) for row in self.classes)
+
+    def nonfinite(self) -> dict[str, int]:
+        """``reference_nan, reference_inf, runtime_nan, runtime_inf``."""
+        c = self.classes
+        return {
+            "reference_nan": sum(c[3]),
+            "reference_inf": sum(c[1]) + sum(c[2]),
+            "runtime_nan": sum(row[3] for row in c),
+            "runtime_inf": sum(row[1] + row[2] for row in c),
+        }
+
+
+def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, float]:
+    """Every metric from the sums of one pair, `sums.sums_of`.
+
+    The torch name of the runtime value's dtype and the step of its quantization grid decide what error is unavoidable.
+    NaN where nothing could be compared (no pair with both finite), and for `max_ulp` of integers.
+    """
+    n = sums.count
+    share = sums.close / sums.elements if sums.elements else 1.0
+    if n == 0:
+        empty = sums.elements == 0
+        values = dict.fromkeys(METRICS, 0.0 if empty else NAN)
+        if empty:
+            values |= {"sqnr_db": math.inf, "psnr_db": math.inf, "cosine": 1.0}
+        return values | {"allclose": share, "max_ulp": sums.max_ulp if empty else NAN}
+    rmse = math.sqrt(sums.dd / n) * sums.d_unit
+    units = sums.d_unit / sums.r_unit if sums.d_unit != sums.r_unit else 1.0
+    return {
+        "mse": sums.dd / n * sums.d_unit * sums.d_unit,
+        "rmse": rmse,
+        "mean_abs": sums.ad / n,
+        "max_abs": sums.max_d,
+        "l1": sums.ad,
+        "rel_l2": _ratio(math.sqrt(sums.dd) * units, math.sqrt(sums.rr)),
+        "sqnr_db": _decibel(math.sqrt(sums.rr), math.sqrt(sums.dd), units),
+        "psnr_db": _decibel(sums.max_r, rmse),
+        "cosine": _cosine(sums),
+        "allclose": share,
+        "max_ulp": sums.max_ulp,
+        "severity": severity(rmse, math.sqrt(sums.rr / n) * sums.r_unit, dtype, scale),
+    }
+
+
+def severity(rmse: float, rms: float, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
+    """RMSE over the error that can't be avoided: the measured noise, or the floor of the precision if that is more."""
+    least = unavoidable(dtype, rms, scale)
+    return _ratio(rmse, least if math.isnan(noise) else max(least, noise))
+
+
+def severity_of(sums: Sums, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
+    """The severity of a pair by its sums."""
+    if sums.count == 0:
+        return 0.0 if sums.elements == 0 else NAN
+    rmse = math.sqrt(sums.dd / sums.count) * sums.d_unit
+    return severity(rmse, math.sqrt(sums.rr / sums.count) * sums.r_unit, dtype, scale, noise)
+
+
+def floor(sums: Sums, dtype: str, scale: float | None = None) -> float:
+    """RMS error that one rounding of a value makes, NaN where nothing was compared."""
+    if sums.count == 0:
+        return NAN
+    return unavoidable(dtype, math.sqrt(sums.rr / sums.count) * sums.r_unit, scale)
+
+
+def level(metric: str, value: float, dtype: str, *, on_grid: bool = False, noise: float = NAN) -> str:
+    """Whether an error is more than the precision of its value explains: ``ok``, ``warn`` or ``bad``.
+
+    The metric's thresholds for the dtype decide, for values on a quantization grid and for integers those of such
+    values; where the noise was measured, `NOISE_THRESHOLDS` decide on the severity. It is ``ok`` where there are none,
+    and for NaN.
+
+    Examples
+    --------
+    >>> level("severity", 50.0, "float32"), level("severity", 50.0, "float16"), level("severity", 3.0, "int8")
+    ('ok', 'bad', 'warn')
+    >>> level("severity", 50.0, "float32", noise=1e-6)
+    'bad'
+    """
+    definition = METRICS[metric]
+    limits = definition.thresholds.get(dtype if dtype in EPS and not on_grid else "quantized")
+    if metric == "severity" and not math.isnan(noise):
+        limits = NOISE_THRESHOLDS
+    if limits is None or math.isnan(value):
+        return "ok"
+    sign = -1.0 if definition.higher_is_better else 1.0
+    if sign * value >= sign * limits[1]:
+        return "bad"
+    return "warn" if sign * value >= sign * limits[0] else "ok"
+
+
+def is_suspicious(severity: float, dtype: str, *, on_grid: bool, introduced: bool) -> bool:
+    """True if an error is so far above the cheap floor that its noise has to be measured."""
+    precision = dtype if dtype in EPS and not on_grid else "quantized"
+    return severity >= (SCREEN[precision] if introduced else METRICS["severity"].thresholds[precision][0])
+
+
+def unavoidable(dtype: str, rms: float, scale: float | None = None) -> float:
+    """RMS error that the precision of a value imposes, in the value's units.
+
+    A quantization grid of step `scale` rounds with an RMS error of ``scale/√12`` (uniform rounding noise: B. Widrow,
+    "Statistical analysis of amplitude-quantized sampled-data systems", 1961); integers have the step 1. Floating
+    dtypes have a relative spacing of eps.
+    """
+    if scale is not None:
+        return abs(scale) / math.sqrt(12.0)
+    if dtype in EPS:
+        return EPS[dtype] * rms
+    return 1.0 / math.sqrt(12.0)
+
+
+def _ratio(error: float, unit: float) -> float:
+    if error == 0.0:
+        return 0.0
+    return error / unit if unit > 0.0 else math.inf
+
+
+def _decibel(signal: float, noise: float, unit: float = 1.0) -> float:
+    """Ratio of two amplitudes in dB, `noise` in units of `unit`; by their logarithms, since it may be no float."""
+    if noise == 0.0:
+        return math.inf
+    if signal == 0.0:
+        return -math.inf
+    if not math.isfinite(signal) or not math.isfinite(noise):
+        return NAN if not math.isfinite(noise) else math.inf
+    return 20.0 * (math.log10(signal) - math.log10(noise) - math.log10(unit))
+
+
+def _cosine(sums: Sums) -> float:
+    if sums.dd == 0.0:
+        return 1.0
+    norm = math.sqrt(sums.rr) * math.sqrt(sums.qq)
+    if not math.isfinite(norm):
+        return NAN
+    return max(-1.0, min(1.0, sums.rq / norm)) if norm > 0.0 else 0.0

@@ -1,0 +1,233 @@
+# pyright: reportPrivateUsage=false
+"""Programs and their lowering, as executorch and torch.export have them.
+
+Everything is imported inside the functions: `import etviz` must not load torch or executorch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import logging
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+FxNode = Any
+"""A `torch.fx.Node`: the types of its arguments are a union of everything, which helps nobody here."""
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import torch
+    from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
+    from torch.export import ExportedProgram
+
+
+def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
+    """The program of each method as it was emitted: out variants, `alloc` nodes, one node for an instruction."""
+    return {name: manager.exported_program(name) for name in sorted(manager.methods)}
+
+
+def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
+    """What each instruction of a method's chain is: ``aten::add.out``, ``delegate``, ``move``, ``jump`` or ``free``."""
+    plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
+    plan = plans[method]
+    names = []
+    for instruction in plan.chains[0].instructions:
+        call: Any = instruction.instr_args
+        kind = type(call).__name__
+        if kind == "KernelCall":
+            op = plan.operators[call.op_index]
+            names.append(f"{op.name}.{op.overload}" if op.overload else op.name)
+        else:
+            names.append({"DelegateCall": "delegate", "MoveCall": "move", "FreeCall": "free"}.get(kind, "jump"))
+    return names
+
+
+def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
+    """The text of `format_delegated_graph` of each method; to be asked before `to_executorch()` rewrites it."""
+    from executorch.exir.backend.utils import format_delegated_graph
+
+    methods = sorted(manager.methods)
+    return {name: format_delegated_graph(manager.exported_program(name).graph_module) for name in methods}
+
+
+def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
+    """The `LoweredBackendModule` that a delegate call runs, None for any other call."""
+    from executorch.exir.delegate import executorch_call_delegate
+
+    if node.target is not executorch_call_delegate:
+        return None
+    return getattr(owner, str(node.args[0].target))
+
+
+def exported_program(
+    graph: torch.fx.Graph, state: dict[str, torch.Tensor], users: list[str], outputs: list[str]
+) -> ExportedProgram:
+    """An `ExportedProgram` in edge dialect around a finished fx graph.
+
+    Parameters
+    ----------
+    graph
+        Placeholders are named in `state` or in `users`.
+    state
+        Weights; floats become parameters, everything else persistent buffers.
+    users, outputs
+        Names of the user inputs and of the outputs.
+    """
+    import torch
+    from executorch.exir import EdgeCompileConfig
+    from executorch.exir.verification.verifier import EXIREdgeDialectVerifier
+    from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+    from torch.export import graph_signature as gs
+    from torch.utils import _pytree as pytree
+
+    specs = []
+    for name, tensor in state.items():
+        kind = gs.InputKind.PARAMETER if tensor.is_floating_point() else gs.InputKind.BUFFER
+        persistent = None if kind is gs.InputKind.PARAMETER else True
+        specs.append(gs.InputSpec(kind, gs.TensorArgument(name), name, persistent))
+    specs += [gs.InputSpec(gs.InputKind.USER_INPUT, gs.TensorArgument(name), None) for name in users]
+    results = [gs.OutputSpec(gs.OutputKind.USER_OUTPUT, gs.TensorArgument(name), None) for name in outputs]
+    inside = pytree.tree_structure((tuple([0] * len(users)), {}))
+    outside = pytree.tree_structure(tuple([0] * len(outputs)))
+    call = ModuleCallEntry("", ModuleCallSignature([], [], inside, outside))
+    weights = {
+        name: torch.nn.Parameter(t.detach(), requires_grad=False) if t.is_floating_point() else t
+        for name, t in state.items()
+    }
+    verifier = EXIREdgeDialectVerifier(edge_compile_config=EdgeCompileConfig(_check_ir_validity=False), class_only=True)
+    return ExportedProgram(
+        root=torch.nn.Module(),
+        graph=graph,
+        graph_signature=gs.ExportGraphSignature(specs, results),
+        state_dict=weights,
+        range_constraints={},
+        module_call_graph=[call],
+        verifiers=[verifier],  # pyright: ignore[reportArgumentType]
+    )
+
+
+_BACKENDS = {
+    "XnnpackBackend": "executorch.backends.xnnpack.xnnpack_preprocess",
+    "OpenvinoBackend": "executorch.backends.openvino.preprocess",
+    "CoreMLBackend": "executorch.backends.apple.coreml.compiler",
+    "VulkanBackend": "executorch.backends.vulkan.vulkan_preprocess",
+    "QnnBackend": "executorch.backends.qualcomm.qnn_preprocess",
+    "MPSBackend": "executorch.backends.apple.mps.mps_preprocess",
+    "NeutronBackend": "executorch.backends.nxp.nxp_backend",
+}
+
+
+def backend_module(backend_id: str) -> str:
+    """Name of the Python module with a backend's lowering, as far as known here; empty if not."""
+    if "executorch.exir" in sys.modules:
+        from executorch.exir.backend.backend_details import BackendDetails
+
+        for backend in BackendDetails.__subclasses__():
+            if backend.__name__ == backend_id and backend.__module__ != "__main__":
+                return backend.__module__
+    return _BACKENDS.get(backend_id, "")
+
+
+@functools.lru_cache
+def lowers_here(backend_id: str) -> bool:
+    """True unless this machine certainly can't lower for a backend: its module is not known, or not installed."""
+    name = backend_module(backend_id)
+    try:
+        return bool(name) and (name in sys.modules or importlib.util.find_spec(name) is not None)
+    except (ImportError, ValueError):
+        return False
+
+
+def runs_here(backend_id: str) -> bool:
+    """True if the runtime that is installed here has a backend, and the backend what it needs of this machine."""
+    try:
+        from executorch.runtime import Runtime
+    except ImportError:
+        return False
+    return Runtime.get().backend_registry.is_available(backend_id)
+
+
+def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
+    """What a backend's partitioner wrote on the nodes that it took, by name; its lowering relies on it.
+
+    XNNPACK marks the quantize and dequantize nodes that belong to an operator there, and nowhere else. Its partitioner
+    runs on `program` for these marks alone.
+    """
+    if backend_id != "XnnpackBackend" or not any("quantize" in str(node.target) for node in program.graph.nodes):
+        return {}
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.utils.quant_utils import IS_IMPLICIT_Q_DQ_TAG as MARK
+
+    XnnpackPartitioner().partition(program)
+    return {node.name: {MARK: True} for node in program.graph.nodes if node.meta.get(MARK)}
+
+
+def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
+    """A `.pte` that consists of one call of `backend_id`, or, if that is empty, of the portable kernels alone.
+
+    Raises whatever the backend raises where it refuses.
+    """
+    from executorch.exir import EdgeProgramManager
+    from executorch.exir.backend.backend_api import to_backend
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    if not backend_id:
+        return EdgeProgramManager({"forward": program}).to_executorch().buffer
+    specs = [CompileSpec(key, value) for key, value in compile_specs]
+    with _needless_patterns_skipped(program, backend_id):
+        lowered: Any = to_backend(backend_id, program, specs)
+        return lowered.buffer(extract_delegate_segments=True)
+
+
+@contextlib.contextmanager
+def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Generator[None]:
+    """Spare XNNPACK the patterns that can't match, for want of an operator: exporting them takes seconds."""
+    if backend_id != "XnnpackBackend":
+        yield
+        return
+    from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
+
+    targets = " ".join(str(node.target) for node in program.graph.nodes)
+    kept = sdpa.get_graphs, bilinear_2d.get_graphs_dict
+    try:
+        if "logical_not" not in targets:
+            sdpa.get_graphs = list
+        if "upsample_bilinear2d" not in targets:
+            bilinear_2d.get_graphs_dict = dict
+        yield
+    finally:
+        sdpa.get_graphs, bilinear_2d.get_graphs_dict = kept
+
+
+def is_allocation(node: FxNode) -> bool:
+    """True for nodes that only reserve or free memory: nothing is executed for them."""
+    from executorch.exir import memory
+
+    return node.target in (memory.alloc, memory.free)
+
+
+def is_view(node: FxNode) -> bool:
+    """True for a view that the emitter may elide (`et_view` where its size is dynamic)."""
+    from executorch.exir import memory
+
+    return node.target is memory.view
+
+
+@contextlib.contextmanager
+def quietly() -> Generator[None]:
+    """Keep what upstream's libraries say about themselves out of the user's notebook."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torchao", "torch.utils._pytree", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

@@ -1,0 +1,176 @@
+# pyright: reportPrivateUsage=false
+"""What torch's registry tells of an operator: its names, what it reads and writes, and its functional form.
+
+Nothing heavy is imported before it is asked for: `import etviz` must not load torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.upstream.executorch import FxNode, quietly
+
+if TYPE_CHECKING:
+    import torch
+
+
+def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The functional operator that computes what an out variant writes; the overload itself where there is none.
+
+    Two overloads of one packet belong together when they take the same arguments, by name and type, but for the ones
+    that are written to; what the functional one takes besides must have a default (`full_like`'s dtype).
+    """
+    if not is_mutable(overload):
+        return overload
+    wanted = {a.name: str(a.type) for a in overload._schema.arguments if not _is_written(a)}
+    loose = overload
+    for name in overload.overloadpacket.overloads():
+        candidate = getattr(overload.overloadpacket, name)
+        if is_mutable(candidate):
+            continue
+        takes = {a.name: str(a.type) for a in candidate._schema.arguments}
+        if takes == wanted:
+            return candidate
+        optional = {a.name for a in candidate._schema.arguments if a.has_default_value()}
+        if wanted.items() <= takes.items() and takes.keys() - wanted.keys() <= optional:
+            loose = candidate
+    return loose
+
+
+def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
+    """Names of the keyword arguments that an out variant writes to."""
+    return [a.name for a in overload._schema.arguments if a.kwarg_only and _is_written(a)]
+
+
+def takes_dtype(overload: torch._ops.OpOverload) -> bool:
+    """True if the operator is told the dtype of its result; most out variants take it from what they write to."""
+    return any(a.name == "dtype" for a in overload._schema.arguments)
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def is_mutable(overload: torch._ops.OpOverload) -> bool:
+    """True if the operator writes to one of its arguments."""
+    return any(_is_written(a) for a in overload._schema.arguments)
+
+
+def qualified_name(overload: torch._ops.OpOverload) -> str:
+    """The name in etviz's graphs: ``aten.add.Tensor``."""
+    namespace, name = overload._schema.name.split("::")
+    return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
+
+
+def kernel_name(overload: torch._ops.OpOverload) -> str:
+    """The name under which the runtime looks the operator up: ``aten::add.out``."""
+    schema = overload._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+
+
+def python_operator(target: Any) -> str | None:
+    """``py.add`` for `operator.add` and the like on sizes, None for anything else."""
+    import torch
+
+    if getattr(operator, getattr(target, "__name__", ""), None) is target:
+        return f"py.{target.__name__}"
+    named = {torch.sym_max: "py.sym_max", torch.sym_min: "py.sym_min", torch.sym_not: "py.sym_not"}
+    named |= {torch.sym_float: "py.sym_float", torch.sym_int: "py.sym_int"}
+    named |= {max: "py.max", min: "py.min", round: "py.round"}
+    return named.get(target) if callable(target) else None
+
+
+def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
+    """Names and graphs of the branches of a `torch.cond` node; empty for everything else."""
+    import torch
+
+    if node.target is not torch.ops.higher_order.cond:
+        return []
+    names = [str(arg.target) for arg in node.args[1:3]]
+    return [(name, getattr(owner, name)) for name in names]
+
+
+_DIM_ORDER_KERNELS: Final = {
+    "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
+    "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
+}
+"""Known without upstream's registry, whose import takes seconds."""
+
+
+@functools.cache
+def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """What a kernel such as ``aten::add.out`` computes.
+
+    Returns
+    -------
+    tuple or None
+        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each argument that is read, in
+        the order in which a program stores them; None for kernels that are no registered operators.
+    """
+    import torch
+
+    if kernel in _DIM_ORDER_KERNELS:
+        return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
+    namespace, _, rest = kernel.partition("::")
+    name, _, overload_name = rest.partition(".")
+    load_operator_library(namespace)
+    try:
+        overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
+    except AttributeError:
+        return None
+    written = set(out_arguments(overload))
+    read = tuple((a.name, a.default_value) for a in overload._schema.arguments if a.name not in written)
+    return qualified_name(functional_overload(overload)), read
+
+
+def edge_operator(target: str) -> Any:
+    """The edge operator of a name such as ``aten.add.Tensor``.
+
+    Raises
+    ------
+    AttributeError
+        If there is none.
+    """
+    from executorch.exir.dialects._ops import ops
+
+    namespace, name, overload = target.split(".")
+    load_operator_library(namespace)
+    return getattr(getattr(getattr(ops.edge, namespace), name), overload)
+
+
+def operator_overload(target: Any) -> torch._ops.OpOverload | None:
+    """The ATen overload behind an edge or backend operator, or the overload itself; None for Python functions."""
+    import torch
+    from executorch.exir.dialects.edge._ops import EdgeOpOverload
+
+    if isinstance(target, EdgeOpOverload):
+        return target._op
+    return target if isinstance(target, torch._ops.OpOverload) else None
+
+
+_LIBRARIES = {
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
+    "torchao": ("torchao.quantization.pt2e",),
+    "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
+}
+
+
+@functools.cache
+def load_operator_library(namespace: str) -> str:
+    """Register the operators of a namespace beside ATen; returns what is missing, empty if nothing is."""
+    for name in _LIBRARIES.get(namespace, ()):
+        try:
+            with quietly():
+                importlib.import_module(name)
+        except (ImportError, OSError) as error:
+            return f"{name} can't be loaded ({error})"
+    return ""
+
+
+def register_quantized_operators() -> None:
+    """Let quantize and dequantize that no backend takes be lowered to the portable quantized kernels."""
+    importlib.import_module("executorch.kernels.quantized")

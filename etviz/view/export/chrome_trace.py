@@ -1,0 +1,204 @@
+"""A Chrome trace of what the runtime timed: it opens in Perfetto and in chrome://tracing.
+
+One process, with a track for the framework's own events, one for the portable kernels, one for the calls of each
+backend, and one for the operators that a backend timed inside of its calls. Executions follow each other: each starts
+a little after the end of the one before, as the clocks of separate processes have no common zero. Every call carries
+the gap of its worst output.
+
+The format is that of "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in µs.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from etviz._version import __version__
+from etviz.analysis.profile import CALLS, durations
+from etviz.artifacts.files import check_target, whole_file
+from etviz.errors import UsageError
+from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
+from etviz.view.export.figures import figures, shape_text, worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.artifacts.etdump.etdump import ProfileEvents
+    from etviz.artifacts.files import PathLike
+
+PROCESS: Final = 1
+_PAUSE_US: Final = 100.0
+_US_PER_MS: Final = 1e3
+_HALF: Final = 1 << 31
+_WRAP: Final = 1 << 32
+
+Event = dict[str, Any]
+
+
+def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
+    """Write the trace of what the runtime timed; see `Inspection.to_chrome_trace`."""
+    target = check_target(path, "the trace")
+    if not any(len(block.profile) for block in analysis.profile.blocks):
+        raise UsageError("the ETDump holds no timed event, so there is no trace; run with event tracing on")
+    text = json.dumps(chrome_trace(analysis), allow_nan=False, separators=(",", ":"))
+    with whole_file(target, "the trace") as partial:
+        partial.write_text(text, "utf-8")
+    return target
+
+
+def chrome_trace(analysis: Analysis) -> dict[str, Any]:
+    """The trace in the JSON object format, without NaN and infinities."""
+    about, profile = _Instructions(analysis), analysis.profile
+    runs = iter(analysis.tables.coverage["event_block"].unique().tolist())
+    tracks, events, begin = Tracks(), [], 0.0
+    for number, block in enumerate(profile.blocks):
+        run = next(runs, None) if block.name == "Execute" else None
+        start, length = timeline(block.profile, profile.factor)
+        for at in np.lexsort((-np.nan_to_num(length), start)).tolist():
+            told = about.event(block.profile, at, run)
+            lane, event = told.pop("lane"), told | {"pid": PROCESS, "ts": begin + start[at]}
+            event["args"] |= {"event_block": number, "block": block.name}
+            if np.isnan(length[at]):
+                event |= {"ph": "i", "s": "t", "tid": tracks.lane(lane, event["ts"], 0.0)}
+                event["args"]["note"] = "it ends before it starts, so its duration is not known"
+            else:
+                event |= {"ph": "X", "dur": length[at], "tid": tracks.lane(lane, event["ts"], float(length[at]))}
+            events.append(event)
+        begin += float(np.nanmax(start + np.nan_to_num(length), initial=0.0)) + _PAUSE_US
+    return {
+        "traceEvents": [*_names(analysis.title, tracks), *events],
+        "displayTimeUnit": "ms",
+        "otherData": {"title": analysis.title, "written_by": f"etviz {__version__}"},
+    }
+
+
+def timeline(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Start since the first event, and duration, of each event, in µs; a duration that is not known is NaN.
+
+    A clock of 32 bits that wraps around goes on; events are in the order in which they ended.
+    """
+    if not len(events):
+        return np.zeros(0), np.zeros(0)
+    length = durations(events, factor) * _US_PER_MS
+    start, end = events.start, events.end
+    late = end.copy()
+    if int(max(start.max(), end.max())) < _WRAP:
+        laps = 1 + np.concatenate([[0], np.cumsum(np.diff(end.astype(np.int64)) < -_HALF)])
+        late = end + laps.astype(np.uint64) * np.uint64(_WRAP)
+    ticks = np.where(end < start, end + np.uint64(_WRAP) - start, end - start)
+    early = late - np.where(np.isnan(length), np.uint64(0), ticks)
+    return (early - early.min()).astype(float) * factor * _US_PER_MS, length
+
+
+class _Instructions:
+    """What a trace says about the instruction of an event."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        graph = analysis.graph
+        self._owners = owners_of(graph)
+        self._nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+        self._graph = graph
+        gaps = analysis.gaps
+        self._gaps: Mapping[Any, Any] = worst_of(
+            gaps, zip(gaps["event_block"].tolist(), gaps["instruction"].tolist(), strict=True)
+        )
+
+    def event(self, events: ProfileEvents, at: int, run: int | None) -> Event:
+        """Name, category, track and arguments of one event."""
+        name, inside = str(events.name[at] or ""), events.delegate_debug_id[at]
+        instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
+        node = self._nodes.get(instruction)
+        told = describe(self._owners.get(instruction, self._graph), node, 0) if node else {}
+        backend = told.get("backend", "")
+        if inside is not None:
+            args = {"event": str(inside), "instruction": instruction, "backend": backend}
+            return {
+                "name": str(inside),
+                "cat": "operator",
+                "lane": f"{backend or 'delegates'}: operators",
+                "args": args,
+            }
+        if instruction < 0:
+            return {"name": name, "cat": "framework", "lane": "framework", "args": {"event": name}}
+        lane = (backend or "delegates") if name == "DELEGATE_CALL" or backend else "portable kernels"
+        args = {"event": name, "instruction": instruction}
+        if name not in CALLS or node is None:
+            return {"name": name, "cat": "kernel", "lane": lane, "args": args}
+        row = self._gaps.get((run, instruction))
+        args |= {"op": told["op"], "source": told["source"], "module": told["module"]}
+        args["shape"] = describe_outputs(node) if row is None else shape_text(row)
+        if row is not None:
+            args |= {"output": int(row["output"]), "module": row["module"], "source": row["source"]} | figures(row)
+            args["status"] = row["status"]
+        owner = self._owners.get(instruction, self._graph)
+        label = node_label(owner, node) if node.subgraphs else told["op"].removeprefix("aten::")
+        return {"name": label, "cat": "call", "lane": lane, "args": args}
+
+
+def _names(title: str, tracks: Tracks) -> list[Event]:
+    """Names and order of the process and its tracks."""
+    found: list[Event] = [{"ph": "M", "pid": PROCESS, "name": "process_name", "args": {"name": title}}]
+    for number, name in tracks.names.items():
+        about = {"ph": "M", "pid": PROCESS, "tid": number}
+        found.append(about | {"name": "thread_name", "args": {"name": name}})
+        found.append(about | {"name": "thread_sort_index", "args": {"sort_index": tracks.place(name)}})
+    return found
+
+
+_FIRST: Final = ("framework", "portable kernels")
+_SLACK_US: Final = 1e-6
+"""Ends that are the same tick may differ by the rounding of the sum of start and duration."""
+
+
+@dataclass(slots=True)
+class Tracks:
+    """Numbers the tracks in the order in which they are met.
+
+    Attributes
+    ----------
+    names
+        Name of each track by its number.
+    """
+
+    names: dict[int, str] = field(default_factory=dict)
+    _lanes: dict[str, list[int]] = field(default_factory=dict)
+    _open: dict[int, list[float]] = field(default_factory=dict)
+
+    def lane(self, name: str, start: float, length: float) -> int:
+        """Number of the track of an event; where it would cross another one, a further track is opened.
+
+        Events come by start, the longer one first.
+
+        Examples
+        --------
+        >>> tracks = Tracks()
+        >>> [tracks.lane("cpu", *event) for event in ((0, 10), (2, 3), (8, 5), (20, 1))]
+        [1, 1, 2, 1]
+        >>> tracks.names
+        {1: 'cpu', 2: 'cpu (2)'}
+        """
+        end = start + length
+        lanes = self._lanes.setdefault(name, [])
+        for number in lanes:
+            ends = self._open[number]
+            while ends and ends[-1] <= start + _SLACK_US:
+                ends.pop()
+            if not ends or end <= ends[-1] + _SLACK_US:
+                ends.append(end)
+                return number
+        number = len(self.names) + 1
+        self.names[number] = f"{name} ({len(lanes) + 1})" if lanes else name
+        self._open[number] = [end]
+        lanes.append(number)
+        return number
+
+    def place(self, name: str) -> int:
+        """Where a track stands from the top: framework, kernels, then each backend with its operators below."""
+        order = sorted(self.names.values(), key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one))
+        return order.index(name)

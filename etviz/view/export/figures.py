@@ -1,0 +1,45 @@
+"""The figures of a gap row as JSON can hold them, for the files that other tools read."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.tables import rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+METRICS: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
+
+
+def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
+    """The metrics of a row that are known; an infinite one as ``inf`` or ``-inf``, which JSON has no number for.
+
+    Examples
+    --------
+    >>> figures({"severity": 2.0, "rmse": float("nan"), "sqnr_db": float("inf")})
+    {'severity': 2.0, 'sqnr_db': 'inf'}
+    """
+    known = {name: float(row[name]) for name in METRICS if name in row and row[name] is not None}
+    return {
+        name: value if math.isfinite(value) else "inf" if value > 0 else "-inf"
+        for name, value in known.items()
+        if not math.isnan(value)
+    }
+
+
+def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:
+    """The worst row of each key, by severity; `keys` has one for each row of `gaps`, in order."""
+    by_row = dict(zip(gaps.index, keys, strict=True))
+    worst: dict[Any, Any] = {}
+    for at, row in rank(gaps, "severity").iterrows():
+        worst.setdefault(by_row[at], row)
+    return worst
+
+
+def shape_text(row: Mapping[Any, Any]) -> str:
+    """``float32 [1, 8, 16]``."""
+    return f"{row['dtype']} [{', '.join(map(str, row['shape']))}]"

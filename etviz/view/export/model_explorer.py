@@ -1,0 +1,192 @@
+"""Files for Google's Model Explorer: the graph, and node data that colours it by error.
+
+The graph is a `GraphCollection` as JSON: a node for each instruction and for each operator inside a delegate. Layers
+are the model's modules, and in them the delegates. The node data is a `ModelNodeData`: a value for each node by the
+graph's id, one file a metric. The forms are those of `graph_builder.py` and `node_data_builder.py` in the package
+``ai-edge-model-explorer`` 0.1.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import ExitStack
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import check_target, whole_file
+from etviz.comparison.gap import MISMATCH
+from etviz.errors import UsageError
+from etviz.tensors.metrics import METRICS
+from etviz.view.export.figures import figures, worst_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.artifacts.files import PathLike
+    from etviz.graph.edges import DataEdge
+    from etviz.graph.tree import Tree
+
+NODE_DATA: Final = ("severity", "introduced_severity")
+"""Metrics that node data is written for."""
+
+_COLORS: Final = ("#f4f5f6", "#f3d27a", "#e8893c", "#b3202c")
+"""None, suspicious, bad, worst."""
+_WORST: Final = {"bgColor": "#5c0a1a", "textColor": "#ffffff"}
+_LEAVES: Final = ("kernel", "inner", "delegate")
+
+Json = dict[str, Any]
+
+
+def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
+    """Write the graph and the node data of its gaps; see `Inspection.to_model_explorer`."""
+    target, graph = check_target(path, "the graph"), analysis.graph
+    if analysis.delegation is None:
+        raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
+    rows = _rows_of_nodes(analysis)
+    texts = {target: collection(analysis, rows)}
+    for name in NODE_DATA:
+        found = node_data(graph.name, name, rows)
+        if found is not None:
+            texts[target.with_name(f"{target.stem}.{name}.json")] = found
+    with ExitStack() as stack:
+        for file, content in texts.items():
+            partial = stack.enter_context(whole_file(file, "the graph"))
+            partial.write_text(json.dumps(content, allow_nan=False), "utf-8")
+    return list(texts)
+
+
+def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
+    """The graph as a `GraphCollection`; `rows` has the worst gap row of each node of the tree."""
+    tree = analysis.tree
+    edges = _shown_edges(tree, analysis.edges)
+    spaces = _namespaces(tree)
+    nodes = [
+        _node(tree, node, spaces[node], edges.get(node, []), rows.get(node))
+        for node, kind in enumerate(tree.kind)
+        if kind in _LEAVES
+    ]
+    return {"label": analysis.title, "graphs": [{"id": analysis.graph.name, "nodes": nodes}]}
+
+
+def node_data(graph: str, metric: str, rows: Mapping[int, Any]) -> Json | None:
+    """The node data of one metric as a `ModelNodeData`; None where no node has a value.
+
+    Severities span decades, and Model Explorer blends colours evenly: the stops of the gradient stand where the
+    metric's thresholds for float32 are. A non-finite mismatch is a text with a colour of its own.
+    """
+    results: dict[str, Json] = {}
+    for node, row in rows.items():
+        value = float(row[metric]) if row[metric] is not None else math.nan
+        if row["status"] == MISMATCH or math.isinf(value):
+            results[str(node)] = {"value": "non-finite", **_WORST}
+        elif not math.isnan(value):
+            results[str(node)] = {"value": value}
+    if not results:
+        return None
+    numbers = [item["value"] for item in results.values() if not isinstance(item["value"], str)]
+    about = {"name": metric.replace("_", " "), "results": results, "gradient": _gradient(metric, numbers)}
+    return {graph: about}
+
+
+def _gradient(metric: str, numbers: list[float]) -> list[Json]:
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    if high <= low:
+        return [{"stop": stop, "bgColor": _color(metric, high)} for stop in (0, 1)]
+    limits = METRICS[metric.removeprefix("introduced_")].thresholds["float32"]
+    stops = [low, *(limit for limit in limits if low < limit < high), high]
+    return [{"stop": (stop - low) / (high - low), "bgColor": _color(metric, stop)} for stop in stops]
+
+
+def _color(metric: str, value: float) -> str:
+    warn, bad = METRICS[metric.removeprefix("introduced_")].thresholds["float32"]
+    return _COLORS[(value >= warn) + (value >= bad) + (value > bad)]
+
+
+def _rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
+    """The worst gap row of each node; the output of a delegate is also that of the operator that makes it."""
+    tree, gaps = analysis.tree, analysis.gaps
+    where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
+    nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]
+    found = worst_of(gaps, nodes)
+    makers = {(edge.target, edge.argument): edge.source for edge in analysis.edges if _hands_up(tree, edge)}
+    found |= worst_of(gaps, [makers.get((node, out), -1) for node, (_, out) in zip(nodes, where, strict=True)])
+    found.pop(-1, None)
+    return dict(sorted(found.items()))
+
+
+def _hands_up(tree: Tree, edge: DataEdge) -> bool:
+    """True if an operator hands its value to the delegate that it is in."""
+    return edge.target < edge.source < edge.target + tree.size[edge.target]
+
+
+def _shown_edges(tree: Tree, edges: list[DataEdge]) -> dict[int, list[DataEdge]]:
+    """Edges by target. A delegate's arguments go to the operators that read them, its outputs come from its node."""
+    shown: dict[int, list[DataEdge]] = {}
+    for edge in edges:
+        source, target = tree.kind[edge.source], tree.kind[edge.target]
+        up = _hands_up(tree, edge)
+        leaves = source in _LEAVES and target in _LEAVES
+        direct = target != "delegate" and (source != "inner" or target == "inner")
+        if leaves and (up or direct or (target == "delegate" and tree.size[edge.target] == 1)):
+            shown.setdefault(edge.target, []).append(edge)
+    return shown
+
+
+def _namespaces(tree: Tree) -> list[str]:
+    """Modules, then the delegate; a delegate stands in the module that all of its operators come from."""
+    spaces = ["/".join(_part(part) for part in module.split(".") if part) for module in tree.module]
+    for node, kind in enumerate(tree.kind):
+        inside = range(node + 1, node + tree.size[node])
+        if kind == "delegate" and inside:
+            modules = [tree.module[item].split(".") for item in inside if tree.module[item]]
+            shared = _shared(modules)
+            name = f"{tree.backend[node] or 'delegate'} {tree.instruction[node]}"
+            space = "/".join(_part(part) for part in (*shared, name))
+            for item in (node, *inside):
+                spaces[item] = space
+    return spaces
+
+
+def _shared(modules: list[list[str]]) -> list[str]:
+    """The first parts that all paths have in common."""
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*modules, strict=False))]
+
+
+def _part(name: str) -> str:
+    """A name as a part of a namespace, in which ``/`` separates the layers and ``;`` alternatives."""
+    return name.replace("/", "|").replace(";", ",")
+
+
+def _node(tree: Tree, node: int, space: str, edges: list[DataEdge], row: Any) -> Json:
+    attributes = {
+        "op": tree.op[node],
+        "shape": tree.shape[node],
+        "backend": tree.backend[node],
+        "module": tree.module[node],
+        "source": tree.source[node],
+        "instruction": str(tree.instruction[node]) if tree.instruction[node] >= 0 else "",
+        "latency (ms)": f"{tree.latency[node]:.6g}" if not math.isnan(tree.latency[node]) else "",
+    }
+    if row is not None:
+        attributes |= {"status": row["status"]}
+        attributes |= {
+            name: f"{value:.6g}" if isinstance(value, float) else value for name, value in figures(row).items()
+        }
+    outputs = [text for text in tree.shape[node].split("], ") if text]
+    return {
+        "id": str(node),
+        "label": tree.label[node] if tree.kind[node] != "delegate" else tree.backend[node] or tree.label[node],
+        "namespace": space,
+        "attrs": [{"key": key, "value": value} for key, value in attributes.items() if value],
+        "incomingEdges": [
+            {"sourceNodeId": str(e.source), "sourceNodeOutputId": str(e.output), "targetNodeInputId": str(e.argument)}
+            for e in edges
+        ],
+        "outputsMetadata": [
+            {"id": str(at), "attrs": [{"key": "tensor_shape", "value": f"{text.rstrip(']')}]"}]}
+            for at, text in enumerate(outputs)
+        ],
+    }

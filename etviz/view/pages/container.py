@@ -1,0 +1,73 @@
+"""The data of a report as one compressed blob; `js/kernel/container.ts` says what each byte is and reads it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION: Final = 1
+_ALIGNMENT: Final = 8
+_LEVEL: Final = 7
+
+Answer = tuple[dict[str, Any], list[bytes]]
+"""What the view gets for a question: JSON, and the buffers that it names."""
+
+
+def pack(
+    payload: Answer,
+    tensors: Mapping[int, Answer],
+    missing: Mapping[int, str],
+    answers: Mapping[tuple[str, int], Answer] | None = None,
+) -> bytes:
+    """Compress the answers to all questions that a report can be asked.
+
+    Parameters
+    ----------
+    payload
+        The answer to ``payload``.
+    tensors
+        The answers to ``tensor``, by row.
+    missing
+        Why there is none, by row.
+    answers
+        The answers to other questions, by method and row, with the parameters that a view asks with at first.
+
+    Returns
+    -------
+    bytes
+        Gzip; the same for the same answers.
+    """
+    held: list[bytes] = []
+
+    def hold(buffers: list[bytes]) -> list[int]:
+        held.extend(buffers)
+        return list(range(len(held) - len(buffers), len(held)))
+
+    header: dict[str, Any] = {"version": VERSION, "payload": payload[0], "payload_buffers": hold(payload[1])}
+    header["tensors"] = {str(row): {"result": result, "buffers": hold(data)} for row, (result, data) in tensors.items()}
+    header["missing"] = {str(row): reason for row, reason in missing.items()}
+    header["answers"] = {
+        f"{method}:{row}": {"result": result, "buffers": hold(data)}
+        for (method, row), (result, data) in (answers or {}).items()
+    }
+    header["offsets"], end = [], 0
+    for buffer in held:
+        header["offsets"].append(end)
+        end += len(buffer) + _room(len(buffer))
+    header["lengths"] = [len(buffer) for buffer in held]
+    text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode("ascii")
+    text += b" " * _room(4 + len(text))
+    parts = [struct.pack("<I", len(text)), text]
+    for buffer in held:
+        parts += [buffer, bytes(_room(len(buffer)))]
+    return gzip.compress(b"".join(parts), _LEVEL, mtime=0)
+
+
+def _room(size: int) -> int:
+    """Bytes up to the next multiple of the alignment."""
+    return -size % _ALIGNMENT

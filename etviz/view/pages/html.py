@@ -1,0 +1,101 @@
+"""HTML files that ask for nothing, and run nothing but the view that is written into them.
+
+Names, stack traces and file names are other people's text. They reach a page escaped, or compressed in base64, and the
+content-security policy lets only the style sheet and the script apply whose hashes it names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from etviz.errors import ArtifactError
+
+STATIC: Final = Path(__file__).parents[1] / "static"
+"""Where the front end is built to."""
+
+_POLICY: Final = "default-src 'none'; style-src '{style}'; base-uri 'none'; form-action 'none'"
+_SCRIPT_POLICY: Final = "; script-src '{script}'; require-trusted-types-for 'script'; trusted-types 'none'"
+_PAGE: Final = """\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
+    """A whole page.
+
+    Parameters
+    ----------
+    title
+        Title of the document, as plain text.
+    style
+        Its style sheet.
+    body
+        HTML, without style attributes: the policy forbids them.
+    script
+        The only script that may run; none if it is empty.
+    """
+    style = _harmless(style, r"<(?=/style)", r"\\3C ")
+    policy = _POLICY.format(style=_hash(style))
+    if script:
+        script = _harmless(script, r"<(?=/?script|!--)", r"\\x3C")
+        policy += _SCRIPT_POLICY.format(script=_hash(script))
+        body += f"\n<script>{script}</script>"
+    text = _PAGE.format(policy=escape(policy, quote=False), title=escape(title), style=style, body=body)
+    # Names of files may hold bytes that are no text; they must not keep a page from being written.
+    return text.encode("utf-8", "backslashreplace")
+
+
+def view_page(title: str, summary: str, data: bytes) -> bytes:
+    """A page with the linked view.
+
+    Parameters
+    ----------
+    title
+        As for `html_page`.
+    summary
+        HTML that is shown until the view is there, where it can't come, and on paper.
+    data
+        What `etviz.view.pages.container.pack` gave.
+    """
+    held = base64.b64encode(data).decode("ascii")
+    body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'
+    return html_page(title, _asset("report.css"), body, _asset("report.js"))
+
+
+def _asset(name: str) -> str:
+    path = STATIC / name
+    try:
+        # The parser turns every line end into \n before the hash is taken.
+        return path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except FileNotFoundError:
+        advice = "run `make install` in a clone, or install etviz from a wheel"
+        raise ArtifactError(path, "the view of the report is not built", advice) from None
+
+
+def _harmless(source: str, ends: str, instead: str) -> str:
+    """Spell the start of what would end the element, or change how it is read, as an escape inside a string."""
+    return re.sub(ends, instead, source, flags=re.IGNORECASE)
+
+
+def _hash(source: str) -> str:
+    digest = hashlib.sha256(source.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"

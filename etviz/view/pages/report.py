@@ -1,0 +1,150 @@
+"""The HTML report: one file that opens anywhere, without a kernel and without the network.
+
+It holds the same view as a notebook (table, tree, tensor pane) over data that is written into the page. What the view
+would ask a kernel for is answered beforehand; `TENSORS` says how much of it. Where no script runs, and on paper, the
+page shows the verdict, the facts and the worst rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timezone
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from tqdm.auto import tqdm
+
+from etviz._version import __version__
+from etviz.artifacts.files import check_target, whole_file
+from etviz.errors import EtvizError, UsageError
+from etviz.settings import TENSORS, options
+from etviz.view.pages.container import Answer, pack
+from etviz.view.pages.html import view_page
+from etviz.view.pages.tables import MARKS, html_facts, html_table, worst_table
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import BUILDERS, build_tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.artifacts.files import PathLike
+
+logger = logging.getLogger(__name__)
+
+DETAILED: Final = 50
+"""Rows whose worst elements a ``worst`` report lists, and as many inside of each zoomed delegate."""
+
+MAPPED: Final = 20
+"""Rows whose error map, error by channel and scatter a ``worst`` report holds."""
+
+_MAP_SIZE: Final = 128
+_IMAGE: Final = 4
+"""Dimensions of a batch of images: their channels are the second axis, those of other tensors the last."""
+
+_PRINTED: Final = 25
+
+
+def write_report(analysis: Analysis, path: PathLike, tensors: str, title: str | None) -> Path:
+    """Write the report of an Inspection; see `Inspection.to_html`."""
+    if tensors not in TENSORS:
+        raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
+    target = check_target(path, "the report")
+    page = report_page(analysis, tensors, title or analysis.title)
+    with whole_file(target, "the report") as partial:
+        partial.write_bytes(page)
+    return target
+
+
+def report_page(analysis: Analysis, tensors: str, title: str) -> bytes:
+    """The page itself, in UTF-8; `tensors` is one of `TENSORS`."""
+    payload, buffers = build_payload(analysis)
+    payload["title"] = title
+    data = pack((payload, buffers), *_tensors(analysis, tensors, payload["compared"]), _maps(analysis, tensors))
+    return view_page(f"{title} · etviz", _summary(analysis, title), data)
+
+
+def _tensors(analysis: Analysis, tensors: str, rows: int) -> tuple[dict[int, Answer], dict[int, str]]:
+    """The answers about the first `rows` rows, and why a row has none."""
+    answers: dict[int, Answer] = {}
+    missing: dict[int, str] = {}
+    if tensors == "none":
+        return answers, missing
+    detailed = set(_worst_rows(analysis, DETAILED)) if tensors == "worst" else set[int]()
+    for row in tqdm(range(rows), desc="histograms", unit="row", leave=False, delay=1):
+        try:
+            answers[row] = build_tensor(analysis, row, worst=row in detailed)
+        except EtvizError as error:
+            missing[row] = str(error)
+    return answers, missing
+
+
+def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
+    """The worst gap rows, and as many inside of each delegate that was zoomed into."""
+    first = 0
+    for part in (analysis, *analysis.inside.values()):
+        yield from (first + int(row) for row in part.worst(number).index)
+        first += len(part.tables)
+
+
+def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
+    """Where the error of the worst rows is, asked as the view asks at first; rows without a reference have none."""
+    answers: dict[tuple[str, int], Answer] = {}
+    rows = analysis.worst(MAPPED).index if tensors == "worst" else ()
+    for row in tqdm(rows, desc="maps", unit="row", leave=False, delay=1):
+        try:
+            ndim = analysis.values.pair(int(row)).runtime.ndim
+            axis = 1 if ndim >= _IMAGE else max(0, ndim - 1)
+            for method, builder in BUILDERS.items():
+                answers[method, int(row)] = builder(analysis, {"row": int(row), "axis": axis, "size": _MAP_SIZE})
+        except EtvizError as error:
+            logger.debug("row %d has no maps: %s", row, error)
+    return answers
+
+
+def _summary(analysis: Analysis, title: str) -> str:
+    """What is seen without a script and on paper."""
+    digest = analysis.tables.digest
+    rows = len(analysis.tables)
+    table = worst_table(analysis, _PRINTED, styled=False)
+    heading = f"The {_PRINTED} worst of {rows} rows" if rows > _PRINTED else "All rows, worst first"
+    worst = f'<h2>{heading}</h2>\n<div class="etv-summary-table">{table}</div>' if table else ""
+    made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return f"""\
+<main class="etv-summary" data-level="{escape(digest.level)}">
+<h1>{escape(title)}</h1>
+<p class="etv-summary-verdict">{MARKS[digest.level]} {escape(digest.verdict)}</p>
+<ul>{html_facts(digest)}</ul>
+<noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
+{worst}
+<p class="etv-summary-made">Written by etviz {escape(__version__)} on {made}.</p>
+</main>"""
+
+
+_MEGABYTE: Final = 1_000_000
+_FRAME: Final = (
+    '<iframe title="{title}" sandbox="allow-scripts" referrerpolicy="no-referrer" '
+    'style="display:block;width:100%;height:{height}px;border:1px solid rgba(128,128,128,.35)" srcdoc="{page}">'
+    "</iframe>\n<noscript>{table}</noscript>"
+)
+
+
+def embedded_html(analysis: Analysis, height: int) -> str:
+    """The report as the output of a cell: it needs no kernel, so it is still there in the HTML that nbconvert makes.
+
+    It is in an iframe of its own, without the rights of the page around it, and within
+    ``etviz.options.embed_megabytes``: where it is too large even without tensors, the worst rows stand in for it. There
+    is no widget beside it: nbconvert stores the state of every widget that was made and then shows an empty one in
+    place of all else.
+    """
+    table, limit = html_table(analysis), options.embed_megabytes * _MEGABYTE
+    for tensors in reversed(TENSORS[: TENSORS.index(options.embed_tensors) + 1]):
+        page = escape(report_page(analysis, tensors, analysis.title).decode("utf-8"))
+        frame = _FRAME.format(title=escape(analysis.title), height=height, page=page, table=table)
+        if len(frame.encode("utf-8")) <= limit:
+            return frame
+    return (
+        f"{table}<p>The report is larger than etviz.options.embed_megabytes = {options.embed_megabytes:g} allows; "
+        "write it with to_html().</p>"
+    )

@@ -1,0 +1,171 @@
+"""Verdicts and tables as plain HTML, for viewers without widgets or scripts, and for programs side by side."""
+
+from __future__ import annotations
+
+import math
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pandas.api.types import is_numeric_dtype
+
+from etviz.tensors.metrics import METRICS
+from etviz.view.pages.html import html_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas as pd
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.summary import Summary
+
+MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
+"""A sign for each level of a summary."""
+
+_ROWS: Final = 10
+_CELL: Final = (
+    ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
+)
+_TABLE: Final = ' style="border-collapse:collapse;font-size:90%"'
+_COLUMNS: Final = (
+    ("instruction", "#"),
+    ("op", "operator"),
+    ("backend", "backend"),
+    ("reference_ops", "reference operators"),
+    ("introduced_severity", "introduced severity"),
+    ("severity", "severity"),
+    ("rmse", "rmse"),
+    ("sqnr_db", "SQNR (dB)"),
+    ("source", "source"),
+)
+_STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; }
+body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th, td { text-align: left; padding: 3px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { position: sticky; top: 0; background: Canvas; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.o { word-break: break-word; } .dim { opacity: .65; }
+@media print { th { position: static; } }
+"""
+
+
+class _Column(NamedTuple):
+    """A heading, the attributes of its cells, and their HTML."""
+
+    heading: str
+    attributes: str
+    cells: Iterable[str]
+
+
+def _table(columns: Sequence[_Column], attributes: str = "") -> str:
+    head = "".join(f"<th{column.attributes}>{escape(column.heading)}</th>" for column in columns)
+    rows = zip(*(column.cells for column in columns), strict=True)
+    marks = [column.attributes for column in columns]
+    body = "".join(
+        "<tr>" + "".join(f"<td{mark}>{cell}</td>" for mark, cell in zip(marks, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
+    """Verdict, facts and the worst rows as HTML with inline styles; every text is escaped."""
+    digest = analysis.tables.digest
+    head = f"<p><b>{MARKS[digest.level]} {escape(analysis.title)}</b> — {escape(digest.verdict)}</p>"
+    return f"<div>{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>"
+
+
+def html_facts(digest: Summary) -> str:
+    """Facts and notes as list items."""
+    texts = [*(f"{fact.label}: {fact.value}" for fact in digest.facts), *digest.notes]
+    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+
+
+def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
+    """The worst rows as a table; empty where nothing was compared.
+
+    Parameters
+    ----------
+    analysis
+        Whose rows.
+    rows
+        How many.
+    styled
+        Whether to write styles into the elements; a page with its own style sheet, and a policy, wants none.
+    """
+    worst = analysis.worst(rows)
+    if worst.empty:
+        return ""
+    cell, write = (_CELL, escape) if styled else ("", _breakable)
+    columns = [
+        _Column(
+            label,
+            cell + (' class="etv-figure"' if is_numeric_dtype(worst[name]) else ""),
+            (write(_shown(value)) for value in worst[name]),
+        )
+        for name, label in _COLUMNS
+        if name in worst
+    ]
+    return _table(columns, _TABLE if styled else "")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.3g}"
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _breakable(text: str) -> str:
+    """Escaped; a line may break after the separators of a name, which holds no spaces."""
+    return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", escape(text))
+
+
+def comparison_page(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> bytes:
+    """Programs side by side: verdicts by label, what became worse, and every operator; see `Comparison.to_html`."""
+    title = "etviz: " + ", ".join(verdicts)
+    body = [f"<h1>{escape(title)}</h1>", _verdicts(verdicts)]
+    if len(worst):
+        body += ["<h2>What became worse</h2>", _side_by_side(list(verdicts), worst, by)]
+    body += [f"<h2>Every operator: {escape(by)}</h2>", _side_by_side(list(verdicts), table, by)]
+    return html_page(title, _STYLE, "".join(body))
+
+
+def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:
+    """What a notebook cell shows of programs side by side."""
+    return f"<div>{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>"
+
+
+def _verdicts(verdicts: Mapping[str, Summary]) -> str:
+    items = [
+        f"<li>{MARKS[digest.level]} <b>{escape(label)}</b>: {escape(digest.verdict)}</li>"
+        for label, digest in verdicts.items()
+    ]
+    return f"<ul>{''.join(items)}</ul>"
+
+
+def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
+    """The operators with their metric in each program; with how much worse it became where that is known."""
+    by = by if all(f"{by}.{label}" in rows for label in labels) else "severity"
+    if by.startswith("introduced_") and rows[[f"{by}.{label}" for label in labels]].isna().all(axis=None):
+        by = by.removeprefix("introduced_")
+    decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
+    where = rows["module"].where(rows["module"] != "", rows["source"])
+    columns = [
+        _Column("operator", ' class="o"', (escape(str(name)) for name in rows["operator"])),
+        _Column("module", ' class="o dim"', (escape(str(name)) for name in where)),
+        *(_Column(label, ' class="n"', map(_number, rows[f"{by}.{label}"])) for label in labels),
+    ]
+    if "change" in rows:
+        columns.append(_Column("loss in dB" if decibel else "times worse", ' class="n"', map(_number, rows["change"])))
+    else:
+        columns.append(_Column("joined by", ' class="dim"', (escape(str(how)) for how in rows["joined"])))
+    return _table(columns)
+
+
+def _number(value: Any) -> str:
+    number = float(value)
+    return "–" if math.isnan(number) else f"{number:.3g}"

@@ -1,0 +1,130 @@
+"""How each column of the gap table is shown: label, group, format, and whether it is there from the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from etviz.tensors.metrics import METRICS, Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the table, as the view needs it (see the contract in `payload.py`)."""
+
+    name: str
+    label: str
+    kind: str
+    format: str
+    group: str
+    description: str
+    better: str | None = None
+    thresholds: tuple[float, float] | None = None
+    visible: bool = False
+
+
+_FORMATS: Final = {"dB": "db", "share": "percent", "ulp": "int"}
+_SHOWN: Final = {"severity", "rmse", "sqnr_db", "max_abs", "introduced_severity"}
+_OPERATOR: Final = (
+    Column(
+        "op",
+        "operator",
+        "text",
+        "code",
+        "operator",
+        "What the runtime executes: a kernel, or the operators inside of a delegate.",
+        visible=True,
+    ),
+    Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order.", visible=True),
+    Column("kind", "kind", "text", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
+    Column("backend", "backend", "text", "text", "operator", "The backend that a delegate runs on.", visible=True),
+    Column(
+        "reference_ops",
+        "reference operators",
+        "text",
+        "code",
+        "operator",
+        "The operators of the exported program that this value comes from.",
+        visible=False,
+    ),
+    Column("output", "output", "number", "int", "operator", "Which output of the instruction."),
+    Column("shape", "shape", "text", "code", "operator", "Shape of the value."),
+    Column("dtype", "dtype", "text", "code", "operator", "Element type at runtime."),
+    Column("module", "module", "text", "code", "operator", "Path of the nn.Module that called it.", visible=True),
+    Column("source", "source", "text", "code", "operator", "File and line in the model's code.", visible=True),
+    Column("event_block", "run", "number", "int", "operator", "Block of the ETDump: one for each execution."),
+    Column("input_index", "input", "number", "int", "operator", "Which of the inputs was run."),
+    Column(
+        "pairing",
+        "pairing",
+        "text",
+        "text",
+        "status",
+        "exact: the value of the same node; handles: by debug handle, a group of operators.",
+    ),
+    Column("status", "status", "text", "text", "status", "Whether and how this value was compared."),
+    Column("reason", "reason", "text", "text", "status", "Why it was not compared."),
+    Column("latency_ms", "latency", "number", "ms", "latency", "Mean time of the instruction.", "low", visible=True),
+)
+_NONFINITE: Final = (
+    Column(
+        "non_finite",
+        "NaN / Inf",
+        "text",
+        "text",
+        "non-finite",
+        "created: finite runtime inputs, non-finite outputs; carried: both; lost: only the inputs (a hidden NaN).",
+    ),
+    Column("reference_nan", "reference NaN", "number", "int", "non-finite", "NaN elements in the reference."),
+    Column("reference_inf", "reference Inf", "number", "int", "non-finite", "Infinite elements in the reference."),
+    Column("runtime_nan", "runtime NaN", "number", "int", "non-finite", "NaN elements at runtime."),
+    Column("runtime_inf", "runtime Inf", "number", "int", "non-finite", "Infinite elements at runtime."),
+)
+
+
+_NOISE: Final = (
+    Column(
+        "noise",
+        "noise",
+        "number",
+        "metric",
+        "noise",
+        "Measured RMSE that rounding alone makes here; NaN where the floor of the precision explains the error.",
+    ),
+    Column(
+        "introduced_noise",
+        "introduced noise",
+        "number",
+        "metric",
+        "noise",
+        "The same for what this instruction itself added.",
+    ),
+)
+
+
+def _metric_column(metric: Metric, prefix: str = "") -> Column:
+    name = prefix + metric.name
+    own = metric.name.replace("_db", "").replace("_", " ")
+    label = ("introduced" if own == "severity" else f"introduced {own}") if prefix else own
+    about = f"{metric.description} {metric.formula}"
+    if prefix:
+        about = f"What this instruction itself added, on the runtime's own inputs: {about}"
+    return Column(
+        name,
+        label.replace("sqnr", "SQNR").replace("psnr", "PSNR").replace("ulp", "ULP"),
+        "number",
+        _FORMATS.get(metric.unit, "metric"),
+        "introduced" if prefix else "metric",
+        about,
+        "high" if metric.higher_is_better else "low",
+        metric.thresholds.get("float32"),
+        name in _SHOWN,
+    )
+
+
+def table_columns() -> tuple[Column, ...]:
+    """Every column of the table, in order."""
+    metrics = [METRICS["severity"], *(m for m in METRICS.values() if m.name != "severity")]
+    introduced = [_metric_column(metric, "introduced_") for metric in metrics]
+    total = [_metric_column(metric) for metric in metrics]
+    return (*_OPERATOR[:2], *introduced[:1], *total, *_OPERATOR[2:], *introduced[1:], *_NOISE, *_NONFINITE)

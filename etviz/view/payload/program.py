@@ -1,0 +1,219 @@
+"""One columnar payload for the cell, the side panel and the report.
+
+Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
+code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer.
+JSON has no NaN and no infinities; single numbers come as ``"nan"``, ``"inf"``, ``"-inf"``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from etviz.comparison.gap import COMPARED
+from etviz.graph.labels import row_name
+from etviz.graph.tree import KINDS, Tree
+from etviz.view.payload.columns import Column, table_columns
+from etviz.view.payload.explained import (
+    ATTRIBUTION_COLUMNS,
+    QUANTIZATION_COLUMNS,
+    add_attribution,
+    add_introduced_part,
+    add_quantization,
+)
+from etviz.view.payload.wire import Buffers, encode, number
+
+if TYPE_CHECKING:
+    from etviz.analysis.analysis import Analysis
+
+
+VERSION: Final = 1
+INNER: Final = "inner_name"
+"""Column with the name of an inner row's operator, by which the trees find its node; empty for other rows."""
+RAW: Final = "raw_op"
+"""Column with the operator as the program has it."""
+_TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
+
+
+def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
+    """Gap rows, those inside of zoomed delegates, then the instructions that were not compared; and how many were."""
+    gaps = _with_inner_rows(analysis)
+    missing = analysis.tables.coverage
+    missing = missing[missing["status"] != COMPARED]
+    if missing.empty:
+        return gaps, len(gaps)
+    filled = missing.reindex(columns=gaps.columns)
+    filled["latency_ms"] = filled["instruction"].map(analysis.latency)
+    return pd.concat([gaps, filled.astype(gaps.dtypes.to_dict(), errors="ignore")], ignore_index=True), len(gaps)
+
+
+def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
+    """Everything that the view shows before a tensor is asked for.
+
+    Returns
+    -------
+    dict, list of bytes
+        The description, and the buffers that it names.
+    """
+    buffers = Buffers()
+    rows, compared = table_rows(analysis)
+    digest = analysis.tables.digest
+    named = rows[["kind", "op", "reference_ops", "module", "output"]].fillna({"reference_ops": "", "module": ""})
+    rows[RAW] = rows["op"]
+    rows["op"] = [row_name(*item) for item in named.itertuples(index=False)]
+    notes = add_quantization(analysis, rows)
+    add_introduced_part(rows)
+    attribution = add_attribution(analysis, rows)
+    payload = {
+        "version": VERSION,
+        "title": analysis.title,
+        "summary": {
+            "level": digest.level,
+            "verdict": digest.verdict,
+            "facts": [
+                {"label": f.label, "value": f.value, "level": f.level, "row": f.row, "hint": f.hint}
+                for f in digest.facts
+            ],
+            "notes": [*digest.notes, *notes],
+            "finding": _finding(analysis),
+        },
+        "rows": len(rows),
+        "compared": compared,
+        "columns": [
+            _column(column, rows, buffers)
+            for column in (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
+            if column.name in rows
+        ],
+        "zoomable": buffers.add(_zoomable_rows(analysis, len(rows)), "uint8"),
+        "zooms": _zoom_list(analysis),
+        "trees": {
+            "program": _tree(analysis.tree, rows, buffers, nameable=True),
+            "modules": _tree(analysis.modules, rows, buffers),
+        },
+        "edges": buffers.add(_edge_pairs(analysis), "int32"),
+        "attribution": attribution and attribution | {"sum": number(attribution["sum"])},
+    }
+    return payload, buffers.data
+
+
+def _finding(analysis: Analysis) -> dict[str, Any] | None:
+    found = analysis.finder.finding()
+    return None if found is None else asdict(found)
+
+
+def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "name": column.name,
+        "label": column.label,
+        "kind": column.kind,
+        "format": column.format,
+        "better": column.better,
+        "group": column.group,
+        "description": column.description,
+        "thresholds": list(column.thresholds) if column.thresholds else None,
+        "visible": column.visible,
+    }
+    series = rows[column.name]
+    if column.kind == "number":
+        return about | {"values": buffers.add(pd.to_numeric(series, errors="coerce").to_numpy(float), "float64")}
+    codes, dictionary = encode([_text(value) for value in series])
+    return about | {"values": buffers.add(codes, "int32"), "dictionary": dictionary}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(str, value))}]"
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else str(value)
+
+
+def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = False) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "nodes": len(tree),
+        "depth": buffers.add(tree.depth, "uint16"),
+        "size": buffers.add(tree.size, "int32"),
+        "kind": buffers.add([KINDS.index(kind) for kind in tree.kind], "uint8"),
+        "kinds": list(KINDS),
+        "instruction": buffers.add(tree.instruction, "int32"),
+        "latency": buffers.add(tree.latency, "float64"),
+        "operators": buffers.add(tree.operators, "int32"),
+    }
+    texts = {name: getattr(tree, name) for name in _TEXTS}
+    if nameable:
+        texts["label"] = _node_names(tree, rows)
+    for name, items in texts.items():
+        codes, dictionary = encode(items)
+        about[name] = buffers.add(codes, "int32")
+        about[f"{name}s"] = dictionary
+    instructions = pd.to_numeric(rows["instruction"]).fillna(-1).astype(int)
+    outputs = pd.to_numeric(rows["output"]).fillna(0).astype(int)
+    inner = rows[INNER].fillna("")
+    nodes = [
+        tree.by_inner.get((i, name), -1) if name else tree.node_of(i, o)
+        for i, o, name in zip(instructions, outputs, inner, strict=True)
+    ]
+    return about | {"row_node": buffers.add(nodes, "int32")}
+
+
+def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
+    """Labels of the nodes: what has a row is called as the row is."""
+    labels = list(tree.label)
+    own = rows[rows[INNER].fillna("") == ""].drop_duplicates("instruction")
+    fields = own[["instruction", "kind", RAW, "reference_ops", "module"]].fillna({"reference_ops": "", "module": ""})
+    for instruction, *named in fields.itertuples(index=False):
+        node = tree.node_of(int(instruction), 0)
+        if node >= 0:
+            labels[node] = row_name(*named)
+    return labels
+
+
+def _with_inner_rows(analysis: Analysis) -> pd.DataFrame:
+    """Gap rows, then the rows of every zoomed delegate, which stand at the delegate's instruction."""
+    runs = analysis.tables.compared.runs
+    frames = []
+    for _, call, tables in analysis.rows.parts():
+        rows = tables.rows.drop(columns="stack").assign(**{INNER: ""})
+        if call is not None:
+            names = [gap.node.name for gap in tables.gaps]
+            rows = rows.assign(instruction=call[1], event_block=runs[call[0]].event_block, **{INNER: names})
+        frames.append(rows)
+    shown = [frame for frame in frames if len(frame)]
+    return pd.concat(shown, ignore_index=True) if len(shown) > 1 else frames[0]
+
+
+def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
+    """1 for each row of a delegate call that can be zoomed into and was not yet."""
+    flags = np.zeros(rows, np.uint8)
+    inside = analysis.inside
+    for row in range(len(analysis.tables)):
+        flags[row] = analysis.zooms.possible(row) and analysis.zooms.call(row) not in inside
+    return flags
+
+
+def _zoom_list(analysis: Analysis) -> list[dict[str, Any]]:
+    """What was zoomed into: the first gap row of each delegate, and how faithful it is."""
+    first: dict[tuple[int, int], int] = {}
+    for row, gap in enumerate(analysis.tables.gaps):
+        first.setdefault((gap.run, gap.instruction), row)
+    zooms = [(call, inner.findings.zoom) for call, inner in analysis.inside.items()]
+    return [
+        {
+            "row": first[call],
+            "instruction": call[1],
+            "faithful": zoom.faithful,
+            "deviation": number(zoom.deviation),
+            "message": zoom.message,
+        }
+        for call, zoom in zooms
+        if zoom is not None
+    ]
+
+
+def _edge_pairs(analysis: Analysis) -> npt.NDArray[np.int32]:
+    """Source and target of each edge, by turns: nodes of the program's tree; each pair once."""
+    pairs = dict.fromkeys((edge.source, edge.target) for edge in analysis.edges)
+    return np.array(list(pairs), np.int32).reshape(-1)

@@ -1,0 +1,143 @@
+"""Answers about one pair of tensors: the error map, the error by axis, the scatter density."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.errors import UsageError
+from etviz.tensors.blocks import CLASSES
+from etviz.tensors.histogram import Histogram, histogram, worst_elements
+from etviz.view.payload.explained import float_values, quantization_answer
+from etviz.view.payload.wire import Buffers, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.analysis.analysis import Analysis
+
+MOST_CHANNELS: Final = 1 << 16
+"""Longest axis whose error a view is sent."""
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+
+def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
+    """A slice of a row: ``{"row", "of", "axes", "index", "size"}``."""
+    buffers = Buffers()
+    of = params.get("of", "error")
+    found = analysis.values.error_map(
+        _row(params), of, params.get("axes"), params.get("index"), params.get("size", 256)
+    )
+    height, width = found.values.shape
+    largest = np.finfo(np.float32).max
+    return {
+        "shape": list(found.shape),
+        "axes": list(found.axes),
+        "index": list(found.index),
+        "height": height,
+        "width": width,
+        "values": buffers.add(np.clip(found.values, -largest, largest).ravel(), "float32"),
+        "block": list(found.block),
+        "low": number(found.low),
+        "high": number(found.high),
+    }, buffers.data
+
+
+def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
+    """The density of a row: ``{"row", "bins"}``."""
+    buffers = Buffers()
+    found = analysis.values.scatter(_row(params), params.get("bins", 64))
+    return {
+        "x_edges": buffers.add(found.edges, "float64"),
+        "y_edges": buffers.add(found.edges, "float64"),
+        "counts": buffers.add_counts(found.counts.ravel()),
+        "elements": found.elements,
+    }, buffers.data
+
+
+def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
+    """The error of a row by axis: ``{"row", "axis"}``."""
+    buffers = Buffers()
+    row, axis = _row(params), params.get("axis", 0)
+    shape = tuple(analysis.values.tensors(row)[1].shape)
+    if isinstance(axis, int) and -len(shape) <= axis < len(shape) and shape[axis] > MOST_CHANNELS:
+        raise UsageError(
+            f"axis {axis} has {shape[axis]} entries, a view shows at most {MOST_CHANNELS}; choose another axis, or "
+            f"call inspection.channel_error({row}, {axis})"
+        )
+    found = analysis.values.channel_error(row, axis)
+    return {
+        "axis": axis % max(1, len(shape)),
+        "size": len(found),
+        "rmse": buffers.add(found["rmse"], "float64"),
+        "max_abs": buffers.add(found["max_abs"], "float64"),
+        "share": buffers.add(found["share"], "float64"),
+    }, buffers.data
+
+
+def _row(params: dict[str, Any]) -> int:
+    row = params.get("row")
+    if not isinstance(row, int) or isinstance(row, bool):
+        raise UsageError(f"row must be the number of a row, found {row!r}")
+    return row
+
+
+BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "channels": build_channels}
+"""What answers which question of a view."""
+
+
+def build_tensor(
+    analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Histograms, statistics, non-finite counts and, if `worst`, the worst elements of one gap row."""
+    buffers = Buffers()
+    pair = analysis.values.pair(row)
+    reference, runtime = pair.reference, pair.runtime
+    floats = float_values(analysis, row)
+    found = histogram(reference, runtime, bins, floats)
+    counts = found.nonfinite
+    any_nonfinite = counts is not None and counts.sum() != counts[0, 0]
+    return {
+        "row": row,
+        "shape": list(runtime.shape),
+        "elements": int(runtime.numel()),
+        "reference_missing": pair.missing or None,
+        "edges": buffers.add(found.edges, "float64"),
+        "reference": None if found.reference is None else buffers.add_counts(found.reference),
+        "runtime": buffers.add_counts(found.runtime),
+        "error_edges": None if found.error_edges is None else buffers.add(found.error_edges, "float64"),
+        "error": None if found.error is None else buffers.add_counts(found.error),
+        "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
+        if counts is not None and any_nonfinite
+        else None,
+        "fingerprints": pair.fingerprints().to_dict("records"),
+        "statistics": _statistics(found),
+        "worst": [
+            {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}
+            for item in worst_elements(reference, runtime)
+        ]
+        if worst and reference is not None
+        else None,
+        "quantization": quantization_answer(
+            analysis, row, None if found.floats is None else buffers.add_counts(found.floats)
+        ),
+    }, buffers.data
+
+
+def _statistics(found: Histogram) -> list[dict[str, Any]]:
+    names: Sequence[tuple[str, str]] = (
+        ("min", "minimum"),
+        ("max", "maximum"),
+        ("mean", "mean"),
+        ("std", "std"),
+        ("rms", "rms"),
+        ("zeros", "zeros"),
+    )
+    parts = ("reference", "runtime", "error")
+    return [
+        {"name": label}
+        | {part: number(getattr(found.statistics[part], name)) if part in found.statistics else None for part in parts}
+        for label, name in names
+    ]

@@ -1,0 +1,121 @@
+"""Longer work that a view asks for: it runs on a thread of its own, says how far it is, and can be cancelled.
+
+A kernel that computes an answer on its main thread hears of nothing else meanwhile, not even that it shall stop.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from etviz.analysis.analysis import Analysis
+from etviz.errors import EtvizError, UsageError
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+Work = Callable[[Analysis, dict[str, Any], Progress, threading.Event], dict[str, Any]]
+_INTERVAL: Final = 0.1
+"""Seconds between two messages about the progress."""
+
+
+class CancelledError(EtvizError):
+    """The work was stopped because a view asked for it."""
+
+
+class Jobs:
+    """Runs one job at a time.
+
+    Parameters
+    ----------
+    analysis
+        What the jobs work on.
+    send
+        Sends a message to the views.
+    """
+
+    def __init__(self, analysis: Analysis, send: Callable[[dict[str, Any]], None]) -> None:
+        self._inspection = analysis
+        self._send = send
+        self._lock = threading.Lock()
+        self._cancel = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, ident: Any, name: str, params: dict[str, Any]) -> None:
+        """Start a job of `WORK`; the answer to the message `ident` is sent when it has ended.
+
+        Raises
+        ------
+        UsageError
+            If another one is running.
+        """
+        with self._lock:
+            if self._thread is not None and self._thread.is_alive():
+                raise UsageError("Another computation is running; wait for it, or cancel it")
+            self._cancel = threading.Event()
+            arguments = (self._run, ident, name, params, self._cancel)
+            context = contextvars.copy_context()  # the kernel's, from which its messages take their parent
+            self._thread = threading.Thread(target=context.run, args=arguments, daemon=True, name=f"etviz-{name}")
+            self._thread.start()
+
+    def cancel(self) -> None:
+        """Ask the running job to stop."""
+        self._cancel.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the running job; True if none is left."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+        return thread is None or not thread.is_alive()
+
+    def _run(self, ident: Any, name: str, params: dict[str, Any], cancel: threading.Event) -> None:
+        try:
+            result = self._work(name, params, cancel)
+        except Exception as error:
+            stopped = cancel.is_set()
+            if not stopped and not isinstance(error, EtvizError):
+                logger.exception("%s failed", name)
+            shown = CancelledError(f"{name} was cancelled") if stopped else error
+            self._send({"id": ident, "error": {"type": type(shown).__name__, "message": str(shown)}})
+        else:
+            self._send({"id": ident, "result": {"ok": True} | result})
+
+    def _work(self, name: str, params: dict[str, Any], cancel: threading.Event) -> dict[str, Any]:
+        try:
+            return WORK[name](self._inspection, params, self._reporter(name, cancel), cancel)
+        finally:  # takes the progress off every view, also those that did not ask for the job
+            self._send({"event": "progress", "label": "", "done": 0, "total": 0})
+
+    def _reporter(self, name: str, cancel: threading.Event) -> Progress:
+        last = [0.0]
+
+        def report(done: int, total: int) -> None:
+            if cancel.is_set():
+                raise CancelledError(f"{name} was cancelled")
+            now = time.monotonic()
+            if now - last[0] >= _INTERVAL or done == total:
+                last[0] = now
+                self._send({"event": "progress", "label": name, "done": done, "total": total})
+
+        return report
+
+
+def _attribution(
+    analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event
+) -> dict[str, Any]:
+    analysis.attribution(params.get("output"), params.get("run", 0), progress=progress)
+    return {}
+
+
+def _zoom(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event) -> dict[str, Any]:
+    zoom = analysis.zoom(params.get("row"), progress=progress, cancel=cancel).findings.zoom
+    return {"faithful": zoom and zoom.faithful, "message": zoom.message if zoom else ""}
+
+
+WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom}
+"""The jobs by the name of the view's request."""

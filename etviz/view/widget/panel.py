@@ -1,0 +1,142 @@
+"""The kernel's side of JupyterLab's side panels: which place a view is asked to take, and which Inspections there are.
+
+A place travels in the widget's trait `panel`: the kernel outlives the page, so that a panel is there again after a
+reload, and a closed one is not. Of several widgets with one title, the newest (the highest serial) has the panel.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Final, Literal, Protocol, TypedDict
+
+from etviz.errors import UsageError
+from etviz.view.widget.state import ViewState
+
+NO_PANEL: Final = "This was asked for in a side panel, which only a running JupyterLab has."
+Area = Literal["left", "right"]
+_SIDES: Final = ("left", "right")
+
+
+class Place(TypedDict):
+    """Where in JupyterLab a view is shown.
+
+    Attributes
+    ----------
+    title
+        Of the panel; there is one panel for each.
+    area
+        The side.
+    pinned
+        Whether it stays when another notebook is in front.
+    serial
+        Higher for what was asked for later.
+    """
+
+    title: str
+    area: Area
+    pinned: bool
+    serial: int
+
+
+class Holder(Protocol):
+    """A widget that may have a panel."""
+
+    state: ViewState
+    panel: Any
+
+
+_holders: Final[weakref.WeakValueDictionary[str, Holder]] = weakref.WeakValueDictionary()
+_listed: Final[weakref.WeakValueDictionary[str, ViewState]] = weakref.WeakValueDictionary()
+_last: Final[dict[str, Place]] = {}
+
+
+def place(title: str, sidebar: bool | Area) -> Place | None:
+    """The place that `sidebar` asks for; None for the cell.
+
+    Raises
+    ------
+    UsageError
+        If `sidebar` is not True, False, ``"left"`` or ``"right"``.
+    """
+    if sidebar is False:
+        return None
+    if sidebar is not True and sidebar not in _SIDES:
+        raise UsageError(f"sidebar must be True, False, 'left' or 'right', found {sidebar!r}")
+    last = _last.get(title)
+    area = sidebar if isinstance(sidebar, str) else last["area"] if last else "right"
+    return {
+        "title": title,
+        "area": area,
+        "pinned": bool(last and last["pinned"]),
+        "serial": last["serial"] + 1 if last else 1,
+    }
+
+
+def settle(widget: Holder, title: str, now: Place | None) -> None:
+    """Note where a widget of this title is; called at first and when a person moves or closes its panel."""
+    if now is not None:
+        _last[title] = now
+        _holders[title] = widget
+    elif _holders.get(title) is widget:
+        del _holders[title]
+
+
+def listing() -> Any:
+    """The Inspections of this kernel's notebook, for the list in JupyterLab.
+
+    Returns
+    -------
+    IPython.display.JSON
+        A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None where
+        they were not asked for yet: a list computes nothing.
+    """
+    from IPython.display import JSON
+
+    return JSON([_entry(name, state) for name, state in _named()])
+
+
+def listed(token: str) -> ViewState:
+    """What the list names by a token.
+
+    Raises
+    ------
+    UsageError
+        If it is gone.
+    """
+    state = _listed.get(token)
+    if state is None:
+        raise UsageError("this Inspection is gone; ask for the list again")
+    return state
+
+
+def _named() -> list[tuple[str, ViewState]]:
+    """Inspections by variable, then those that are only the value of a cell; each once."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        return []
+    variables = shell.user_ns
+    found = [(name, value) for name, value in variables.items() if not name.startswith("_")]
+    found += [(f"Out[{count}]", value) for count, value in variables.get("_oh", {}).items()]
+    once: dict[int, tuple[str, ViewState]] = {}
+    for name, value in found:
+        if isinstance(value, ViewState):
+            once.setdefault(id(value), (name, value))
+    return list(once.values())
+
+
+def _entry(name: str, state: ViewState) -> dict[str, Any]:
+    token, title = str(id(state)), state.analysis.title
+    _listed[token] = state
+    digest = state.analysis.tables.known_digest
+    holder = _holders.get(title)
+    panel = holder.panel if holder is not None and holder.state is state else None
+    return {
+        "token": token,
+        "name": name,
+        "title": title,
+        "verdict": digest and digest.verdict,
+        "level": digest and digest.level,
+        "area": panel and panel["area"],
+    }

@@ -1,0 +1,200 @@
+"""The anywidget: a view state's traits, and answers to the view's questions.
+
+State is small and lives in traits; data is asked for by message. Answers may be computed on a kernel subshell thread
+while a cell runs, but not before the kernel was idle once: so the payload goes along when a view opens, and the first
+paint never waits for the cells below.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from etviz.errors import EtvizError, UsageError
+from etviz.settings import options
+from etviz.view.pages.html import STATIC
+from etviz.view.pages.report import embedded_html
+from etviz.view.pages.tables import html_table
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import BUILDERS, build_tensor
+from etviz.view.widget.jobs import WORK, Jobs
+from etviz.view.widget.panel import NO_PANEL, Area, Place, listed, place, settle
+from etviz.view.widget.state import SHARED, ViewState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from etviz.analysis.analysis import Change
+
+logger = logging.getLogger(__name__)
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+
+def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
+    """The payload as a part of the state that a view opens with; without one, the view asks and hears why."""
+    try:
+        result, buffers = widget.payload()
+    except Exception:
+        logger.debug("a view opens without its payload", exc_info=True)
+        return None
+    return {"result": result, "buffers": buffers}
+
+
+class InspectionWidget(anywidget.AnyWidget):
+    """The linked view of an Inspection.
+
+    Parameters
+    ----------
+    state
+        What to show; its traits and the widget's are the same.
+    panel
+        Where to show it: a place in a side panel (`etviz.view.widget.panel`), or None for the cell.
+    options
+        Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
+
+    Raises
+    ------
+    TypeError
+        If there is no such option.
+    """
+
+    _esm = STATIC / "index.js"
+    _css = STATIC / "index.css"
+
+    selected = traitlets.Int(None, allow_none=True).tag(sync=True, echo_update=False)
+    sort_by = traitlets.Unicode("introduced_severity").tag(sync=True, echo_update=False)
+    descending = traitlets.Bool(True).tag(sync=True, echo_update=False)
+    filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
+    expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
+    height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
+    panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
+    _opening = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_opening)
+
+    _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
+
+    def __init__(self, state: ViewState, *, panel: Place | None = None, **options: Any) -> None:
+        unknown = sorted(set(options) - set(SHARED))
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}")
+        for name, value in options.items():
+            setattr(state, name, value)
+        self.state = state
+        self._changes = 0
+        self._lock = threading.Lock()
+        super().__init__(panel=panel, **{name: getattr(state, name) for name in SHARED})
+        analysis = state.analysis
+        self._links = [traitlets.link((state, name), (self, name)) for name in SHARED]
+        self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
+            "hello": lambda params: ({"protocol": 1, "changes": self._changes}, []),
+            "payload": lambda params: self.payload(),
+            "tensor": self._tensor,
+            "cancel": self._stop,
+        } | {name: functools.partial(build, analysis) for name, build in BUILDERS.items()}
+        self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, analysis))
+        self._jobs = Jobs(analysis, self.send)
+        analysis.changed.connect(self._follow)
+        self.on_msg(self._answer)
+        self.observe(lambda change: settle(self, analysis.title, change.new), "panel")
+        if panel is not None:
+            settle(self, analysis.title, panel)
+
+    def close(self) -> None:
+        """Remove the widget and untie it from what it shows."""
+        for link in self._links:
+            link.unlink()
+        if self._links:
+            self.state.analysis.changed.disconnect(self._follow)
+        self._links = []
+        super().close()
+
+    def payload(self) -> Answer:
+        """Everything that a view shows before a tensor is asked for, and the number of changes that it contains."""
+        changes = self._changes
+        result, buffers = build_payload(self.state.analysis)
+        return result | {"changes": changes}, buffers
+
+    def _follow(self, _change: Change) -> None:
+        """Tell the views that they have to ask again."""
+        self._changes += 1
+        self._cached_tensor.cache_clear()
+        self.send({"event": "changed"})
+
+    def _answer(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        if not isinstance(content, dict) or "id" not in content:
+            return
+        name = str(content.get("method"))
+        try:
+            if name in WORK:
+                self._jobs.start(content["id"], name, dict(content.get("params") or {}))
+                return
+            method = self._methods.get(name)
+            if method is None:
+                raise UsageError(f"there is no method {content.get('method')!r}")
+            with self._lock:
+                result, buffers = method(content.get("params") or {})
+        except EtvizError as error:
+            self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
+        except Exception as error:
+            logger.exception("a question of the view failed")
+            self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
+        else:
+            self.send({"id": content["id"], "result": result}, buffers)
+
+    def _stop(self, _params: dict[str, Any]) -> Answer:
+        self._jobs.cancel()
+        return {"ok": True}, []
+
+    def _tensor(self, params: dict[str, Any]) -> Answer:
+        try:
+            row, bins = int(params["row"]), int(params.get("bins", 64))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"tensor needs a row and a number of bins, found {params}") from error
+        return self._cached_tensor(row, bins)
+
+
+def mimebundle(state: ViewState, panel: Place | None = None, **kwargs: Any) -> Any:
+    """Widget, static table and text: the richest that the viewer can show is taken. The report, if it is embedded."""
+    if options.embed:
+        return {"text/plain": repr(state), "text/html": embedded_html(state.analysis, state.height)}, {}
+    widget = InspectionWidget(state, panel=panel)
+    bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+    text, html = repr(state), html_table(state.analysis)
+    if panel is not None:
+        text, html = f"{NO_PANEL}\n{text}", f"<p><i>{escape(NO_PANEL)}</i></p>{html}"
+    data = dict(data) | {"text/plain": text, "text/html": html}
+    return data, metadata
+
+
+def show(state: ViewState, sidebar: bool | Area = False) -> None:
+    """Display the widget in the current cell, or in a side panel.
+
+    Raises
+    ------
+    UsageError
+        If `sidebar` is not True, False, ``"left"`` or ``"right"``.
+    """
+    from IPython.display import display
+
+    data, metadata = mimebundle(state, place(state.analysis.title, sidebar))
+    display(data, metadata=metadata, raw=True)
+
+
+def open_listed(token: str, area: Area) -> None:
+    """Open what the side panels' list names by a token in a side panel, without a cell.
+
+    Raises
+    ------
+    UsageError
+        If it is gone, or there is no such side.
+    """
+    state = listed(token)
+    widget = InspectionWidget(state, panel=place(state.analysis.title, area))
+    widget.observe(lambda change: widget.close() if change.new is None else None, "panel")

@@ -1,0 +1,18 @@
+// Values by key, as slices of one typed array.
+
+/** The values of each key from 0 to `keys` - 1, in the order in which they come; keys below 0 are left out. */
+export function groupBy(
+  keys: number,
+  keyOf: Int32Array,
+  valueOf: (position: number) => number,
+): (key: number) => Int32Array {
+  const start = new Int32Array(keys + 1);
+  for (const key of keyOf) if (key >= 0) start[key + 1]++;
+  for (let key = 0; key < keys; key++) start[key + 1] += start[key];
+  const next = start.slice();
+  const values = new Int32Array(start[keys]);
+  keyOf.forEach((key, position) => {
+    if (key >= 0) values[next[key]++] = valueOf(position);
+  });
+  return (key) => values.subarray(start[key], start[key + 1]);
+}

@@ -1,0 +1,105 @@
+// The payload, decoded: columns by name, trees with parents and rows, ranks computed once a column.
+import { decodeFloats, decodeInts } from "../kernel/codec";
+import type { Attribution, Summary, TreeName, WireColumn, WirePayload } from "../kernel/contract";
+import type { Answer } from "../kernel/source";
+import { type Column, mismatchRows, numberAt, textAt } from "./columns";
+import { type Edges, decodeEdges } from "./edges";
+import { type FilterTable, statusOf } from "./filter";
+import { type Ranks, rankColumn } from "./sort";
+import { type Tree, decodeTree } from "./tree";
+import { type Zooms, decodeZooms } from "./zooms";
+
+export interface Payload extends FilterTable {
+  title: string;
+  summary: Summary;
+  columns: Column[];
+  trees: Record<TreeName, Tree>;
+  /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
+  attribution: Attribution | null;
+  zooms: Zooms;
+  /** Who reads whose values, in the program tree. */
+  edges: Edges;
+  /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
+  ranks(name: string): Ranks | null;
+  /** Ranks that grow with badness, -1 where the value is not known; null for a text column. */
+  badness(name: string): Int32Array | null;
+  /** What a text column says of a row; null where it says nothing. */
+  text(name: string, row: number): string | null;
+  /** What a number column says of a row; NaN where it is not known. */
+  number(name: string, row: number): number;
+  /** What a row is called: "#1 norm1 · layer_norm". */
+  nameOf(row: number): string;
+}
+
+const NEWEST = 2;
+
+function decodeColumn(wire: WireColumn, buffers: readonly DataView[]): Column {
+  const { values, dictionary, ...info } = wire;
+  if (info.kind === "number") {
+    return { ...info, kind: "number", values: decodeFloats(values, buffers) };
+  }
+  return { ...info, kind: "text", codes: decodeInts(values, buffers), dictionary: dictionary ?? [] };
+}
+
+function badnessOf(column: Column | undefined, ranks: Ranks | null): Int32Array | null {
+  if (!ranks || column?.kind !== "number") return null;
+  if (column.better !== "high") return ranks.rank;
+  return ranks.rank.map((rank) => (rank < 0 ? -1 : ranks.count - 1 - rank));
+}
+
+/** The value of `compute` for a key, computed when first asked for. */
+function memoized<T>(compute: (key: string) => T): (key: string) => T {
+  const known = new Map<string, T>();
+  return (key) => {
+    const found = known.get(key);
+    if (found !== undefined) return found;
+    const value = compute(key);
+    known.set(key, value);
+    return value;
+  };
+}
+
+/** Decode the answer to `payload`; an error names the buffer that is missing or short. */
+export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): Payload {
+  if (wire.version > NEWEST) {
+    throw new Error(
+      `this view reads payload versions up to ${NEWEST}, the kernel sent ${wire.version}: restart it`,
+    );
+  }
+  const columns = wire.columns.map((column) => decodeColumn(column, buffers));
+  const byName = new Map(columns.map((column) => [column.name, column]));
+  const column = (name: string): Column | undefined => byName.get(name);
+  const status = column("status");
+  const mismatch = mismatchRows(status, wire.rows);
+  const ranks = memoized((name) => {
+    const ranked = column(name);
+    return ranked ? rankColumn(ranked, mismatch) : null;
+  });
+  const text = (name: string, row: number): string | null => textAt(column(name), row);
+  return {
+    title: wire.title,
+    summary: wire.summary,
+    rows: wire.rows,
+    compared: wire.compared,
+    columns,
+    column,
+    mismatch,
+    status: statusOf(status, wire.rows, wire.compared),
+    trees: {
+      program: decodeTree("program", wire.trees.program, buffers),
+      modules: decodeTree("modules", wire.trees.modules, buffers),
+    },
+    attribution: wire.attribution ?? null,
+    zooms: decodeZooms(wire, buffers, column),
+    edges: decodeEdges(wire, buffers),
+    ranks,
+    badness: memoized((name) => badnessOf(column(name), ranks(name))),
+    text,
+    number: (name, row) => numberAt(column(name), row),
+    nameOf(row) {
+      const instruction = numberAt(column("instruction"), row);
+      const name = text("op", row) ?? `row ${row}`;
+      return Number.isNaN(instruction) ? name : `#${instruction} ${name}`;
+    },
+  };
+}

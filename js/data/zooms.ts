@@ -1,0 +1,59 @@
+// Which delegate calls were zoomed into, which can be, and which rows are operators inside of one.
+import { decodeInts, decodeNumber } from "../kernel/codec";
+import type { WirePayload } from "../kernel/contract";
+import { type Column, numberAt, textAt } from "./columns";
+
+export interface Zoom {
+  faithful: boolean | null;
+  deviation: number | null;
+  message: string;
+}
+
+export interface Zooms {
+  /** True for the row of a delegate call that can be zoomed and is not yet. */
+  canZoom(row: number): boolean;
+  of(row: number): Zoom | undefined;
+  /** Rows of operators inside of the delegate call of `row`, in program order. */
+  inside(row: number): readonly number[];
+  /** The delegate call around the operator of `row`; -1 for a row that is not inside of one. */
+  around(row: number): number;
+  isInner(row: number): boolean;
+}
+
+export function decodeZooms(
+  wire: WirePayload,
+  buffers: readonly DataView[],
+  column: (name: string) => Column | undefined,
+): Zooms {
+  const flags = wire.zoomable ? decodeInts(wire.zoomable, buffers) : null;
+  const [kinds, blocks, instructions] = ["kind", "event_block", "instruction"].map(column);
+  /** A delegate call is named by its run and its instruction. */
+  const callOf = (row: number): string => `${numberAt(blocks, row)} ${numberAt(instructions, row)}`;
+  const rowsByCall = (kind: string): Map<string, number[]> => {
+    const calls = new Map<string, number[]>();
+    for (let row = 0; row < wire.rows; row++) {
+      if (textAt(kinds, row) !== kind) continue;
+      const rows = calls.get(callOf(row)) ?? [];
+      calls.set(callOf(row), rows);
+      rows.push(row);
+    }
+    return calls;
+  };
+  const inner = rowsByCall("inner");
+  const outputs = rowsByCall("delegate");
+  const zooms = new Map<number, Zoom>();
+  const around = new Map<number, number>();
+  for (const { row, faithful, deviation, message } of wire.zooms ?? []) {
+    const zoom = { faithful, deviation: decodeNumber(deviation ?? null), message };
+    const call = callOf(row);
+    for (const output of [row, ...(outputs.get(call) ?? [])]) zooms.set(output, zoom);
+    for (const inside of inner.get(call) ?? []) around.set(inside, row);
+  }
+  return {
+    canZoom: (row) => flags?.[row] === 1,
+    of: (row) => zooms.get(row),
+    inside: (row) => (zooms.has(row) ? (inner.get(callOf(row)) ?? []) : []),
+    around: (row) => around.get(row) ?? -1,
+    isInner: (row) => textAt(kinds, row) === "inner",
+  };
+}

@@ -1,0 +1,126 @@
+// The container of a report: one binary blob, gzip-compressed, base64 in a <script> of the page.
+//
+//   bytes 0..3      length of the header, uint32 little endian
+//   header          JSON, UTF-8, padded with spaces so that the buffers start at a multiple of 8
+//   buffers         one after the other, each padded to a multiple of 8
+//
+// Header: {"version": 1,
+//          "payload": {...as the answer to "payload"...}, "payload_buffers": [k, ...],
+//          "tensors": {"<row>": {"result": {...as the answer to "tensor"...}, "buffers": [k, ...]}},
+//          "missing": {"<row>": "why there is no such answer"},
+//          "answers": {"<method>:<row>": {"result": {...}, "buffers": [k, ...]}},   (may be absent)
+//          "offsets": [byte offset of each buffer, from the start of the buffers],
+//          "lengths": [its length in bytes]}
+// "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
+// that a view asks with at first. An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
+// etviz/view/pages/container.py writes it.
+import { signal } from "@preact/signals";
+import type { WireError, WirePayload } from "./contract";
+import type { Answer, Source } from "./source";
+
+interface Stored {
+  result: unknown;
+  buffers: number[];
+}
+
+interface Header {
+  version: number;
+  payload: WirePayload;
+  payload_buffers: number[];
+  tensors: Record<string, Stored>;
+  missing: Record<string, string>;
+  answers?: Record<string, Stored>;
+  offsets: number[];
+  lengths: number[];
+}
+
+export interface Report {
+  payload: Answer<WirePayload>;
+  /** The answer about a row to a question as it is asked at first; null if the report does not hold it. */
+  answer(method: string, row: number): Answer | null;
+  /** Why there is no tensor; null if the report was written without. */
+  reason(row: number): string | null;
+}
+
+const LENGTH_BYTES = 4;
+
+/** Read the uncompressed container. */
+export function readContainer(bytes: Uint8Array): Report {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const start = LENGTH_BYTES + view.getUint32(0, true);
+  const text = new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, start));
+  const header = JSON.parse(text) as Header;
+  if (header.version !== 1) throw new Error(`unknown version of the report: ${header.version}`);
+  const buffersOf = (ids: number[]): DataView[] =>
+    ids.map(
+      (id) => new DataView(bytes.buffer, bytes.byteOffset + start + header.offsets[id], header.lengths[id]),
+    );
+  return {
+    payload: { result: header.payload, buffers: buffersOf(header.payload_buffers) },
+    answer(method, row) {
+      const stored = method === "tensor" ? header.tensors[row] : header.answers?.[`${method}:${row}`];
+      return stored ? { result: stored.result, buffers: buffersOf(stored.buffers) } : null;
+    },
+    reason: (row) => header.missing[row] ?? null,
+  };
+}
+
+function fromBase64(base64: string): Uint8Array<ArrayBuffer> {
+  const native = (Uint8Array as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }).fromBase64;
+  if (native) return native(base64);
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let k = 0; k < text.length; k++) bytes[k] = text.charCodeAt(k);
+  return bytes;
+}
+
+/** base64 of gzip -> the bytes of the container. */
+export async function unpack(base64: string): Promise<Uint8Array> {
+  const stream = new Blob([fromBase64(base64.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** The type of the error that there is nothing to try again after. */
+export const NOT_IN_REPORT = "NotInReport";
+
+const WITHOUT_TENSORS =
+  'This report holds no histograms. A notebook, or a report written with tensors="histograms", shows them.';
+
+/** What the view calls the answers that only some rows of a report have. */
+const NAMES: Record<string, string> = {
+  error_map: "error map",
+  scatter: "scatter",
+  channels: "channels",
+};
+
+/** A stored answer fits only the question that it was stored for. */
+function isStored(method: string, params: Record<string, unknown>): boolean {
+  return method !== "error_map" || (params.of === "error" && params.axes === null && params.index === null);
+}
+
+function outcomeOf(report: Report, method: string, params: Record<string, unknown>): Answer | WireError {
+  if (method === "payload") return report.payload;
+  const notHeld = (message: string): WireError => ({ type: NOT_IN_REPORT, message });
+  const row = Number(params.row);
+  const held = report.answer(method, row);
+  if (held && isStored(method, params)) return held;
+  if (method === "tensor") return notHeld(report.reason(row) ?? WITHOUT_TENSORS);
+  const name = NAMES[method];
+  if (!name) return notHeld("A report can't compute anything new. A notebook can.");
+  if (held) return notHeld(`Not in this report: it holds the ${name} of this row as shown at first.`);
+  return notHeld(
+    `Not in this report: a report written with tensors="worst" holds the ${name} of its worst rows, ` +
+      "a notebook that of every row.",
+  );
+}
+
+/** Answers the questions of the view from a report instead of a kernel. */
+export function reportSource(report: Report): Source {
+  return {
+    kernel: false,
+    state: signal("ready"),
+    request: (method, params, settle) => settle(outcomeOf(report, method, params)),
+    onEvent() {},
+    dispose() {},
+  };
+}

@@ -1,0 +1,230 @@
+// The messages between the kernel and the view, as they come over the wire (versions 1 and 2).
+// Numbers in columns travel as binary buffers; a `Values` names the buffer that holds them.
+
+export type Dtype = "float64" | "float32" | "int32" | "uint32" | "uint16" | "uint8";
+
+export interface Values {
+  buffer: number;
+  dtype: Dtype;
+  length: number;
+}
+
+/** JSON holds neither NaN nor infinities: they come as strings. */
+export type WireNumber = number | "nan" | "inf" | "-inf" | null;
+
+export type Level = "ok" | "warn" | "bad" | "unknown";
+export type Format = "metric" | "int" | "db" | "ms" | "percent" | "text" | "code";
+export type Better = "low" | "high" | null;
+
+export interface Fact {
+  label: string;
+  value: string;
+  level: Level;
+  row: number | null;
+  hint: string;
+}
+
+/** What a person has to know first. */
+export interface Finding {
+  row: number;
+  text: string;
+  level: Level;
+  /** The likely class of bug; "" if none is known. */
+  fingerprint: string;
+}
+
+export interface Summary {
+  level: Level;
+  verdict: string;
+  facts: Fact[];
+  notes: string[];
+  finding?: Finding | null;
+}
+
+export interface ColumnInfo {
+  name: string;
+  label: string;
+  kind: "number" | "text";
+  format: Format;
+  better: Better;
+  group: string;
+  description: string;
+  thresholds: [number, number] | null;
+  visible: boolean;
+}
+
+export interface WireColumn extends ColumnInfo {
+  values: Values;
+  dictionary?: string[];
+}
+
+/** Texts of the nodes of a tree: each field holds codes, its plural the words. */
+export const TEXT_FIELDS = ["kind", "label", "backend", "op", "shape", "module", "source", "stack"] as const;
+export type TextField = (typeof TEXT_FIELDS)[number];
+
+export interface WireTree extends Record<TextField, Values>, Record<`${TextField}s`, string[]> {
+  nodes: number;
+  depth: Values;
+  size: Values;
+  instruction: Values;
+  latency: Values;
+  operators: Values;
+  row_node: Values;
+}
+
+export type TreeName = "program" | "modules";
+
+/** Which rows caused the error of one final output; the shares are the column "attribution". */
+export interface Attribution {
+  output: number;
+  outputs: string[];
+  sum: WireNumber;
+  note: string;
+  /** How many rows got their share by which method. */
+  methods: Record<string, number>;
+}
+
+/** A delegate call whose operators were run one by one. */
+export interface WireZoom {
+  row: number;
+  instruction: number;
+  /** Whether the zoomed program gives the fused program's output bit for bit; null: not known. */
+  faithful: boolean | null;
+  /** Largest difference of an output, where the kernel says it. */
+  deviation?: WireNumber;
+  message: string;
+}
+
+export interface WirePayload {
+  version: number;
+  title: string;
+  summary: Summary;
+  rows: number;
+  compared: number;
+  columns: WireColumn[];
+  trees: Record<TreeName, WireTree>;
+  attribution?: Attribution | null;
+  /** Pairs of nodes of the program tree: the second one reads a value of the first. */
+  edges?: Values;
+  /** 1: a delegate call that can be zoomed and is not yet. */
+  zoomable?: Values;
+  zooms?: WireZoom[];
+  /** How many changes of the Inspection it contains; not in a report. */
+  changes?: number;
+}
+
+/** The answer to `hello`. */
+export interface WireHello {
+  protocol: number;
+  changes?: number;
+}
+
+/** A number of each side; T is how it is spelled. */
+export interface Sides<T> {
+  reference: T;
+  runtime: T;
+}
+
+/** One statistic of a tensor. */
+export interface Statistic<T = number | null> extends Sides<T> {
+  name: string;
+  error: T;
+}
+
+/** One of the elements with the largest error. */
+export interface WorstElement<T = number | null> extends Sides<T> {
+  index: number[];
+}
+
+export interface Nonfinite {
+  classes: string[];
+  counts: number[][];
+}
+
+/** A likely class of bug, and why. */
+export interface Fingerprint {
+  name: string;
+  /** 0 to 1. */
+  score: number;
+  evidence: string;
+}
+
+export interface WireQuantization {
+  scale: WireNumber;
+  zero_point: WireNumber;
+  qmin: WireNumber;
+  qmax: WireNumber;
+  low: WireNumber;
+  high: WireNumber;
+  float: Values | null;
+  error_steps: WireNumber;
+  saturated: WireNumber;
+}
+
+export interface WireTensor {
+  row: number;
+  elements: number;
+  reference_missing: string | null;
+  edges: Values;
+  reference: Values | null;
+  runtime: Values;
+  error_edges: Values | null;
+  error: Values | null;
+  nonfinite: Nonfinite | null;
+  statistics: Statistic<WireNumber>[];
+  /** null: not in this report. */
+  worst: WorstElement<WireNumber>[] | null;
+  shape?: number[];
+  fingerprints?: Fingerprint[];
+  quantization?: WireQuantization | null;
+}
+
+export type MapOf = "error" | "reference" | "runtime";
+
+export interface WireErrorMap {
+  shape: number[];
+  /** The axes that run down and across. */
+  axes: number[];
+  index: number[];
+  height: number;
+  width: number;
+  values: Values;
+  /** Elements in a cell, down and across. */
+  block: number[];
+  low: WireNumber;
+  high: WireNumber;
+}
+
+export interface WireScatter {
+  x_edges: Values;
+  y_edges: Values;
+  counts: Values;
+  elements: number;
+}
+
+export interface WireChannels {
+  axis: number;
+  size: number;
+  rmse: Values;
+  max_abs: Values;
+  share: Values;
+}
+
+export interface WireError {
+  type: string;
+  message: string;
+}
+
+export interface Progress {
+  label: string;
+  done: number;
+  total: number;
+}
+
+/** One answer or event of the kernel. */
+export interface WireMessage extends Partial<Progress> {
+  id?: number;
+  result?: unknown;
+  error?: WireError;
+  event?: "changed" | "progress";
+}

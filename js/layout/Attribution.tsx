@@ -1,0 +1,184 @@
+// Which operators caused the error of an output: the button that computes it, its progress, and the
+// shares as one bar. Their sum is the check: it is near 100 % where the first-order method holds.
+import type { JSX } from "preact";
+import { useMemo } from "preact/hooks";
+import { decodeNumber } from "../kernel/codec";
+import type { Attribution } from "../kernel/contract";
+import { formatCount, formatNumber } from "../data/format";
+import type { Payload } from "../data/payload";
+import { type Segment, segmentsOf } from "../data/shares";
+import { Button } from "../ui/Button";
+import { useApp } from "../ui/context";
+import { Icon, LevelIcon } from "../ui/Icon";
+import { JobLine } from "../ui/JobLine";
+import { Select } from "../ui/Select";
+
+const ABOUT =
+  "Which operator caused how much of the final output's error: the error that each operator introduces, " +
+  "carried to the output by one backward pass through the reference";
+
+/** Sums from 80 to 120 % say that the shares can be trusted. */
+const TRUSTED = 0.2;
+
+/** Shares of this size in all say that errors of opposite sign offset each other. */
+const CANCELS = 1.5;
+
+interface SumProps {
+  attribution: Attribution;
+  /** Sum of the shares' sizes, whatever their sign. */
+  size: number;
+}
+
+function Sum({ attribution, size }: SumProps): JSX.Element {
+  const sum = decodeNumber(attribution.sum) ?? NaN;
+  const off = !(Math.abs(sum - 1) <= TRUSTED);
+  const methods = Object.entries(attribution.methods).map(
+    ([name, rows]) => `${formatCount(rows)} by ${name}`,
+  );
+  const tip = [
+    "The shares add up to this much of the error: the nearer to 100 %, the better the first-order method holds.",
+    size > CANCELS &&
+      `Errors cancel each other: the sizes of all shares add up to ${formatNumber(size, "percent")}.`,
+    attribution.note,
+    `Rows: ${methods.join(", ")}.`,
+  ];
+  return (
+    <span
+      class="etv-sum"
+      data-level={off ? "warn" : "ok"}
+      tabIndex={0}
+      data-tip={tip.filter(Boolean).join("\n")}
+    >
+      {off && <LevelIcon level="warn" />}Σ {Number.isNaN(sum) ? "not known" : formatNumber(sum, "percent")}
+    </span>
+  );
+}
+
+function OutputChoice({ attribution }: { attribution: Attribution }): JSX.Element {
+  const { jobs, source } = useApp().store;
+  const { output, outputs } = attribution;
+  if (outputs.length < 2 || !source.kernel) {
+    return (
+      <span class="etv-attribution-output" data-tip={outputs[output]}>
+        Error of output {outputs[output] ?? output}
+      </span>
+    );
+  }
+  return (
+    <label class="etv-attribution-output">
+      Error of output
+      <Select
+        label="Output whose error is attributed"
+        disabled={jobs.busy}
+        choices={outputs.map((text, index) => ({ name: String(index), text }))}
+        value={String(output)}
+        onChange={(index) => jobs.start("attribution", { output: Number(index) })}
+      />
+    </label>
+  );
+}
+
+function nameOf(payload: Payload, { row, rows }: Segment): string {
+  if (row < 0) return `${formatCount(rows)} ${rows === 1 ? "other" : "others"}`;
+  return payload.nameOf(row);
+}
+
+interface SegmentsProps {
+  payload: Payload;
+  segments: readonly Segment[];
+}
+
+/** One bar of the shares; a press on a segment selects its row. */
+function Segments({ payload, segments }: SegmentsProps): JSX.Element {
+  const { selection } = useApp();
+  return (
+    <div class="etv-stacked" role="group" aria-label="Shares of the output's error">
+      {segments.map((segment) => {
+        const { row, share, rank } = segment;
+        const name = nameOf(payload, segment);
+        const percent = formatNumber(share, "percent");
+        const said = `${name}\n${percent} of the error${share < 0 ? ": took error away" : ""}`;
+        const shared = {
+          class: "etv-segment",
+          "data-rank": rank,
+          "data-less": share < 0 ? true : undefined,
+          "data-tip": said,
+          style: { flexGrow: Math.abs(share) },
+          children: (
+            <span class="etv-segment-words">
+              <span class="etv-segment-name">{name}</span>
+              <span class="etv-segment-share">{percent}</span>
+            </span>
+          ),
+        };
+        return row < 0 ? (
+          <span key={`rest ${share < 0}`} {...shared} />
+        ) : (
+          <button
+            key={row}
+            type="button"
+            {...shared}
+            aria-label={said}
+            aria-pressed={row === selection.row.value}
+            onClick={() => selection.selectRow(row)}
+          />
+        );
+      })}
+    </div>
+  );
+}
+
+function Shares({ payload, attribution }: { payload: Payload; attribution: Attribution }): JSX.Element {
+  const column = payload.column("attribution");
+  const segments = useMemo(() => (column?.kind === "number" ? segmentsOf(column.values) : []), [column]);
+  return (
+    <div class="etv-attribution">
+      <OutputChoice attribution={attribution} />
+      {segments.length > 0 ? (
+        <>
+          <Segments payload={payload} segments={segments} />
+          <Sum
+            attribution={attribution}
+            size={segments.reduce((all, { share }) => all + Math.abs(share), 0)}
+          />
+        </>
+      ) : (
+        <span class="etv-section-hint">{attribution.note || "No operator has a share in it."}</span>
+      )}
+    </div>
+  );
+}
+
+export function AttributionBar({ payload }: { payload: Payload }): JSX.Element {
+  const { jobs } = useApp().store;
+  const { attribution } = payload;
+  const job = jobs.of("attribution");
+  return (
+    <>
+      {attribution && <Shares payload={payload} attribution={attribution} />}
+      {job && (
+        <JobLine
+          job={job}
+          doing="Attributing the output's error"
+          retry={() => jobs.start("attribution", job.params)}
+        />
+      )}
+    </>
+  );
+}
+
+/** The kernel chooses the worst output first. Nothing in a report, when it was pressed, or when there is nothing to attribute. */
+export function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {
+  const { jobs, source } = useApp().store;
+  if (!source.kernel || payload.attribution || payload.compared === 0 || jobs.of("attribution")) return null;
+  return (
+    <Button
+      class="etv-attribute"
+      disabled={jobs.busy}
+      data-tip={ABOUT}
+      onClick={() => jobs.start("attribution", {})}
+    >
+      <Icon name="share" /> Attribute the output's error
+    </Button>
+  );
+}

@@ -1,0 +1,93 @@
+// Order and widths of the table's columns, and which of them are drawn.
+import { useCallback, useMemo, useState } from "preact/hooks";
+import { type Column, addsUp } from "../data/columns";
+import { useScrollAndSize } from "../ui/window";
+
+export const ROW_HEIGHT = 26;
+export const HEAD_HEIGHT = 30;
+const MIN_WIDTH = 48;
+const MAX_WIDTH = 640;
+
+const FIRST = ["op", "introduced_severity", "severity", "attribution", "latency_ms"];
+const TEXT_WIDTHS: Record<string, number> = {
+  op: 210,
+  reference_ops: 190,
+  module: 210,
+  source: 150,
+  status: 130,
+  reason: 240,
+  backend: 130,
+  shape: 120,
+};
+const CHARACTER = 7.2;
+
+/** The op column first (it stays in view), what rows are ranked by beside it, the rest as sent. */
+export function tableOrder(columns: readonly Column[]): Column[] {
+  const place = (column: Column): number => {
+    const at = FIRST.indexOf(column.name);
+    return at < 0 ? FIRST.length : at;
+  };
+  return [...columns].sort((a, b) => place(a) - place(b));
+}
+
+function defaultWidth(column: Column): number {
+  if (column.kind === "text") return Math.max(TEXT_WIDTHS[column.name] ?? 96, headWidth(column));
+  if (column.name.endsWith("severity") || addsUp(column)) return Math.max(120, headWidth(column));
+  return Math.max(80, headWidth(column));
+}
+
+function headWidth(column: Column): number {
+  return Math.ceil(column.label.length * CHARACTER) + 28;
+}
+
+export function clampWidth(width: number): number {
+  return Math.round(Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, width)));
+}
+
+export function columnWidths(columns: readonly Column[], chosen: ReadonlyMap<string, number>): number[] {
+  return columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
+}
+
+interface ColumnRange {
+  first: number;
+  end: number;
+}
+
+const BESIDE = 160;
+
+/** The columns between `left` and `left + width`, and a little on both sides; all if not measured. */
+export function columnsInView(widths: readonly number[], left: number, width: number): ColumnRange {
+  if (width === 0) return { first: 0, end: widths.length };
+  let first = 0;
+  let start = 0;
+  while (first < widths.length && start + widths[first] < left - BESIDE) start += widths[first++];
+  let end = first;
+  while (end < widths.length && start < left + width + BESIDE) start += widths[end++];
+  return { first, end };
+}
+
+export interface PlacedColumn {
+  column: Column;
+  index: number;
+}
+
+/** The columns in view, and the sticky first one. */
+export function useColumnsInView(
+  element: () => HTMLElement | null,
+  columns: readonly Column[],
+  widths: readonly number[],
+): readonly PlacedColumn[] {
+  const [range, setRange] = useState<ColumnRange>({ first: 0, end: columns.length });
+  const update = useCallback(() => {
+    const grid = element();
+    if (!grid) return;
+    const next = columnsInView(widths, grid.scrollLeft, grid.clientWidth);
+    setRange((old) => (old.first === next.first && old.end === next.end ? old : next));
+  }, [widths.join()]);
+  useScrollAndSize(element, update);
+
+  return useMemo(() => {
+    const placed = columns.map((column, index) => ({ column, index }));
+    return placed.filter(({ index }) => index === 0 || (index >= range.first && index < range.end));
+  }, [columns, range]);
+}

@@ -1,0 +1,99 @@
+// A chart over bins: axes, and the bin that is pointed at (or moved to with the arrow keys) read out.
+import type { ComponentChildren, JSX, RefObject } from "preact";
+import { useState } from "preact/hooks";
+import { arrowOf } from "../ui/keys";
+import type { Frame, Scales } from "./scales";
+
+interface AxesProps {
+  scales: Scales;
+  frame: Frame;
+}
+
+const NEAR_EDGE = 24;
+
+function Axes({ scales, frame }: AxesProps): JSX.Element {
+  const base = frame.height - frame.bottom;
+  return (
+    <g class="etv-axes" aria-hidden="true">
+      {scales.yTicks.map((tick) => (
+        <g key={tick.text}>
+          <line class="etv-rule" x1={frame.left} x2={frame.width - frame.right} y1={tick.at} y2={tick.at} />
+          <text x={frame.left - 5} y={tick.at} dy="0.32em" text-anchor="end">
+            {tick.text}
+          </text>
+        </g>
+      ))}
+      <line class="etv-base" x1={frame.left} x2={frame.width - frame.right} y1={base} y2={base} />
+      {scales.xTicks.map((tick) => (
+        <g key={tick.text}>
+          <line class="etv-base" x1={tick.at} x2={tick.at} y1={base} y2={base + 4} />
+          <text x={tick.at} y={base + 14} text-anchor={tick.at > frame.width - NEAR_EDGE ? "end" : "middle"}>
+            {tick.text}
+          </text>
+        </g>
+      ))}
+    </g>
+  );
+}
+
+interface Props extends AxesProps {
+  label: string;
+  /** Of the element whose width the frame has. */
+  box: RefObject<HTMLDivElement | null>;
+  /** The bin that the first arrow key reads. */
+  first?: number;
+  stale?: boolean;
+  /** What is said about a bin; -1 while none is pointed at. */
+  read: (bin: number) => ComponentChildren;
+  /** Drawn under the bin that is pointed at. */
+  behind?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+export function BinChart(props: Props): JSX.Element {
+  const { scales, frame, label, first = 0 } = props;
+  const [held, setBin] = useState(-1);
+  const last = scales.bins - 1;
+  const bin = Math.min(held, last);
+  const onPointerMove = (event: PointerEvent): void => {
+    const { left } = (event.currentTarget as Element).getBoundingClientRect();
+    setBin(scales.binAt(event.clientX - left));
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const by = arrowOf(event)?.across;
+    if (!by) return;
+    event.preventDefault();
+    setBin(bin < 0 ? first : Math.min(last, Math.max(0, bin + by)));
+  };
+  return (
+    <div class="etv-histogram" ref={props.box} data-stale={props.stale ? true : undefined}>
+      <svg
+        width={frame.width}
+        height={frame.height}
+        role="img"
+        aria-label={label}
+        tabIndex={0}
+        onPointerMove={onPointerMove}
+        onPointerLeave={() => setBin(-1)}
+        onKeyDown={onKeyDown}
+        onBlur={() => setBin(-1)}
+      >
+        <Axes scales={scales} frame={frame} />
+        {props.behind}
+        {bin >= 0 && (
+          <rect
+            class="etv-bin"
+            x={scales.edge(bin)}
+            width={Math.max(1, scales.edge(bin + 1) - scales.edge(bin))}
+            y={frame.top}
+            height={frame.height - frame.bottom - frame.top}
+          />
+        )}
+        {props.children}
+      </svg>
+      <p class="etv-reading" aria-live="polite">
+        {props.read(bin)}
+      </p>
+    </div>
+  );
+}

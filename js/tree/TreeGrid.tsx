@@ -1,0 +1,117 @@
+// The delegated-graph tree: a windowed treegrid by program order or by module hierarchy.
+import type { Signal } from "@preact/signals";
+import type { JSX } from "preact";
+import { useCallback, useEffect } from "preact/hooks";
+import type { NodeBars } from "../data/nodeBars";
+import type { Payload } from "../data/payload";
+import type { Tree } from "../data/tree";
+import { useApp } from "../ui/context";
+import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
+import { TREE_ROW_HEIGHT, TreeRow } from "./TreeRow";
+import { useTreeKeys } from "./useTreeKeys";
+
+const HEAD_HEIGHT = 24;
+
+/** Opens the ancestors of the selected node and scrolls to it. */
+function useReveal(tree: Tree | null, list: WindowedList, active: Signal<number>): void {
+  const { nodes, selection } = useApp();
+  const selected = selection.node.value;
+  useEffect(() => {
+    if (selected < 0) return;
+    active.value = selected;
+    nodes.openAncestors(selected);
+    const frame = requestAnimationFrame(() => list.show(nodes.positionOf(selected)));
+    return () => cancelAnimationFrame(frame);
+  }, [selected, tree]);
+}
+
+function Head({ bars }: { bars: NodeBars | null }): JSX.Element {
+  const label = bars?.column.label ?? "";
+  const tip =
+    bars?.head === "sum"
+      ? `Sum of the ${label} at and under the node`
+      : `Worst ${label} at or under the node`;
+  return (
+    <div class="etv-node etv-tree-head" role="row" aria-rowindex={1}>
+      <span class="etv-node-name" role="columnheader">
+        node
+      </span>
+      <span class="etv-node-ops" role="columnheader" data-tip="Operators inside a delegate or module">
+        ops
+      </span>
+      <span class="etv-node-worst" role="columnheader" data-tip={tip}>
+        {bars?.head ?? "worst"}
+      </span>
+      <span class="etv-node-latency" role="columnheader" data-tip="Latency of the instruction">
+        ms
+      </span>
+    </div>
+  );
+}
+
+interface BodyProps {
+  tree: Tree;
+  payload: Payload;
+  list: WindowedList;
+  active: Signal<number>;
+}
+
+function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
+  const { nodes, selection, store } = useApp();
+  const visible = nodes.visible.value;
+  const { kernel } = store.source;
+  const reachable = Math.max(0, nodes.positionOf(active.value));
+  const select = useCallback(
+    (node: number) => {
+      active.value = node;
+      selection.selectNode(tree, node);
+    },
+    [tree],
+  );
+  return (
+    <div class="etv-tree-rows" role="rowgroup" style={{ height: `${visible.length * TREE_ROW_HEIGHT}px` }}>
+      {drawnPositions(list.window, reachable, visible.length).map((position) => {
+        const node = visible[position];
+        const call = tree.text("kind", node) === "delegate" ? (tree.rowsOf(node)[0] ?? -1) : -1;
+        return (
+          <TreeRow
+            key={node}
+            tree={tree}
+            node={node}
+            position={position}
+            open={nodes.open.value[node] === 1}
+            selected={node === selection.node.value}
+            reachable={position === reachable}
+            bars={nodes.bars.value}
+            zoomable={kernel && payload.zooms.canZoom(call) ? call : -1}
+            zoom={payload.zooms.of(call)}
+            onToggle={nodes.toggle}
+            onSelect={select}
+          />
+        );
+      })}
+    </div>
+  );
+}
+
+export function TreeGrid({ payload }: { payload: Payload }): JSX.Element {
+  const { nodes, view } = useApp();
+  const tree = nodes.tree.value;
+  const count = nodes.visible.value.length;
+  const list = useWindow(count, TREE_ROW_HEIGHT, HEAD_HEIGHT);
+  const { onKeyDown, active } = useTreeKeys(payload, list);
+  useReveal(tree, list, active);
+  return (
+    <div
+      class="etv-tree"
+      role="treegrid"
+      aria-label={view.treeName.value === "program" ? "Program order" : "Module hierarchy"}
+      aria-rowcount={count + 1}
+      ref={list.ref}
+      onKeyDown={onKeyDown}
+    >
+      <Head bars={nodes.bars.value} />
+      {tree && <Body tree={tree} payload={payload} list={list} active={active} />}
+    </div>
+  );
+}

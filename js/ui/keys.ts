@@ -1,0 +1,67 @@
+// Keys: arrows as steps, moves in a list, and the focus that follows them.
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { WindowedList } from "./window";
+
+const ARROWS: Record<string, { across: number; down: number }> = {
+  ArrowUp: { across: 0, down: -1 },
+  ArrowDown: { across: 0, down: 1 },
+  ArrowLeft: { across: -1, down: 0 },
+  ArrowRight: { across: 1, down: 0 },
+};
+
+/** The step of an arrow key; null for other keys. */
+export function arrowOf({ key }: KeyboardEvent): { across: number; down: number } | null {
+  return ARROWS[key] ?? null;
+}
+
+/** The position in a list that a key moves to from `at`; null for keys that don't move. */
+export function movedTo(key: string, at: number, last: number, page: number): number | null {
+  switch (key) {
+    case "ArrowDown":
+      return Math.min(last, at + 1);
+    case "ArrowUp":
+      return Math.max(0, at - 1);
+    case "PageDown":
+      return Math.min(last, at + page);
+    case "PageUp":
+      return Math.max(0, at - page);
+    case "Home":
+      return 0;
+    case "End":
+      return last;
+    default:
+      return null;
+  }
+}
+
+function isChord({ ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
+  return ctrlKey || metaKey || altKey;
+}
+
+/**
+ * For the root of a view: no key leaves it but chords, which are the host's (Ctrl+S saves). A notebook in command
+ * mode would take a letter that reaches it as a command, and delete the cell.
+ */
+export function keepKeys(event: KeyboardEvent): void {
+  if (!isChord(event)) event.stopPropagation();
+}
+
+/** A listener for keys without modifiers: those that `act` makes use of go no further. */
+export function keysOf(act: (event: KeyboardEvent) => boolean): (event: KeyboardEvent) => void {
+  return (event) => {
+    if (isChord(event) || !act(event)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+}
+
+/** Gives the focus to the tab stop of a list once that is drawn. */
+export function useRefocus(list: WindowedList): (options: FocusOptions) => void {
+  const wanted = useRef<FocusOptions | null>(null);
+  useLayoutEffect(() => {
+    if (!wanted.current) return;
+    list.element()?.querySelector<HTMLElement>('[tabindex="0"]')?.focus(wanted.current);
+    wanted.current = null;
+  });
+  return (options) => (wanted.current = options);
+}

@@ -1,0 +1,122 @@
+// The windowed list: which rows of one height are drawn of a long list, and scrolling a row into view.
+import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+export interface DrawnRange {
+  start: number;
+  end: number;
+}
+
+/** Before the style sheet is there, a list is as high as its content: never draw all of it. */
+const MOST = 300;
+
+/** Rows in view plus `overscan` on each side, in steps so that small scrolls draw nothing. */
+export function windowOf(
+  scrollTop: number,
+  viewHeight: number,
+  rowHeight: number,
+  count: number,
+  overscan = 6,
+): DrawnRange {
+  const step = 4;
+  const first = Math.floor(Math.max(0, scrollTop) / rowHeight / step) * step;
+  const inView = Math.min(MOST, Math.ceil(viewHeight / rowHeight) + step);
+  const start = Math.max(0, Math.min(first - overscan, count - inView));
+  return { start, end: Math.min(count, first + inView + overscan) };
+}
+
+/** Scroll position that shows `position` fully; the same position if it is in view already. */
+export function scrollToShow(
+  position: number,
+  scrollTop: number,
+  viewHeight: number,
+  rowHeight: number,
+): number {
+  const top = position * rowHeight;
+  if (top >= scrollTop && top + rowHeight <= scrollTop + viewHeight) return scrollTop;
+  const nearAbove = top < scrollTop && scrollTop - top <= viewHeight / 2;
+  if (nearAbove) return top;
+  const nearBelow = top >= scrollTop && top + rowHeight - scrollTop - viewHeight <= viewHeight / 2;
+  if (nearBelow) return top + rowHeight - viewHeight;
+  return Math.max(0, top - (viewHeight - rowHeight) / 2);
+}
+
+/** Positions to draw: the window, and the row that holds the keyboard focus wherever it is. */
+export function drawnPositions({ start, end }: DrawnRange, focused: number, count: number): number[] {
+  const positions: number[] = [];
+  if (focused < start && focused < count) positions.push(focused);
+  for (let position = start; position < end; position++) positions.push(position);
+  if (focused >= end && focused < count) positions.push(focused);
+  return positions;
+}
+
+/** Calls `changed` when an element is scrolled or resized, and at first; `resized` when it is resized. */
+export function useScrollAndSize(
+  element: () => HTMLElement | null,
+  changed: () => void,
+  resized: () => void = () => {},
+): void {
+  useLayoutEffect(() => {
+    const target = element();
+    if (!target) return;
+    const observer = new ResizeObserver(() => {
+      changed();
+      resized();
+    });
+    observer.observe(target);
+    target.addEventListener("scroll", changed, { passive: true });
+    changed();
+    return () => {
+      observer.disconnect();
+      target.removeEventListener("scroll", changed);
+    };
+  }, [changed]);
+}
+
+const UNMEASURED_HEIGHT = 400;
+
+export interface WindowedList {
+  ref: (element: HTMLElement | null) => void;
+  element: () => HTMLElement | null;
+  window: DrawnRange;
+  /** Whole rows that fit, for page up and page down. */
+  page: () => number;
+  show: (position: number) => void;
+  toTop: () => void;
+}
+
+/** `above` is the height of a sticky head inside the scroll container. */
+export function useWindow(count: number, rowHeight: number, above = 0): WindowedList {
+  const held = useRef<HTMLElement | null>(null);
+  const wanted = useRef(-1);
+  const [drawn, setDrawn] = useState<DrawnRange>(() => windowOf(0, UNMEASURED_HEIGHT, rowHeight, count));
+  const element = (): HTMLElement | null => held.current;
+
+  const viewHeight = (): number => Math.max(0, (held.current?.clientHeight ?? 0) - above);
+  const update = useCallback(() => {
+    if (!held.current) return;
+    const next = windowOf(held.current.scrollTop, viewHeight() || UNMEASURED_HEIGHT, rowHeight, count);
+    setDrawn((old) => (old.start === next.start && old.end === next.end ? old : next));
+  }, [count, rowHeight]);
+
+  const show = useCallback((position: number) => {
+    if (!held.current || position < 0) return;
+    wanted.current = viewHeight() === 0 ? position : -1;
+    if (wanted.current >= 0) return;
+    const { scrollTop } = held.current;
+    const top = scrollToShow(position, scrollTop, viewHeight(), rowHeight);
+    if (top !== scrollTop) held.current.scrollTop = top;
+  }, []);
+
+  useScrollAndSize(element, update, () => show(wanted.current));
+
+  return {
+    ref: (drawnElement) => (held.current = drawnElement),
+    element,
+    window: { start: Math.min(drawn.start, count), end: Math.min(drawn.end, count) },
+    page: () => Math.max(1, Math.floor(viewHeight() / rowHeight) - 1),
+    show,
+    toTop: () => {
+      if (held.current) held.current.scrollTop = 0;
+    },
+  };
+}

@@ -1,0 +1,66 @@
+"""A kernel that is busy, restarted or gone: the view shows what it has and says so, never an error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, expect
+
+from tests.browser.lab import RUN_ALL, Lab
+from tests.browser.test_widget import LOAD
+
+STATUS = "() => window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"
+RESTART = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+SHUTDOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.shutdown()"
+
+
+@pytest.fixture
+def view(lab: Lab, artifacts: Path) -> Locator:
+    """The widget of an Inspection."""
+    lab.open("kernel", LOAD.format(artifacts.name), "inspection")
+    lab.run_all()
+    view = lab.output(".etviz")
+    view.locator(".etv-table [data-row]").first.wait_for()
+    return view
+
+
+def test_run_all_paints_the_view_while_a_slow_cell_runs_behind_it(lab: Lab, artifacts: Path) -> None:
+    lab.open("run-all", LOAD.format(artifacts.name), "inspection", "import time\ntime.sleep(25)")
+    lab.page.evaluate(RUN_ALL)
+    view = lab.output(".etviz")
+    view.locator(".etv-table [data-row]").first.wait_for()
+    expect(view.locator(".etv-verdict-text")).to_contain_text("final output matches the reference")
+    expect(view.locator(".etv-kernel")).to_contain_text("The kernel is busy; this view follows.")
+    assert lab.page.evaluate(STATUS) == "busy"
+    view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
+    expect(view.locator("[role=alert], .etv-level-bad")).to_have_count(0)
+    lab.screenshot("kernel-busy", view)
+    expect(view.locator("svg[role=img]")).to_have_count(2, timeout=60_000)
+    expect(view.locator(".etv-kernel")).to_have_count(0)
+
+
+@pytest.mark.parametrize("end", [RESTART, SHUTDOWN], ids=["restarted", "gone"])
+def test_what_is_on_screen_outlives_the_kernel(lab: Lab, view: Locator, end: str) -> None:
+    rows = view.locator(".etv-table [data-row]").count()
+    lab.page.evaluate(end)
+    view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
+    expect(view.locator(".etv-kernel")).to_contain_text("does not know this view")
+    expect(view.locator(".etv-bone, .etv-progress, .etv-zoom, [role=alert]")).to_have_count(0)
+    expect(view.locator(".etv-table [data-row]")).to_have_count(rows)
+    lab.screenshot("kernel-gone", view)
+
+
+def test_two_views_of_one_inspection_share_the_attribution_and_the_inside(lab: Lab, artifacts: Path) -> None:
+    lab.open("shared", LOAD.format(artifacts.name), "inspection", "inspection")
+    lab.run_all()
+    first, second = (lab.page.locator(".jp-OutputArea .etviz").nth(i) for i in range(2))
+    second.get_by_role("button", name="Attribute the output's error").click()
+    for view in (first, second):
+        expect(view.locator(".etv-attribution")).to_contain_text(re.compile(r"Error of output|no share"))
+    rows = first.locator(".etv-table [data-row]").count()
+    second.locator(".etv-table [data-zoomable]").first.click()
+    second.get_by_role("button", name="Zoom", exact=True).click()
+    expect(first.locator(".etv-table [data-inner]").first).to_be_attached(timeout=120_000)
+    assert first.locator(".etv-table [data-row]").count() > rows

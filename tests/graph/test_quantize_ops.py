@@ -1,0 +1,130 @@
+"""Quantize and dequantize are the same to every part of etviz, be they PT2E's or torchao's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
+from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_
+from torchao.quantization.granularity import PerGroup
+
+import etviz
+from etviz.explain.attribution.float64 import Float64
+from etviz.explain.zoom.exposure import expose
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.quantize_ops import conversion, grid_of, spread_scales
+from etviz.upstream.operators import load_operator_library
+
+X = torch.linspace(-3, 3, 40, dtype=torch.float64).reshape(5, 8)
+INT8 = Tag("dtype", "int8")
+PT2E = {
+    "per_tensor": ("per_tensor.default", (float(torch.tensor(0.02)), 3, -128, 127, INT8)),
+    "per_channel": ("per_channel.default", (Ref("scale"), Ref("zero"), 0, -128, 127, INT8)),
+    "per_token": ("per_token.default", (Ref("scale"), Ref("zero"), -128, 127, INT8)),
+    "per_channel_group": ("per_channel_group.default", (Ref("scale"), Ref("zero"), -128, 127, INT8, 4)),
+}
+SHARED = {"per_tensor": (), "per_channel": (5,), "per_token": (5, 1), "per_channel_group": (5, 2)}
+BLOCKS = {"per_tensor": [5, 8], "per_channel": [1, 8], "per_token": [1, 8], "per_channel_group": [1, 4]}
+
+
+def _parameters(kind: str) -> dict[str, Tensor]:
+    shape = SHARED[kind]
+    count = int(torch.tensor(shape).prod()) if shape else 1
+    scale = torch.linspace(0.01, 0.03, count).reshape(shape) if shape else torch.tensor(0.02)
+    zero = torch.arange(count).reshape(shape) if shape else torch.tensor(3)
+    return {"scale": scale, "zero": zero.to(torch.int8)}
+
+
+def _there_and_back(quantize: Node, dequantize: Node) -> Graph:
+    constants = [Input(name, "constant", name) for name in ("scale", "zero")]
+    meta = Meta("float32", (5, 8))
+    quantize.outputs, dequantize.outputs = (Meta("int8", (5, 8)),), (meta,)
+    return Graph("both", [Input("x", "user", meta=meta), *constants], [quantize, dequantize], [Ref("d")])
+
+
+def _pt2e(kind: str) -> Graph:
+    name, rest = PT2E[kind]
+    more = (Tag("dtype", "float32"),) if kind in ("per_token", "per_channel_group") else ()
+    quantize = Node("q", f"quantized_decomposed.quantize_{name}", (Ref("x"), *rest))
+    return _there_and_back(quantize, Node("d", f"quantized_decomposed.dequantize_{name}", (Ref("q"), *rest, *more)))
+
+
+def _torchao(kind: str) -> Graph:
+    rest = (BLOCKS[kind], Ref("scale"), Ref("zero"), INT8)
+    quantize = Node("q", "torchao.quantize_affine.default", (Ref("x"), *rest))
+    return _there_and_back(quantize, Node("d", "torchao.dequantize_affine.default", (Ref("q"), *rest)))
+
+
+def test_every_registered_operator_is_recognised() -> None:
+    for library in ("quantized_decomposed", "torchao"):
+        load_operator_library(library)
+    registered = torch._C._jit_get_all_schemas()  # pyright: ignore[reportPrivateUsage]
+    schemas = {str(s.name): s.overload_name or "default" for s in registered}
+    seen = set()
+    for name, overload in schemas.items():
+        library, _, operator = name.partition("::")
+        for kind in ("quantize", "dequantize", "choose_qparams"):
+            if library in ("quantized_decomposed", "torchao") and operator.startswith(kind):
+                assert conversion(f"{library}.{operator}.{overload}") == kind
+                assert conversion(f"{operator}_default_2") == kind == conversion(f"{library}_{operator}_default")
+                seen.add((library, kind))
+    assert len(seen) == 6
+    assert not any(map(conversion, ("aten.add.Tensor", "aten.dequantize.self", "my_quantize_per_tensor", "linear")))
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_both_libraries_round_alike_and_let_the_gradient_through(kind: str) -> None:
+    results = []
+    for graph in (_pt2e(kind), _torchao(kind)):
+        x = X.clone().requires_grad_()
+        (value,) = Float64(_parameters(kind)).call(graph, [x])
+        value.square().sum().backward()
+        results.append((value.detach(), x.grad))
+    (pt2e, by_pt2e), (torchao, by_torchao) = results
+    torch.testing.assert_close(pt2e, torchao, rtol=0, atol=0)
+    assert by_pt2e is not None
+    assert by_torchao is not None
+    torch.testing.assert_close(by_pt2e, by_torchao, rtol=0, atol=0)
+    assert 0 < torch.count_nonzero(by_pt2e) < by_pt2e.numel() or kind != "per_tensor"  # the ends are clipped
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_grid_and_exposure_are_the_same_for_both(kind: str) -> None:
+    graphs = _pt2e(kind), _torchao(kind)
+    for graph in graphs:
+        spread_scales(graph)
+        meta = graph.nodes[0].outputs[0]
+        assert meta is not None
+        assert meta.scale == 1.0
+        assert "d" not in expose(Graph("in", graph.inputs, graph.nodes, [])).candidates
+        assert (grid_of(graph.nodes[0]) is None) == (kind != "per_tensor")
+    grid = grid_of(graphs[1].nodes[0])
+    assert grid is None or (grid.scale, grid.qmin, grid.qmax) == (Ref("scale"), -128, 127)
+
+
+class Feed(nn.Module):
+    """Two linears with an activation between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 64), nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(self.down(torch.relu(self.up(x))))
+
+
+def test_a_model_that_torchao_quantized_in_groups(tmp_path: Path) -> None:
+    """Its activations are quantized at run time, which is what the delegate's error has to be measured by."""
+    torch.manual_seed(0)
+    model = Feed().eval()
+    int4: torch.dtype = torch.int4  # pyright: ignore[reportAttributeAccessIssue]
+    quantize_(model, Int8DynamicActivationIntxWeightConfig(weight_dtype=int4, weight_granularity=PerGroup(32)))
+    inspection = etviz.debug(model, (torch.randn(5, 64),), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+    (row,) = inspection.gaps.to_dict("records")
+    assert row["reference_ops"] == "linear, relu, linear_1, sin"
+    assert 0 < row["introduced_severity"] < 5
+    assert "chosen at run time" in row["reason"]
+    assert "for the whole tensor" not in row["reason"]  # one for each row, as XNNPACK's

@@ -1,0 +1,80 @@
+"""From a model to files: values of every type are kept, and what an open Inspection reads is never written to."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
+
+import etviz
+from etviz.pipeline.execute import execute
+from tests.programs import Encoder, Executed
+
+
+class HalfEnding(nn.Module):
+    """Its last values, which the ETDump does not describe, lie behind the last one that it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 512)
+        self.norm = nn.LayerNorm(64)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.norm(x + torch.relu(self.first(x)))
+        return torch.softmax(self.last(x), -1), (x.float() * 2).sum(-1).half()
+
+
+@pytest.mark.parametrize("rows", [3, 32], ids=["smaller than the least buffer", "larger"])
+def test_values_in_half_precision_are_all_there(rows: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    inspection = etviz.debug(HalfEnding().half().eval(), (torch.randn(rows, 64).half(),), workdir=tmp_path)
+    assert set(inspection.coverage["status"]) == {"compared"}
+    assert {"float16", "float32"} <= set(inspection.gaps["dtype"])
+    assert inspection.gaps["rmse"].max() < 0.01
+    assert inspection.outputs["rmse"].notna().all()
+
+
+def test_a_second_run_into_the_folder_leaves_an_open_inspection_as_it_was(tmp_path: Path) -> None:
+    """Its weights, its program and its values are mapped from files that the second run replaces."""
+    inputs = (torch.randn(1, 4, 16, generator=torch.Generator().manual_seed(1)),)
+
+    def run(seed: int, folder: Path) -> etviz.Inspection:
+        torch.manual_seed(seed)
+        return etviz.debug(Encoder().eval(), inputs, partitioner=[XnnpackPartitioner()], workdir=folder)
+
+    expected = run(0, tmp_path / "other")
+    inspection = run(0, tmp_path / "same")
+    before = {path.name: path.stat().st_ino for path in (tmp_path / "same").iterdir()}
+    second = run(1, tmp_path / "same")
+    after = {path.name: path.stat().st_ino for path in (tmp_path / "same").iterdir()}
+    assert before.keys() == after.keys() == {*before}
+    assert not set(before.values()) & set(after.values())
+    pd.testing.assert_frame_equal(inspection.attribution(), expected.attribution())
+    assert not inspection.attribution().equals(second.attribution())
+    for row in inspection.gaps.index:
+        for ours, theirs in zip(inspection.tensors(row), expected.tensors(row), strict=True):
+            assert torch.equal(ours, theirs)
+    delegate = inspection.gaps.index[inspection.gaps["kind"] == "delegate"][0]
+    assert inspection.zoom(delegate).faithful
+
+
+def test_files_that_are_not_whole_yet_are_for_their_owners_eyes(
+    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    workdir, modes = tmp_path / "kept", []
+
+    def look(done: int) -> None:
+        folders = [*(tmp_path / "temporary").iterdir(), *workdir.iterdir()]
+        modes.append([stat.S_IMODE(path.stat().st_mode) for path in folders])
+
+    execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=workdir, progress=look)
+    assert modes == [[0o700, 0o700]]

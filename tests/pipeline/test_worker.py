@@ -1,0 +1,325 @@
+"""The child process: it answers, stays, and ends with its parent; what happens to it harms nobody."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from etviz.errors import ExecutionError
+from etviz.pipeline.execute import execute
+from etviz.pipeline.worker import WORKER, Worker, warm
+from tests.programs import Executed
+
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+CHILD = """
+import ctypes, os, time
+from etviz.pipeline import child
+
+def work(request, step):
+    if request["work"] == "sleep":
+        step(1)
+        time.sleep(60)
+    if request["work"] == "compute":
+        step(1)
+        ctypes.PyDLL(None).sleep(60)  # keeps the interpreter's lock, as the runtime does
+    return {"pid": os.getpid()}
+
+child._NEEDED = ()
+child._WORK = dict.fromkeys(("pid", "sleep", "compute"), work)
+main = child.main
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A child whose work is to tell its process id, to sleep, or to compute."""
+    (tmp_path / "quick_child.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "quick_child"
+
+
+@pytest.fixture
+def worker(module: str) -> Iterator[Worker]:
+    WORKER.stop()
+    worker = Worker(module)
+    yield worker
+    worker.stop()
+
+
+def pid(worker: Worker) -> int:
+    return worker.run({"work": "pid"}, 30)["pid"]
+
+
+def children() -> list[int]:
+    """Processes that this one has started and that run."""
+    of_threads = Path("/proc/self/task").glob("*/children")
+    found = [int(number) for path in of_threads for number in path.read_text().split()]
+    return [number for number in found if not ended(number, 0)]
+
+
+def ended(pid: int, seconds: float = 5) -> bool:
+    """Wait for a process to be gone."""
+    end, status = time.monotonic() + seconds, Path(f"/proc/{pid}/status")
+    while True:
+        if not status.exists() or "Z (zombie)" in status.read_text():
+            return True
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+
+
+CRASHES = {
+    "abort": ("import os; os.write(2, b'check failed\\n'); os.abort()", -signal.SIGABRT, "SIGABRT"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "SIGSEGV"),
+    "kill": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, "out-of-memory"),
+    "exception": ("raise ValueError('nothing works')", 1, "exit status 1"),
+    "exit": ("import sys; sys.exit(7)", 7, "exit status 7"),
+    "silence": (
+        "import os, sys; sys.stderr.write('good bye'); sys.stderr.flush(); os._exit(0)",
+        0,
+        "without an answer",
+    ),
+    "memory": (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); bytes(1 << 34)",
+        1,
+        "MemoryError",
+    ),
+    "real-time signal": ("import os; os.kill(os.getpid(), 40)", -40, "signal 40"),
+}
+
+
+@pytest.mark.parametrize("how", CRASHES)
+def test_a_crash_of_the_child_is_an_error_here(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, status, words = CRASHES[how]
+    (tmp_path / "crashing_child.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExecutionError, match=words) as found:
+        Worker("crashing_child").run({"work": "anything"}, 30)
+    assert found.value.exit_status == status
+    said = {"abort": "check failed", "exception": "nothing works", "silence": "good bye"}
+    assert said.get(how, "") in "\n".join(found.value.last_lines)
+
+
+def test_a_process_stays_for_the_next_request(worker: Worker) -> None:
+    assert pid(worker) == pid(worker) != os.getpid()
+
+
+def test_a_request_that_fails_ends_its_process_and_says_why(worker: Worker) -> None:
+    first = pid(worker)
+    with pytest.raises(ExecutionError, match="exit status 1") as found:
+        worker.run({"work": "nonsense"}, 30)
+    assert "KeyError: 'nonsense'" in found.value.last_lines
+    assert pid(worker) != first
+
+
+@LINUX_ONLY
+def test_a_time_limit_and_an_interrupt_end_the_process(worker: Worker) -> None:
+    first = pid(worker)
+    with pytest.raises(ExecutionError, match=r"did not end within 0\.5 s"):
+        worker.run({"work": "compute"}, 0.5)
+    assert ended(first)
+    second = pid(worker)
+
+    def interrupt(step: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.run({"work": "sleep"}, 30, interrupt)
+    assert ended(second)
+
+
+@LINUX_ONLY
+def test_cancelling_ends_the_process(worker: Worker) -> None:
+    first, cancel = pid(worker), threading.Event()
+    with pytest.raises(ExecutionError, match="cancelled"):
+        worker.run({"work": "sleep"}, 30, lambda step: cancel.set(), cancel)
+    assert ended(first)
+
+
+@LINUX_ONLY
+def test_what_the_child_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hanging_child.py").write_text(
+        "import pathlib, subprocess, sys, time\n"
+        "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(other.pid))\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExecutionError, match="did not end"):
+        Worker("hanging_child").run({}, 3)
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+def test_two_requests_at_once_need_two_processes_and_one_stays(worker: Worker) -> None:
+    started, cancel, errors = threading.Event(), threading.Event(), []
+
+    def sleep() -> None:
+        try:
+            worker.run({"work": "sleep"}, 30, lambda step: started.set(), cancel)
+        except ExecutionError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    assert started.wait(30)
+    other = pid(worker)
+    cancel.set()
+    thread.join()
+    assert errors
+    assert pid(worker) == other
+
+
+@LINUX_ONLY
+def test_the_thread_that_asks_may_end(worker: Worker) -> None:
+    """Linux ends a process with the thread that started it, if it was asked to end it with its parent."""
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(pid(worker)))
+    thread.start()
+    thread.join()
+    time.sleep(0.2)
+    assert pid(worker) == found[0]
+
+
+@LINUX_ONLY
+def test_a_process_that_nobody_asks_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "idle_child.py").write_text(CHILD + "child.IDLE = 2\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    worker = Worker("idle_child")
+    first = pid(worker)
+    assert ended(first)
+    assert pid(worker) != first
+    worker.stop()
+
+
+@LINUX_ONLY
+def test_warming_returns_at_once_and_starts_one_process(worker: Worker) -> None:
+    others = set(children())
+    before = time.perf_counter()
+    for _ in range(5):
+        worker.warm()
+    assert time.perf_counter() - before < 0.1
+    first = pid(worker)
+    worker.warm()
+    assert pid(worker) == first
+    assert set(children()) - others == {first}
+
+
+def test_warming_may_fail(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(sys, "executable", "/no/python")
+        worker.warm()
+        with pytest.raises(ExecutionError, match="can't be started"):
+            pid(worker)
+    assert pid(worker)
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = executed("counter")
+    for name in ("json", "torch", "queue", "etviz", "flatbuffers"):
+        (tmp_path / f"{name}.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n")
+    WORKER.stop()
+    monkeypatch.chdir(tmp_path)
+    assert execute(program.path("pte"), [[torch.zeros(3, 4)]]).outputs
+    assert not (tmp_path / "ran").exists()
+
+
+def test_paths_are_those_of_the_parents_folder(
+    executed: Callable[[str], Executed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may have been started in another one."""
+    program = executed("counter")
+    warm()
+    (tmp_path / "model.pte").write_bytes(program.path("pte").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert execute("model.pte", [[torch.zeros(3, 4)]], workdir="out").etdump == tmp_path / "out" / "etdump.etdp"
+
+
+@LINUX_ONLY
+def test_a_fork_has_processes_of_its_own_and_leaves_the_parents_alone(worker: Worker) -> None:
+    first = pid(worker)
+    read, write = os.pipe()
+    fork = os.fork()
+    if not fork:
+        status = 1
+        try:
+            os.write(write, str(pid(worker)).encode())
+            worker.stop()
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    assert os.waitpid(fork, 0)[1] == 0
+    with os.fdopen(read) as stream:
+        assert int(stream.read()) != first
+    assert pid(worker) == first
+
+
+@LINUX_ONLY
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_a_fork_that_ends_in_the_ordinary_way_does_not_hang(module: str) -> None:
+    code = f"""
+    import multiprocessing, os, sys
+    from etviz.pipeline.worker import Worker
+    worker = Worker({module!r})
+    ask = lambda: worker.run({{"work": "pid"}}, 30)["pid"]
+    first = ask()
+    process = multiprocessing.get_context("fork").Process(target=print, args=("in the fork",))
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0, process.exitcode
+    fork = os.fork()
+    if not fork:
+        sys.exit(0)  # with what is registered for the end
+    assert os.waitpid(fork, 0)[1] == 0
+    assert ask() == first
+    """
+    subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)], check=True, timeout=60)
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, None], ids=lambda how: str(how))
+@pytest.mark.parametrize("work", ["pid", "sleep", "compute"])
+@pytest.mark.parametrize("forked", [False, True], ids=["", "forked"])
+def test_the_process_ends_with_its_parent(how: signal.Signals | None, work: str, forked: bool, module: str) -> None:
+    """Idle, waiting or computing, and also where a fork of the parent lives on with its files open."""
+    code = f"""
+    import os, sys, threading, time
+    from etviz.pipeline.worker import Worker
+    worker = Worker({module!r})
+    child = worker.run({{"work": "pid"}}, 30)["pid"]
+    busy = threading.Event()
+    if {work!r} != "pid":
+        asked = {{"work": {work!r}}}, 30, lambda step: busy.set()
+        threading.Thread(target=worker.run, args=asked, daemon=True).start()
+        busy.wait()
+    if {forked!r} and not os.fork():
+        os.close(1)
+        time.sleep(20)
+        os._exit(0)
+    print(child, flush=True)
+    {"time.sleep(30)" if how is not None else "sys.exit()"}
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        if how is not None:
+            assert not ended(child, 0.1)
+            parent.send_signal(how)
+        parent.wait(20)
+        assert ended(child)
+        if forked:
+            os.killpg(parent.pid, signal.SIGKILL)

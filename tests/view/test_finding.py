@@ -1,0 +1,51 @@
+"""The first sentence: which operator is at fault and what is wrong with it, or that nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import etviz
+from etviz.view.payload.program import build_payload
+from tests.programs import Executed
+from tests.shifted import load_shifted
+
+
+def column(name: str, payload: dict[str, Any], buffers: list[bytes]) -> list[str]:
+    """A text column of the payload."""
+    found = next(item for item in payload["columns"] if item["name"] == name)
+    codes = np.frombuffer(buffers[found["values"]["buffer"]], np.int32)
+    return [found["dictionary"][code] if code >= 0 else "" for code in codes]
+
+
+@pytest.fixture
+def faulty(executed: Callable[[str], Executed], tmp_path: Path) -> etviz.Inspection:
+    """A layer norm whose output was changed."""
+    program = executed("residual_cnn")
+    gaps = program.inspection.gaps
+    norm = gaps.loc[gaps["op"].str.contains("layer_norm") & (gaps["output"] == 0)].iloc[0]
+    return load_shifted(program, tmp_path, int(norm["instruction"]), 100.0)
+
+
+def test_the_culprit_is_named_with_its_module_operator_and_line(faulty: etviz.Inspection) -> None:
+    payload, buffers = build_payload(faulty.analysis)
+    finding = payload["summary"]["finding"]
+    row = faulty.first_divergence
+    assert row is not None
+    assert finding["row"] == row.name
+    assert finding["level"] == "bad"
+    assert finding["text"].startswith(f"#{row['instruction']} norm · layer_norm")
+    assert row["source"] in finding["text"]
+    assert column("op", payload, buffers)[finding["row"]].startswith("norm · layer_norm")
+    assert faulty.analysis.tables.digest.facts[-2].value.startswith(f"#{row['instruction']} norm · layer_norm")
+
+
+def test_where_nothing_is_wrong_it_says_so(executed: Callable[[str], Executed]) -> None:
+    payload, _ = build_payload(executed("residual_cnn").inspection.analysis)
+    finding = payload["summary"]["finding"]
+    assert finding["level"] == "ok"
+    assert finding["text"].startswith("No operator adds more error than its precision explains")

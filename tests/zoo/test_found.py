@@ -1,0 +1,83 @@
+"""Faults of executorch 1.5.1 that nobody planted: they are named, and what is correct beside them is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.runtime import Runtime
+from torch import Tensor, nn
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
+
+import etviz
+from tests.zoo.models import Gelu
+
+
+def _run(pte: Path, x: Tensor) -> Tensor:
+    program = Runtime.get().load_program(pte)
+    method = program.load_method("forward")
+    assert method is not None
+    return method.execute([x])[0].clone()
+
+
+def test_xnnpack_computes_the_tanh_gelu_as_the_erf_form(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Gelu("tanh").eval(), torch.randn(4, 32)
+    inspection = etviz.debug(model, (x,), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+
+    other = Gelu("none").eval()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        runtime, tanh, erf = _run(tmp_path / "model.pte", x), model(x), other(x)
+    assert torch.allclose(runtime, erf, rtol=0, atol=1e-5)
+    assert (runtime - tanh).abs().max() > 3e-4
+
+    assert inspection.digest.level == "bad"
+    first = inspection.first_divergence
+    assert first is not None
+    assert first["kind"] == "delegate"
+    inside = inspection.zoom(first)
+    assert inside.faithful
+    beyond = inside.gaps[inside.gaps["introduced_severity"] > 100]
+    assert list(beyond["reference_ops"]) == ["gelu", "gelu_1", "gelu_2"]
+    divergence = inside.first_divergence
+    assert divergence is not None
+    assert divergence["reference_ops"] == "gelu"
+
+
+def test_weight_only_int8_on_xnnpack(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)).eval(), torch.randn(3, 32)
+    quantize_(model, Int8WeightOnlyConfig())
+    inspection = etviz.debug(model, (x,), partitioner=[XnnpackPartitioner()], workdir=tmp_path / "xnnpack")
+    with torch.no_grad():
+        assert (_run(tmp_path / "xnnpack" / "model.pte", x) - model(x)).abs().max() > 100
+
+    assert inspection.digest.level == "bad"
+    first = inspection.first_divergence
+    assert first is not None
+    assert first["kind"] == "delegate"
+
+    portable = etviz.debug(model, (x,), workdir=tmp_path / "portable")
+    assert portable.first_divergence is None
+    assert portable.digest.level == "ok"
+
+
+def test_portable_layer_norm_far_from_zero(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 32) + 100
+    norm = nn.LayerNorm(32).eval()
+    inspection = etviz.debug(nn.Sequential(norm, nn.Linear(32, 32)).eval(), (x,), workdir=tmp_path / "far")
+    with torch.no_grad():
+        exact = nn.functional.layer_norm(x.double(), (32,))
+        assert (norm(x) - exact).abs().max() < 2e-5
+    runtime = inspection.tensors(inspection.gaps.iloc[0])[1]
+    assert (runtime - exact).abs().max() > 1e-3
+
+    first = inspection.first_divergence
+    assert first is not None
+    assert first["reference_ops"] == "layer_norm"
+
+    near = etviz.debug(nn.Sequential(norm, nn.Linear(32, 32)).eval(), (x - 100,), workdir=tmp_path / "near")
+    assert near.first_divergence is None
