@@ -18,8 +18,9 @@ import pandas as pd
 
 from etviz.analysis.rows import row_keys
 from etviz.artifacts.files import whole_file
+from etviz.comparison.tables import ranking
 from etviz.errors import UsageError
-from etviz.graph.labels import short_operator
+from etviz.graph.labels import row_name
 from etviz.tensors.metrics import METRICS
 from etviz.view.pages.tables import comparison_fragment, comparison_page
 
@@ -110,9 +111,8 @@ class Comparison:
         if metric is None:
             raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
         table = self.table
+        by = ranking(table, by, self.labels[:1])
         first, *others = (table[f"{by}.{label}"].astype(float) for label in self.labels)
-        if first.isna().all() and by.startswith("introduced_"):
-            return self.worst(n, by.removeprefix("introduced_"))
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
         found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
         found = found[found["change"].notna()]
@@ -160,8 +160,7 @@ def _one(gaps: pd.DataFrame) -> pd.DataFrame:
     """Gap rows of the first execution, with what they are called."""
     rows = gaps[gaps["event_block"] == gaps["event_block"].min()] if len(gaps) else gaps
     names = [
-        ops if kind == "delegate" and ops else short_operator(str(op))
-        for kind, op, ops in rows[["kind", "op", "reference_ops"]].itertuples(index=False)
+        row_name(*row) for row in rows[["kind", "op", "reference_ops", "module", "output"]].itertuples(index=False)
     ]
     return rows.assign(operator=names)
 

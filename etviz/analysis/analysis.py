@@ -19,7 +19,7 @@ from etviz.analysis.rows import Rows
 from etviz.analysis.tables import Tables
 from etviz.analysis.values import Values
 from etviz.analysis.zooms import Zooms
-from etviz.comparison.tables import rank
+from etviz.comparison.tables import rank, ranking
 from etviz.errors import UsageError
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
@@ -180,8 +180,7 @@ class Analysis:
         if by not in gaps:
             metrics = [str(name) for name in gaps if str(name).removeprefix("introduced_") in METRICS]
             raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
-        if by.startswith("introduced_") and gaps[by].isna().all():
-            by = by.removeprefix("introduced_")
+        by = ranking(gaps, by)
         return rank(gaps, by).head(n)
 
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:

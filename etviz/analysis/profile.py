@@ -187,8 +187,7 @@ def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
     told = describe(owner, node, 0)
     if inner:
         return about | {"backend": told["backend"]}
-    inside = owner.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
-    operators = [item.target for item in inside.nodes if item.target != "getitem"] if inside else []
+    operators = [item.target for item in owner.inside(node).nodes if item.target != "getitem"]
     if node.target != "delegate":
         operators = [node.target]
     return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}

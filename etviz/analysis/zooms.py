@@ -66,10 +66,8 @@ class Zooms:
 
     def _inside(self, gap: Gap) -> Graph | None:
         """The subgraph of a delegate call, None if it is none or its inside is not known."""
-        if gap.node.target != "delegate" or self._findings.zoom is not None or not gap.node.subgraphs:
-            return None
-        inner = self._owner(gap).subgraphs.get(gap.node.subgraphs[0])
-        return inner if inner is not None and inner.nodes else None
+        inner = self._owner(gap).inside(gap.node)
+        return inner if self._findings.zoom is None and inner.nodes else None
 
     def _owner(self, gap: Gap) -> Graph:
         return owners_of(self._findings.graph).get(gap.instruction, self._findings.graph)

@@ -69,11 +69,11 @@ def gaps(
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain data: unknown numbers are None, infinite ones text."""
-    from etviz.gate.formats import plain
+    from etviz.json_numbers import or_none
 
     def value(item: Any) -> Any:
         if isinstance(item, float):
-            return plain(item)
+            return or_none(item)
         return list(item) if isinstance(item, tuple) else item
 
     texts = rows.reset_index(names="row").astype(object).to_dict("records")

@@ -14,7 +14,6 @@ from etviz.cli.console import out, plain_text, print_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from etviz.graph.ir import Graph, Node
     from etviz.loading.paired import Paired
 
 _SLOWEST: Final = 5
@@ -62,7 +61,7 @@ def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
 
 def _method(paired: Paired, factor: float) -> dict[str, Any]:
     from etviz.analysis.profile import instruction_latency
-    from etviz.graph.labels import short_operator, source_line
+    from etviz.graph.labels import node_label, short_operator, source_line
 
     graph = paired.graph
     blocks = [block for _, block in paired.executions]
@@ -76,30 +75,19 @@ def _method(paired: Paired, factor: float) -> dict[str, Any]:
         "executions": len(blocks),
         "logged_values": sum(len(event.tensors) for block in blocks for event in block.debug),
         "delegation": _delegation(paired),
-        "backends": dict(Counter(graph.subgraphs[n.subgraphs[0]].backend_id for n in nodes.values() if n.subgraphs)),
+        "backends": dict(Counter(graph.inside(n).backend_id for n in nodes.values() if n.subgraphs)),
         "kernels": dict(kernels.most_common()),
         "total_ms": sum(latency.values()) if latency else None,
         "slowest": [
             {
                 "instruction": instruction,
-                "operator": _label(graph, nodes.get(instruction)),
+                "operator": node_label(graph, nodes[instruction]) if instruction in nodes else "",
                 "ms": latency[instruction],
                 "source": source_line(nodes[instruction].stack) if instruction in nodes else "",
             }
             for instruction in slowest
         ],
     }
-
-
-def _label(graph: Graph, node: Node | None) -> str:
-    from etviz.graph.labels import reference_operators, short_operator
-
-    if node is None:
-        return ""
-    if node.target != "delegate" or not node.subgraphs:
-        return short_operator(node.kernel or node.target)
-    inner = graph.subgraphs[node.subgraphs[0]]
-    return f"{inner.backend_id} ({', '.join(reference_operators(inner))})"
 
 
 def _delegation(paired: Paired) -> dict[str, int] | None:

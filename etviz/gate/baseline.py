@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.rows import row_keys
 from etviz.artifacts.files import PathLike, open_artifact, whole_file
 from etviz.errors import ArtifactError
+from etviz.json_numbers import as_text
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ def write_baseline(gaps: pd.DataFrame, path: PathLike) -> None:
         If the file can't be written.
     """
     rows = {
-        key: {name: value if math.isfinite(value) else repr(value) for name, value in values.items()}
-        for key, values in baseline_of(gaps).rows.items()
+        key: {name: as_text(value) for name, value in values.items()} for key, values in baseline_of(gaps).rows.items()
     }
     body = {"format": FORMAT, "version": VERSION, "rows": rows}
     with whole_file(path, "the baseline") as partial:

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import whole_file
+from etviz.json_numbers import or_none
 
 if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
@@ -97,23 +98,16 @@ def to_markdown(result: CheckResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plain(value: float) -> float | str | None:
-    """A number as strict JSON can hold it."""
-    if math.isnan(value):
-        return None
-    return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-
-
 def _case_json(case: Case) -> dict[str, Any]:
     return {
         "name": case.name,
         "row": case.row,
         "source": case.source,
         "violations": [
-            {"demand": v.demand, "found": plain(v.found), "allowed": plain(v.allowed), "text": v.text}
+            {"demand": v.demand, "found": or_none(v.found), "allowed": or_none(v.allowed), "text": v.text}
             for v in case.violations
         ],
-        "metrics": {name: plain(value) for name, value in case.numbers.items()},
+        "metrics": {name: or_none(value) for name, value in case.numbers.items()},
     }
 
 

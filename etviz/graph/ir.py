@@ -7,7 +7,6 @@ in milliseconds, and it is built and checked here only: what comes out of `Graph
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -126,8 +125,9 @@ class Graph:
         return [*refs(self.outputs), *self.mutations.values()]
 
     def inside(self, call: Node) -> Graph:
-        """The subgraph of a delegate call; an empty one where the call names none."""
-        return self.subgraphs[call.subgraphs[0]] if call.subgraphs else Graph("")
+        """The subgraph of a delegate call; an empty one where it is not known, and for any other node."""
+        name = call.subgraphs[0] if call.target in ("delegate", OBSERVED) and call.subgraphs else ""
+        return self.subgraphs.get(name) or Graph("")
 
     def branches(self, node: Node) -> list[Graph]:
         """Both branches of a `torch.cond`, the true one first; none for other nodes."""
@@ -178,8 +178,3 @@ def pairs_of_args(value: Any, other: Any) -> Iterator[tuple[Any, Any]]:
             yield from pairs_of_args(a, b)
     else:
         yield value, other
-
-
-def finite_or_text(value: float) -> float | dict[str, str]:
-    """A float as JSON can hold it."""
-    return value if math.isfinite(value) else {"$": "float", "v": repr(value)}

@@ -9,8 +9,9 @@ import base64
 import binascii
 from typing import Any
 
-from etviz.graph.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, finite_or_text, unfolds_too_far
+from etviz.graph.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
 from etviz.graph.uses import item_of
+from etviz.json_numbers import tagged
 
 _TAGS = {"dtype", "memory_format", "layout", "device", "symbol"}
 _INPUTS = {"user", "constant", "buffer"}
@@ -42,7 +43,7 @@ def dump_arg(value: Any) -> Json:
     if isinstance(value, Tag):
         return {"$": value.kind, "v": value.value}
     if isinstance(value, float):
-        return finite_or_text(value)
+        return tagged(value)
     if isinstance(value, (list, tuple)):
         return [dump_arg(item) for item in value]
     if isinstance(value, dict):

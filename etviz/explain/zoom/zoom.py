@@ -79,8 +79,8 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
 
     A `UsageError` if the call's inside is not known, or its inputs were not logged.
     """
-    inner = owner.subgraphs.get(node.subgraphs[0]) if node.subgraphs else None
-    if node.target != "delegate" or inner is None or not inner.nodes:
+    inner = owner.inside(node)
+    if not inner.nodes:
         raise UsageError(
             f"the operators inside of the delegate call {node.instruction} are not known; "
             "load the record that was written with the .pte (record=)"

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.tables import rank
+from etviz.json_numbers import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,11 +25,7 @@ def figures(row: Mapping[Any, Any]) -> dict[str, float | str]:
     {'severity': 2.0, 'sqnr_db': 'inf'}
     """
     known = {name: float(row[name]) for name in METRICS if name in row and row[name] is not None}
-    return {
-        name: value if math.isfinite(value) else "inf" if value > 0 else "-inf"
-        for name, value in known.items()
-        if not math.isnan(value)
-    }
+    return {name: as_text(value) for name, value in known.items() if not math.isnan(value)}
 
 
 def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pandas.api.types import is_numeric_dtype
 
+from etviz.comparison.tables import ranking
 from etviz.tensors.metrics import METRICS
 from etviz.view.pages.html import html_page
 
@@ -150,8 +151,7 @@ def _verdicts(verdicts: Mapping[str, Summary]) -> str:
 def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
     """The operators with their metric in each program; with how much worse it became where that is known."""
     by = by if all(f"{by}.{label}" in rows for label in labels) else "severity"
-    if by.startswith("introduced_") and rows[[f"{by}.{label}" for label in labels]].isna().all(axis=None):
-        by = by.removeprefix("introduced_")
+    by = ranking(rows, by, labels)
     decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
     where = rows["module"].where(rows["module"] != "", rows["source"])
     columns = [

@@ -18,6 +18,7 @@ import pandas as pd
 from etviz.comparison.gap import COMPARED
 from etviz.graph.labels import row_name
 from etviz.graph.tree import KINDS, Tree
+from etviz.json_numbers import as_text
 from etviz.view.payload.columns import Column, table_columns
 from etviz.view.payload.explained import (
     ATTRIBUTION_COLUMNS,
@@ -26,7 +27,7 @@ from etviz.view.payload.explained import (
     add_introduced_part,
     add_quantization,
 )
-from etviz.view.payload.wire import Buffers, encode, number
+from etviz.view.payload.wire import Buffers, encode
 
 if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
@@ -96,7 +97,7 @@ def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
             "modules": _tree(analysis.modules, rows, buffers),
         },
         "edges": buffers.add(_edge_pairs(analysis), "int32"),
-        "attribution": attribution and attribution | {"sum": number(attribution["sum"])},
+        "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
     return payload, buffers.data
 
@@ -205,7 +206,7 @@ def _zoom_list(analysis: Analysis) -> list[dict[str, Any]]:
             "row": first[call],
             "instruction": call[1],
             "faithful": zoom.faithful,
-            "deviation": number(zoom.deviation),
+            "deviation": as_text(zoom.deviation),
             "message": zoom.message,
         }
         for call, zoom in zooms

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.errors import UsageError
+from etviz.json_numbers import as_text
 from etviz.tensors.blocks import CLASSES
 from etviz.tensors.histogram import Histogram, histogram, worst_elements
 from etviz.view.payload.explained import float_values, quantization_answer
-from etviz.view.payload.wire import Buffers, number
+from etviz.view.payload.wire import Buffers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +41,8 @@ def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
         "width": width,
         "values": buffers.add(np.clip(found.values, -largest, largest).ravel(), "float32"),
         "block": list(found.block),
-        "low": number(found.low),
-        "high": number(found.high),
+        "low": as_text(found.low),
+        "high": as_text(found.high),
     }, buffers.data
 
 
@@ -115,7 +116,7 @@ def build_tensor(
         "fingerprints": pair.fingerprints().to_dict("records"),
         "statistics": _statistics(found),
         "worst": [
-            {"index": list(item["index"]), "reference": number(item["reference"]), "runtime": number(item["runtime"])}
+            {"index": list(item["index"]), "reference": as_text(item["reference"]), "runtime": as_text(item["runtime"])}
             for item in worst_elements(reference, runtime)
         ]
         if worst and reference is not None
@@ -138,6 +139,6 @@ def _statistics(found: Histogram) -> list[dict[str, Any]]:
     parts = ("reference", "runtime", "error")
     return [
         {"name": label}
-        | {part: number(getattr(found.statistics[part], name)) if part in found.statistics else None for part in parts}
+        | {part: as_text(getattr(found.statistics[part], name)) if part in found.statistics else None for part in parts}
         for label, name in names
     ]

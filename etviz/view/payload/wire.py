@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,10 +42,3 @@ def encode(texts: Iterable[str]) -> tuple[list[int], list[str]]:
     dictionary = sorted({text for text in items if text})
     index = {text: code for code, text in enumerate(dictionary)}
     return [index.get(text, -1) for text in items], dictionary
-
-
-def number(value: float) -> float | str:
-    """A float as JSON can hold it."""
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
