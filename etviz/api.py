@@ -43,6 +43,7 @@ def debug(
     workdir: PathLike | None = None,
     debug_buffer_size: int | None = None,
     timeout: float | None = None,
+    metrics: Iterable[Any] | None = None,
 ) -> Inspection:
     """Export, lower, run and compare a model in one call.
 
@@ -68,6 +69,8 @@ def debug(
         Bytes; by default as large as the program needs.
     timeout
         Seconds for the run in the child process.
+    metrics
+        As for `load`.
 
     Raises
     ------
@@ -113,6 +116,7 @@ def debug(
             None,
             scale_factor("ns"),
             ran_here=True,
+            metrics=metrics,
             title=type(model).__name__,
             keep_alive=temporary,
         )
@@ -131,6 +135,7 @@ def load(
     delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
     source_time_scale: str = "ns",
     introduced: bool = True,
+    metrics: Iterable[Any] | None = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -160,6 +165,10 @@ def load(
     introduced
         Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
         with `Inspection.compute_introduced`.
+    metrics
+        Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
+        the upstream Inspector (subclasses of `NumericalComparatorBase`), whose column is called as their class. By
+        default all that were registered.
 
     Raises
     ------
@@ -178,7 +187,9 @@ def load(
     factor = scale_factor(source_time_scale)
     with collection_paused():
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-        findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced)
+        findings = read(
+            artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
+        )
         return Inspection(Analysis(findings))
 
 

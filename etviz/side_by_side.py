@@ -25,16 +25,15 @@ from etviz.tensors.metrics import METRICS
 from etviz.view.pages.tables import comparison_fragment, comparison_page
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from etviz.analysis.summary import Summary
     from etviz.artifacts.files import PathLike
     from etviz.inspection import Inspection
 
 JOINED, BY_SOURCE, ALONE = "operator", "source", "alone"
-_ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms", *METRICS)
+_ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms")
 _SHOWN: Final = 12
-_ROW_INTRODUCED: Final = tuple(f"introduced_{name}" for name in METRICS)
 
 
 class Comparison:
@@ -64,6 +63,7 @@ class Comparison:
         """
         rows = _join([inspection.gaps for inspection in self.inspections.values()])
         frames = [_one(inspection.gaps) for inspection in self.inspections.values()]
+        columns = [*_ROW, *self._metrics()]
         records = []
         for how, places in rows:
             first = next(frame.loc[place] for frame, place in zip(frames, places, strict=True) if place is not None)
@@ -72,13 +72,19 @@ class Comparison:
             for label, frame, place in zip(self.labels, frames, places, strict=True):
                 record[f"row.{label}"] = place if place is not None else pd.NA
                 values = frame.loc[place] if place is not None else None
-                for name in (*_ROW, *_ROW_INTRODUCED):
-                    record[f"{name}.{label}"] = values[name] if values is not None else math.nan
+                for name in columns:
+                    record[f"{name}.{label}"] = values.get(name, math.nan) if values is not None else math.nan
             records.append(record)
-        columns = ["operator", "module", "source", "joined"]
-        for label in self.labels:
-            columns += [f"{name}.{label}" for name in ("row", *_ROW, *_ROW_INTRODUCED)]
-        return pd.DataFrame(records, columns=columns)
+        named = [f"{name}.{label}" for label in self.labels for name in ("row", *columns)]
+        return pd.DataFrame(records, columns=["operator", "module", "source", "joined", *named])
+
+    def _metrics(self) -> list[str]:
+        """The metrics that one of the Inspections has, total and introduced."""
+        names = [name for name in METRICS if any(name in item.analysis.tables.rows for item in self._all())]
+        return [*names, *(f"introduced_{name}" for name in names)]
+
+    def _all(self) -> Iterable[Inspection]:
+        return self.inspections.values()
 
     @cached_property
     def outputs(self) -> pd.DataFrame:

@@ -10,6 +10,7 @@ from etviz.comparison.gap import Run
 from etviz.errors import UsageError
 from etviz.graph.labels import owners_of
 from etviz.pipeline.relower import BackendRefusedError
+from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.upstream.executorch import lowers_here
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Zooms:
 
         piece, gap = self.piece(row), self._rows.own(row).gap
         try:
-            inside = zoom(piece, timeout=timeout, progress=progress, cancel=cancel)
+            inside = zoom(piece, timeout=timeout, progress=progress, cancel=cancel, custom=self._custom(gap))
         except BackendRefusedError:
             self.refused.add((gap.run, gap.instruction))
             raise
@@ -97,6 +98,10 @@ class Zooms:
             notes=(inside.message, *inside.notes),
             zoom=inside,
         )
+
+    def _custom(self, gap: Gap) -> CustomMetrics:
+        """The registered metrics that the program was compared by."""
+        return CustomMetrics(self._rows.tables.compared.runs[gap.run].comparison.custom.metrics)
 
     def piece(self, row: Any) -> Piece:
         """The delegate call of a row as a piece that can run alone, with what the runtime had as its inputs."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
+    from etviz.tensors.custom_metrics import CustomMetrics
 
 _UNKNOWN: Final = "what it introduced is not known: "
 
@@ -40,10 +41,11 @@ def compare_by_handles(
     run: int = 0,
     budget: int = 0,
     introduced: bool = True,
+    custom: CustomMetrics | None = None,
 ) -> Comparison:
     """Compare what can be paired by debug handle, as `compare_exact` does; the evaluator is of the edge graph."""
     result = Comparison(run=run, budget=budget, reasons=dict(groups.reasons), output_scales=output_scales(groups.edge))
-    result.readers = groups.readers
+    result.readers, result.custom = groups.readers, custom or result.custom
     execution = _Execution(evaluator, log, inputs, groups, result, introduced)
     result.reference_outputs = evaluator.run(inputs, execution.see)
     result.runtime_outputs = log.outputs()
@@ -186,7 +188,7 @@ class _Execution:
             return
         for gap in () if own else gaps:
             local = next(iter(flat_values(results[gap.output])), None)
-            if reason := add_introduced(gap, local, scales[gap.output]):
+            if reason := add_introduced(self._result, gap, local, scales[gap.output]):
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
         measure_introduced_noise(gaps, again, [next(iter(flat_values(item)), None) for item in results])

@@ -24,6 +24,8 @@ from etviz.graph.uses import Uses
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from etviz.tensors.custom_metrics import CustomMetrics
+
 
 def compare_exact(
     evaluator: Evaluator,
@@ -34,6 +36,7 @@ def compare_exact(
     budget: int = 0,
     introduced: bool = True,
     pairing: str = "exact",
+    custom: CustomMetrics | None = None,
 ) -> Comparison:
     """Compare every logged value with the value of its own node.
 
@@ -51,8 +54,11 @@ def compare_exact(
         Also replay each instruction on the runtime's inputs.
     pairing
         How the graph's instructions are known: ``exact`` (recorded) or ``derived``.
+    custom
+        Metrics that users registered.
     """
     result = Comparison(run=run, budget=budget, output_scales=output_scales(evaluator.graph))
+    result.custom = custom or result.custom
     nonfinite = NonFinite(evaluator.graph, inputs)
     steps: dict[str, list[float | None]] = {}
 
@@ -108,7 +114,7 @@ def _add(result: Comparison, log: Log, node: Node, value: Value, *, introduced: 
         if gap is not None and introduced:
             if own is expected and not gap.unpaired:
                 gap.inherit()
-            elif add_introduced(gap, own, scale):
+            elif add_introduced(result, gap, own, scale):
                 gap.introduced_problem = value.problem
         if gap is not None and step:
             gap.note = value.note

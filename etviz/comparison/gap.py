@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Gap:
     says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers. `scale` is
     the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
     outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
+    `failed_metrics` says of registered metrics why they have no number.
     """
 
     instruction: int
@@ -47,6 +49,7 @@ class Gap:
     source: tuple[str, int] = ("", 0)
     noise: float = NAN
     introduced_noise: float = NAN
+    failed_metrics: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:
@@ -98,7 +101,8 @@ class Comparison:
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap.
     `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
-    `readers` are the instructions that read the program's inputs, None where the reference's graph tells.
+    `readers` are the instructions that read the program's inputs, None where the reference's graph tells. `custom` are
+    the metrics that users registered.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -112,6 +116,7 @@ class Comparison:
     run: int = 0
     budget: int = 0
     kept: int = 0
+    custom: CustomMetrics = field(default_factory=CustomMetrics)
 
     def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
         """The tensor itself while the budget lasts, then None."""

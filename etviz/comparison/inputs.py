@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import Graph, Ref
-from etviz.tensors.metrics import METRICS, NAN, Sums
+from etviz.tensors.metrics import NAN, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,7 +126,7 @@ def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
     for gap in comparison.gaps:
         if gap.instruction in readers:
             gap.introduced = gap.introduced_sums = None
-        gap.metrics = dict.fromkeys(METRICS, NAN)
+        gap.metrics = dict.fromkeys(gap.metrics, NAN)
         gap.total = Sums()
         gap.unpaired = gap.unpaired or reason
         gap.reference = None

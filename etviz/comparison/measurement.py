@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from etviz.comparison.gap import MISMATCH, Comparison, Gap
-from etviz.tensors.metrics import METRICS, NAN, Sums, evaluate
+from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
 from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
@@ -55,10 +55,15 @@ def add_gap(
         result.reasons[node.instruction] = reason
         return None
     sums, metrics = measure(reference, runtime, scale)
+    own, problems = result.custom.measure(reference, runtime, node.handles)
+    metrics |= own
     gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
     gap.pairing, gap.scale, gap.source = pairing, scale, (node.name, output)
     if sums.mismatched:
         gap.status = MISMATCH
+    gap.failed_metrics = tuple(problems)
+    for problem in problems:
+        gap.add_note(problem)
     result.gaps.append(gap)
     return gap
 
@@ -69,20 +74,21 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
     if runtime is None or runtime.is_complex():
         result.reasons[node.instruction] = why_not_comparable(logged, logged)
         return None
-    unknown = dict.fromkeys(METRICS, NAN)
+    unknown = dict.fromkeys(BUILT_IN, NAN) | result.custom.unknown()
     gap = Gap(node.instruction, output, node, runtime, None, Sums(), unknown, result.run, pairing=pairing)
     gap.unpaired, gap.source = reason, (node.name, output)
     result.gaps.append(gap)
     return gap
 
 
-def add_introduced(gap: Gap, local: Any, scale: float | None) -> str:
+def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
     """Compare a gap with its operator's value on the runtime's inputs; returns why that can't be, empty if it can."""
     value = as_tensor(local)
     reason = why_not_comparable(local, gap.runtime)
     if reason or value is None:
         return reason
     gap.introduced_sums, gap.introduced = measure(value, gap.runtime, scale)
+    gap.introduced |= result.custom.measure(value, gap.runtime, gap.node.handles)[0]
     if gap.unpaired and gap.introduced_sums.mismatched:
         gap.status = MISMATCH
     return ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, MISMATCH, NOT_COMPARED
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
-from etviz.tensors.metrics import METRICS, NAN, floor, level, severity_of
+from etviz.tensors.metrics import BUILT_IN, NAN, floor, level, severity_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.comparison.gap import Run
+    from etviz.tensors.custom_metrics import CustomMetrics
 
 COLUMNS: Final = (
     *("event_block", "input_index", "output", "status", "reason", "shape", "dtype"),
-    *METRICS,
+    *BUILT_IN,
     *("noise", "amplification", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf", "close", "matches"),
 )
 
 
 def compare_outputs(
-    reference: Sequence[Any], runtime: Sequence[Any], scales: Sequence[float | None], noises: Sequence[float] = ()
+    reference: Sequence[Any],
+    runtime: Sequence[Any],
+    scales: Sequence[float | None],
+    noises: Sequence[float] = (),
+    custom: CustomMetrics | None = None,
 ) -> list[dict[str, Any]]:
     """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
 
@@ -46,6 +51,7 @@ def compare_outputs(
             scale = scales[index] if index < len(scales) else None
             noise = noises[index] if index < len(noises) else NAN
             sums, metrics = measure(a, b, scale)
+            metrics |= custom.measure(a, b)[0] if custom is not None else {}
             metrics["severity"] = severity_of(sums, str(b.dtype).removeprefix("torch."), scale, noise)
             row |= {"status": MISMATCH if sums.mismatched else COMPARED, "shape": tuple(b.shape)}
             row |= {"dtype": str(b.dtype).removeprefix("torch.")} | metrics | sums.nonfinite()
@@ -58,7 +64,7 @@ def compare_outputs(
             row["matches"] = row["allclose"] or (rounded and not sums.mismatched)
             row["noise"] = noise
             row["amplification"] = noise / floor(sums, row["dtype"], scale) if metrics["rmse"] else NAN
-        rows.append({name: row.get(name, NAN) for name in (*row, *METRICS)})
+        rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN)})
     return rows
 
 
@@ -68,6 +74,10 @@ def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
 
     rows: list[dict[str, Any]] = []
     for block, index, run in runs:
-        compared = compare_outputs(run.reference_outputs, run.runtime_outputs, run.output_scales, run.output_noise)
+        compared = compare_outputs(
+            run.reference_outputs, run.runtime_outputs, run.output_scales, run.output_noise, run.custom
+        )
         rows.extend({"event_block": block, "input_index": index} | row for row in compared)
-    return pd.DataFrame(rows, columns=COLUMNS)
+    custom = dict.fromkeys(name for _, _, run in runs for name in run.custom.names)
+    at = COLUMNS.index("noise")
+    return pd.DataFrame(rows, columns=[*COLUMNS[:at], *custom, *COLUMNS[at:]])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from etviz.comparison.gap import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.graph.labels import describe, owners_of
-from etviz.tensors.metrics import METRICS, NAN
+from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ IDENTITY: Final = (
 NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
 COLUMNS: Final = (
     *IDENTITY,
-    *METRICS,
+    *BUILT_IN,
     "noise",
     *NONFINITE,
     "non_finite",
     "latency_ms",
-    *(f"introduced_{name}" for name in METRICS),
+    *(f"introduced_{name}" for name in BUILT_IN),
     "introduced_noise",
     "status",
     "reason",
@@ -66,8 +66,16 @@ def gap_frame(
             row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.reason}
             rows.append(row)
             gaps.append(gap)
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, "stack"])
-    return frame.astype(dict.fromkeys(METRICS, float)), gaps
+    custom = list(dict.fromkeys(name for _, _, comparison in runs for name in comparison.custom.names))
+    frame = pd.DataFrame(rows, columns=[*_columns(custom), "stack"])
+    return frame.astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
+
+
+def _columns(custom: Sequence[str]) -> list[str]:
+    """Those of the table, with the metrics that users registered after our own."""
+    total, introduced = COLUMNS.index("noise"), COLUMNS.index("introduced_noise")
+    own = [f"introduced_{name}" for name in custom]
+    return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *own, *COLUMNS[introduced:]]
 
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:

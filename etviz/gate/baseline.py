@@ -36,7 +36,9 @@ class Baseline:
 def baseline_of(gaps: pd.DataFrame) -> Baseline:
     """The baseline of a gap table. Infinite values are kept as text, which JSON has no number for."""
     rows = {}
-    for key, values in zip(row_keys(gaps), gaps[list(METRICS)].to_dict("records"), strict=True):
+    for key, values in zip(
+        row_keys(gaps), gaps[[name for name in METRICS if name in gaps]].to_dict("records"), strict=True
+    ):
         rows[key] = {str(name): float(value) for name, value in values.items() if not math.isnan(value)}
     return Baseline(rows)
 

@@ -102,7 +102,7 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None) ->
                 str(row["backend"] or row["kind"]),
                 str(row["source"]),
                 tuple(found),
-                {name: float(row[name]) for name in METRICS},
+                {name: float(row[name]) for name in METRICS if name in row},
             )
         )
     if baseline is not None:
@@ -116,6 +116,8 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None) ->
 def _beyond_limits(row: Any, rules: Rules) -> list[Violation]:
     found = []
     for limit in rules.limits_of(row):
+        if limit.column not in row:
+            continue
         value = float(row[limit.column])
         if not limit.holds(value):
             sign = ">" if limit.upper else "<"

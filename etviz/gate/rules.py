@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.files import PathLike
 
-CHECKED: Final = (*METRICS, *(f"introduced_{name}" for name in METRICS))
-"""Columns of `gaps` that can have a limit."""
 _ADVICE: Final = "see the example at `etviz check --help`, and write max_<metric> or min_<metric> with a number"
 _LARGEST: Final = 1 << 20
 
@@ -200,9 +198,15 @@ def _parse(path: Path) -> dict[str, Any]:
         raise ArtifactError(path, f"it can't be read as TOML ({error})", _ADVICE) from error
 
 
+def checked() -> frozenset[str]:
+    """Columns of `gaps` that can have a limit."""
+    return frozenset((*METRICS, *(f"introduced_{name}" for name in METRICS)))
+
+
 def _limit(name: str, value: Any, where: str) -> Limit:
-    direction, _, column = ("max", "", name) if name in CHECKED else name.partition("_")
-    if direction not in ("max", "min") or column not in CHECKED:
+    known_columns = checked()
+    direction, _, column = ("max", "", name) if name in known_columns else name.partition("_")
+    if direction not in ("max", "min") or column not in known_columns:
         known = ", ".join(METRICS)
         raise UsageError(f"{where}{name} is no limit; it is max_ or min_ and one of {known}, or introduced_ and one")
     if not column.startswith("max_") and name == column:
@@ -212,4 +216,4 @@ def _limit(name: str, value: Any, where: str) -> Limit:
     return Limit(column, float(value), direction == "max")
 
 
-__all__ = ["CHECKED", "Limit", "Rule", "Rules", "find_rules", "read_rules"]
+__all__ = ["Limit", "Rule", "Rules", "checked", "find_rules", "read_rules"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
+    from etviz.tensors.custom_metrics import CustomMetrics
 
 _NO_INPUTS: Final = (
     "The inputs of the run are not known, so there is no reference; give inputs=, "
@@ -38,7 +40,9 @@ _OTHER_INPUTS: Final = (
 )
 
 
-def compare_executions(paired: Paired, given: Any, *, ran_here: bool, introduced: bool) -> Compared:
+def compare_executions(
+    paired: Paired, given: Any, *, ran_here: bool, introduced: bool, custom: CustomMetrics
+) -> Compared:
     """Compare every execution.
 
     Parameters
@@ -51,6 +55,8 @@ def compare_executions(paired: Paired, given: Any, *, ran_here: bool, introduced
         The program ran on `given` a moment ago, so they are not doubted when the first operators are far off.
     introduced
         Replay every instruction on the runtime's inputs.
+    custom
+        Metrics that users registered.
 
     Raises
     ------
@@ -65,7 +71,7 @@ def compare_executions(paired: Paired, given: Any, *, ran_here: bool, introduced
         return Compared(notes=(_NO_INPUTS,))
     if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
-    stage = _Stage(paired, candidates, introduced)
+    stage = _Stage(paired, candidates, introduced, custom)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
     blank = blank_tail(artifacts.buffer, refs) if artifacts.buffer is not None else None
@@ -96,15 +102,19 @@ def compare_executions(paired: Paired, given: Any, *, ran_here: bool, introduced
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     measure_total_noise(known, [item.inputs for item in replayed], paired.evaluator)
     fresh_float = paired.float_evaluator if paired.has_float else None
+    failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
+    notes |= {f"{text[0].upper()}{text[1:]} ({count} of the values).": None for text, count in failed.items()}
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, fresh_float), tuple(notes))
 
 
 class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds."""
 
-    def __init__(self, paired: Paired, candidates: Sequence[Sequence[Any]], introduced: bool) -> None:
+    def __init__(
+        self, paired: Paired, candidates: Sequence[Sequence[Any]], introduced: bool, custom: CustomMetrics
+    ) -> None:
         self.evaluator: Evaluator = paired.evaluator()
-        self._candidates, self._introduced = candidates, introduced
+        self._candidates, self._introduced, self._custom = candidates, introduced, custom
         self._pairing = paired.pairing
         self._groups = _groups(paired, self.evaluator)
 
@@ -119,6 +129,7 @@ class _Stage:
             )
         else:
             compare = partial(compare_by_handles, evaluator, log, inputs.values, groups, run=run, budget=budget)
+        compare = partial(compare, custom=self._custom)
         before = dict(evaluator.state)
         comparison = compare(introduced=self._introduced)
         if not self._introduced and starts_far_off(evaluator.graph, comparison):  # introduced gaps tell why

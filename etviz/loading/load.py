@@ -12,8 +12,11 @@ from etviz.comparison.gap import Comparison, Run
 from etviz.errors import EtvizError
 from etviz.loading.executions import compare_executions
 from etviz.loading.paired import Paired, pair
+from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from etviz.loading.artifact_set import ArtifactSet
 
 
@@ -26,6 +29,7 @@ def read(
     *,
     ran_here: bool = False,
     introduced: bool = True,
+    metrics: Iterable[Any] | None = None,
     title: str = "",
     notes: tuple[str, ...] = (),
     keep_alive: Any = None,
@@ -44,6 +48,8 @@ def read(
         As `delegate_metadata_parser` of `etviz.load`.
     ran_here, introduced
         As for `compare_executions`; introduced gaps that are left out can be completed later.
+    metrics
+        As for `etviz.load`.
     title
         Name for people, by default the file's.
     notes
@@ -58,7 +64,7 @@ def read(
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)
-    compare = partial(compare_executions, paired, inputs, ran_here=ran_here)
+    compare = partial(compare_executions, paired, inputs, ran_here=ran_here, custom=choose(metrics))
     missing = _missing(paired)
     try:
         compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 NAN: Final = math.nan
 
@@ -33,6 +35,8 @@ class Metric:
         ``""``, ``"dB"``, ``"ulp"`` or ``"share"``.
     thresholds
         By dtype: the value from which a gap deserves a look, and from which it is most likely a fault.
+    function, preprocessing, reduce
+        Of a registered metric, as `Metrics.register` takes them; None for our own.
     """
 
     name: str
@@ -41,6 +45,130 @@ class Metric:
     higher_is_better: bool = False
     unit: str = ""
     thresholds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    function: Callable[[Any, Any], Any] | None = None
+    preprocessing: Callable[[Any], Any] | None = None
+    reduce: str | None = None
+
+
+REDUCTIONS: Final = ("mean", "sum", "max")
+"""How a metric that is computed element by element becomes one number."""
+
+
+class Metrics(dict[str, Metric]):
+    """All metrics by name, in the order of the columns of `Inspection.gaps`: our own, then the registered ones."""
+
+    def __init__(self, own: Iterable[Metric]) -> None:
+        super().__init__((metric.name, metric) for metric in own)
+        self._elsewhere: set[str] = set()
+
+    def register(
+        self,
+        name: str,
+        function: Callable[[Any, Any], Any],
+        *,
+        higher_is_better: bool,
+        unit: str = "",
+        preprocessing: Callable[[Any], Any] | None = None,
+        reduce: str | None = None,
+        description: str = "",
+    ) -> Metric:
+        """Add a metric of one's own: one more column in every Inspection that is made from now on.
+
+        Where it raises, or gives anything but a real number, its cell is NaN and the row's `reason` says why; after a
+        minute of work for one Inspection its last cells stay NaN. The other columns stand.
+
+        Parameters
+        ----------
+        name
+            Of the column, a Python identifier; a metric of this name that was registered before is replaced.
+        function
+            Takes the reference and the runtime value, two torch tensors of one shape in float64 (whatever the dtype of
+            the value), and returns a number. With `reduce` it is elementwise and called on blocks: two float64 NumPy
+            arrays of one dimension, the elements that are finite in both; it returns an array of that size.
+        higher_is_better
+            Polarity: which end of the column is worst.
+        unit
+            For people: ``"dB"``, ``"share"`` (shown in percent), ``"ulp"`` or any other text.
+        preprocessing
+            Applied to each of the two tensors, in their own dtype, before `function` sees them.
+        reduce
+            ``"mean"``, ``"sum"`` or ``"max"`` of an elementwise `function`; blocks keep large tensors out of memory.
+        description
+            One sentence for people.
+
+        Returns
+        -------
+        Metric
+            As it stands in ``etviz.metrics``.
+
+        Raises
+        ------
+        UsageError
+            If the name is one of our own or no identifier, or an argument makes no sense.
+
+        Examples
+        --------
+        >>> import etviz
+        >>> flips = etviz.metrics.register("flips", lambda r, q: ((r > 0) != (q > 0)).sum(), higher_is_better=False)
+        >>> etviz.metrics["flips"].higher_is_better
+        False
+        >>> etviz.metrics.unregister("flips")
+        """
+        metric = custom_metric(name, function, higher_is_better, unit, preprocessing, reduce, description)
+        self[name] = metric
+        self._elsewhere.discard(name)
+        return metric
+
+    def introduce(self, metric: Metric) -> None:
+        """Let a metric be known by its name, which only some Inspections have."""
+        if metric.name not in self:
+            self._elsewhere.add(metric.name)
+        self[metric.name] = metric
+
+    def unregister(self, name: str) -> None:
+        """Forget a registered metric; Inspections that have its column keep it.
+
+        Raises
+        ------
+        UsageError
+            If no metric of this name was registered.
+        """
+        if name not in self or name in BUILT_IN:
+            known = ", ".join(self.registered) or "none"
+            raise UsageError(f"no metric {name!r} was registered; registered are {known}")
+        del self[name]
+
+    @property
+    def registered(self) -> dict[str, Metric]:
+        """Those that were registered."""
+        return {name: metric for name, metric in self.items() if name not in {*BUILT_IN, *self._elsewhere}}
+
+
+def custom_metric(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    higher_is_better: bool,
+    unit: str = "",
+    preprocessing: Callable[[Any], Any] | None = None,
+    reduce: str | None = None,
+    description: str = "",
+) -> Metric:
+    """A checked metric of the user's; see `Metrics.register`."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise UsageError(f"the name of a metric must be a Python identifier, found {name!r}")
+    if name in BUILT_IN or name.startswith("introduced_"):
+        raise UsageError(f"{name!r} is a column already; choose another name")
+    if name in TAKEN:
+        raise UsageError(f"{name!r} is a column of gaps that is no metric; choose another name")
+    for argument, given in (("function", function), ("preprocessing", preprocessing)):
+        if not callable(given) and not (argument == "preprocessing" and given is None):
+            raise UsageError(f"{argument} must be callable, found {type(given).__name__}")
+    if not isinstance(higher_is_better, bool):
+        raise UsageError(f"higher_is_better must be True or False, found {higher_is_better!r}")
+    if reduce is not None and reduce not in REDUCTIONS:
+        raise UsageError(f"reduce must be one of {', '.join(REDUCTIONS)} or None, found {reduce!r}")
+    about = description or f"Registered: {getattr(function, '__name__', type(function).__name__)}."
+    return Metric(name, "", about, higher_is_better, str(unit), {}, function, preprocessing, reduce)
 
 
 def _by_dtype(
@@ -49,9 +177,8 @@ def _by_dtype(
     return {"float64": f32, "float32": f32, "float16": f16, "bfloat16": bf16}
 
 
-METRICS: Final[dict[str, Metric]] = {
-    metric.name: metric
-    for metric in (
+METRICS: Final = Metrics(
+    (
         Metric("mse", "Σd² / n", "Mean squared error.", False, "", _by_dtype((1e-6, 1e-4), (1e-4, 1e-2), (1e-3, 1e-1))),
         Metric("rmse", "√(Σd² / n)", "Root of the mean squared error, in the tensor's own units."),
         Metric("mean_abs", "Σ|d| / n", "Mean absolute error."),
@@ -108,10 +235,20 @@ METRICS: Final[dict[str, Metric]] = {
             _by_dtype((100.0, 1e4), (10.0, 50.0), (10.0, 50.0)) | {"quantized": (2.0, 5.0)},
         ),
     )
-}
+)
 """All metrics by name, in the order of the columns of `Inspection.gaps`."""
 metrics: Final = METRICS
 """`METRICS` as users know it: ``etviz.metrics``."""
+BUILT_IN: Final = tuple(METRICS)
+"""Names of our own metrics."""
+TAKEN: Final = frozenset(
+    (
+        *("event_block", "input_index", "instruction", "kind", "op", "backend", "output", "shape", "dtype"),
+        *("reference_ops", "module", "source", "pairing", "noise", "reference_nan", "reference_inf", "runtime_nan"),
+        *("runtime_inf", "non_finite", "latency_ms", "status", "reason", "stack", "close", "matches", "amplification"),
+    )
+)
+"""Columns of the tables that a metric can't be named like."""
 
 NOISE_THRESHOLDS: Final = (3.0, 10.0)
 """Severity over measured noise from which a gap deserves a look, and from which it is a fault; for every dtype."""
@@ -187,7 +324,7 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
     share = sums.close / sums.elements if sums.elements else 1.0
     if n == 0:
         empty = sums.elements == 0
-        values = dict.fromkeys(METRICS, 0.0 if empty else NAN)
+        values = dict.fromkeys(BUILT_IN, 0.0 if empty else NAN)
         if empty:
             values |= {"sqnr_db": math.inf, "psnr_db": math.inf, "cosine": 1.0}
         return values | {"allclose": share, "max_ulp": sums.max_ulp if empty else NAN}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.comparison.gap import Comparison
+    from etviz.tensors.custom_metrics import CustomMetrics
 
 _PLAIN: Final = ("delegate", "cond", OBSERVED)
 
@@ -106,10 +107,12 @@ def zoom(
     timeout: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
+    custom: CustomMetrics | None = None,
 ) -> Zoom:
     """Look inside a delegate, from `delegate_piece`.
 
-    `progress` is told the steps done and their number; setting `cancel` stops it. Fails as `run_alone` does.
+    `progress` is told the steps done and their number; setting `cancel` stops it. `custom` are the
+    metrics that users registered. Fails as `run_alone` does.
     """
     known = all(value is not None for value in piece.outputs)
     exposure = expose(piece.graph)
@@ -120,7 +123,7 @@ def zoom(
     graph = _numbered(piece.graph, exposure)
     log = _log(graph, run)
     constants = piece.constants
-    comparison = compare_exact(Evaluator(graph, constants), log, piece.inputs, budget=KEPT_BYTES)
+    comparison = compare_exact(Evaluator(graph, constants), log, piece.inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
     faithful, deviation, message = _fidelity(piece, run, known)
     notes = () if not run.left_out else (_left_out(piece, run, exposure),)

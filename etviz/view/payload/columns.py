@@ -106,7 +106,7 @@ def _metric_column(metric: Metric, prefix: str = "") -> Column:
     name = prefix + metric.name
     own = metric.name.replace("_db", "").replace("_", " ")
     label = ("introduced" if own == "severity" else f"introduced {own}") if prefix else own
-    about = f"{metric.description} {metric.formula}"
+    about = f"{metric.description} {metric.formula}".strip()
     if prefix:
         about = f"What this instruction itself added, on the runtime's own inputs: {about}"
     return Column(
