@@ -161,6 +161,37 @@ class Inspection(ViewState):
         """Short text: verdict, coverage, delegation, worst operators, non-finite values."""
         return str(self.digest)
 
+    def diagnosis(self, top: int = 5, *, look_inside: bool = True, timeout: float | None = None) -> dict[str, Any]:
+        """What is wrong, where, why, and what to do next, as plain data: strict JSON for scripts and agents.
+
+        It attributes the error of the worst output and, if the culprit is a delegate, looks inside of it; what can't
+        be known is null, with the reason beside it.
+
+        Parameters
+        ----------
+        top
+            Number of suspects beside the culprit.
+        look_inside
+            Look inside of a delegate at fault, which lowers and runs it again in a child process.
+        timeout
+            Seconds for that, 600 if None.
+
+        Returns
+        -------
+        dict
+            ``format`` and ``version``, ``finding`` (the sentence), ``culprit``, ``suspects``, ``outputs``,
+            ``attribution``, ``compared``, ``delegation``, ``next``, ``notes``;
+            ``etviz/analysis/diagnosis.schema.json`` describes every field.
+
+        Raises
+        ------
+        UsageError
+            If `top` is no number of rows.
+        """
+        from etviz.analysis.diagnosis import diagnose
+
+        return diagnose(self.analysis, top, look_inside=look_inside, timeout=timeout)
+
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The rows to look at first.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from etviz import __version__
-from etviz.cli import check, compare, demo, gaps, info, report
+from etviz.cli import check, compare, demo, gaps, info, report, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError
 
@@ -45,6 +45,7 @@ def _options(
 app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)
 app.command("info", epilog="Example: etviz info etviz-demo")(info.info)
 app.command("gaps", epilog="Example: etviz gaps etviz-demo --by sqnr_db --top 20 --format csv")(gaps.gaps)
+app.command("why", epilog="Example: etviz why etviz-demo --json")(why.why)
 app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
 app.command("check", epilog=check.EPILOG)(check.check)
 app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html")(compare.compare)

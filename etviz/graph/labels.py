@@ -57,12 +57,15 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
 
 
 def _maker(inner: Graph, output: int) -> Node | None:
-    """The operator inside a delegate that makes one of its outputs; its own code is looked for past conversions."""
+    """The operator inside a delegate that makes one of its outputs; code and module are looked for past conversions."""
     nodes = {node.name: node for node in inner.nodes}
     value = inner.outputs[output] if output < len(inner.outputs) else None
     node = nodes.get(value.name) if isinstance(value, Ref) else None
-    while node is not None and not node.stack and node.args and isinstance(node.args[0], Ref):
-        node = nodes.get(node.args[0].name)
+    while node is not None and (not node.stack or (conversion(node.target) and not node.module)):
+        before = nodes.get(next(node.reads(), ""))
+        if before is None:
+            break
+        node = before
     return node
 
 
@@ -86,12 +89,30 @@ def source_line(stack: str) -> str:
     >>> source_line("")
     ''
     """
-    frames = [(m["file"], m["line"]) for m in _FRAME.finditer(stack)]
-    own = [frame for frame in frames if not _FOREIGN.search(frame[0])]
-    if not frames:
-        return ""
-    file, line = (own or frames)[-1]
-    return f"{PurePath(file).name}:{line}"
+    frame = _own_frame(stack)
+    return f"{PurePath(frame['file']).name}:{frame['line']}" if frame else ""
+
+
+def source_code(stack: str) -> str:
+    r"""The line of code at `source_line`, as the trace has it; empty where it has none. No file is opened for it.
+
+    Examples
+    --------
+    >>> source_code('  File "/home/me/net.py", line 12, in forward\n    return x + y\n')
+    'return x + y'
+    >>> source_code('  File "/home/me/net.py", line 12, in forward\n  File "/venv/site-packages/torch/nn.py", line 1')
+    ''
+    """
+    frame = _own_frame(stack)
+    text = stack[frame.end() :].split("\n", 2)[1:2] if frame else []
+    return text[0].strip() if text and not _FRAME.match(text[0]) else ""
+
+
+def _own_frame(stack: str) -> re.Match[str] | None:
+    """The innermost frame in the user's own code, the innermost one at all if there is none."""
+    frames = list(_FRAME.finditer(stack))
+    own = [frame for frame in frames if not _FOREIGN.search(frame["file"])]
+    return (own or frames)[-1] if frames else None
 
 
 def reference_operators(inner: Graph) -> list[str]:

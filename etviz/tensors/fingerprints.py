@@ -549,7 +549,7 @@ def small_region(pair: Pair) -> Iterator[Fingerprint]:
     """A single bad channel, and border pixels."""
     spatial = _spatial(pair.shape)
     first = spatial[0] if spatial else len(pair.shape)
-    channels: list[tuple[float, float, str]] = []
+    channels: list[_Channel] = []
     for axis in range(first):
         channels.append(_channel(_maps(pair, pair.shape, axis), axis))
     if spatial:
@@ -560,8 +560,9 @@ def small_region(pair: Pair) -> Iterator[Fingerprint]:
         for k, axis in enumerate(spatial):
             lines = maps.over(tuple(other for other in range(len(image)) if other != k))
             channels.append(_channel(lines, axis, edges=len(pair.shape) < 4))
-    score, _, text = max(channels, default=(0.0, 0.0, ""))
-    yield Fingerprint("single bad channel", score, text)
+    worst = max(channels, key=lambda channel: (channel.score, -channel.fraction), default=None)
+    if worst is not None:
+        yield Fingerprint("single bad channel", worst.score, _told(pair, worst))
 
 
 def _maps(pair: Pair, shape: tuple[int, ...], axis: int) -> _Maps:
@@ -575,14 +576,42 @@ def _spatial(shape: Sequence[int]) -> list[int]:
     return axes if math.prod(shape[axis] for axis in axes) <= _LARGEST_IMAGE else []
 
 
-def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> tuple[float, float, str]:
-    """Score, how small the region is (to decide between equals), and evidence of the worst index of an axis."""
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """The worst index of an axis of `size`; `share` of Σd² is in it, and `fraction` of the elements."""
+
+    axis: int
+    size: int
+    index: int
+    score: float = 0.0
+    share: float = 0.0
+    fraction: float = 1.0
+
+
+def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
     worst, size = int(np.argmax(lines.dd)), len(lines.dd)
     if size < 2 or (not edges and worst in (0, size - 1)):
-        return 0.0, 0.0, ""
+        return _Channel(axis, size, worst)
     score, share, fraction = lines.score(np.arange(size) == worst)
-    text = f"Index {worst} of axis {axis} (of {size}) holds {percent(share)} of the squared error."
-    return round(score, 6), -fraction, text
+    return _Channel(axis, size, worst, round(score, 6), share, fraction)
+
+
+def _told(pair: Pair, channel: _Channel) -> str:
+    """The evidence: what a channel is, where a factor or an offset says nearly all of it; else how much it holds."""
+    place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
+    moments = Moments()
+    for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):
+        moments.add(r, q)
+    m = moments
+    if m.count >= FEWEST and channel.score >= LEAST:
+        times = 1.0 + m.rd / m.rr if m.rr > 0 else math.nan
+        plus = m.sd / m.count
+        scaled, shifted = (_part(part, m.dd) for part in (m.rd * m.rd / m.rr if m.rr > 0 else 0.0, m.sd * plus))
+        if max(scaled, shifted) >= _KNOWN:
+            what = f"×{times:.3g}" if scaled >= shifted else f"the reference {_signed(plus)}"
+            share = percent(channel.share * max(scaled, shifted))
+            return f"{place} is {what}: this explains {share} of the squared error."
+    return f"{place} holds {percent(channel.share)} of the squared error."
 
 
 def _border(maps: _Maps, first: int) -> Fingerprint:

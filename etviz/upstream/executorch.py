@@ -137,7 +137,8 @@ def lowers_here(backend_id: str) -> bool:
     """True unless this machine certainly can't lower for a backend: its module is not known, or not installed."""
     name = backend_module(backend_id)
     try:
-        return bool(name) and (name in sys.modules or importlib.util.find_spec(name) is not None)
+        with quietly():  # it imports the packages that the module is in
+            return bool(name) and (name in sys.modules or importlib.util.find_spec(name) is not None)
     except (ImportError, ValueError):
         return False
 

@@ -1,0 +1,124 @@
+"""`etviz why`: the diagnosis in a terminal, or as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import out, plain_text, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WIDEST: Final = 100
+_BAR: Final = 20
+_COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
+
+
+def why(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
+    inside: Annotated[
+        bool, typer.Option("--inside/--no-inside", help="Look inside of a delegate at fault: lowers it again here.")
+    ] = True,
+    as_json: given.JsonOption = False,
+    method: given.MethodOption = None,
+    time_scale: given.ScaleOption = "ns",
+) -> None:
+    """The culprit in one sentence, whose fault the output's error is, what it looks like, and what to do next."""
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    body = found.load(method, time_scale).diagnosis(top, look_inside=inside)
+    if as_json:
+        print_json(body)
+        return
+    width = max(20, min(out.width, _WIDEST))
+    for style, line in _lines(body, width):
+        out.print(plain_text(line), style=style, highlight=False, soft_wrap=True)
+
+
+def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    """Style and text of each line."""
+    yield from _wrapped(body["verdict"], width, style=f"bold {_COLOUR.get(body['level'], '')}".strip())
+    finding, culprit = body["finding"], body["culprit"]
+    if finding is not None:
+        yield "", ""
+        yield from _wrapped(finding["text"], width, style="bold" if culprit is not None else "")
+    if culprit is not None:
+        if culprit["code"]:
+            yield "", ""
+            yield "cyan", f"  {culprit['source']}"[:width]
+            yield "", f"    {culprit['code']}"[:width]
+        yield from _shares(body["attribution"], width)
+        yield from _fingerprints(culprit, width)
+        yield from _inside(culprit["inside"], width)
+    yield from _suspects(body, width)
+    yield from _listed("Next", [_step(step) for step in body["next"]], width)
+    yield from _listed("Notes", body["notes"], width)
+
+
+def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    shares = [item for item in attribution["shares"] if abs(item["share"]) >= 0.005][:5]
+    if shares:
+        yield "", ""
+        yield "bold", f"Share of the output's error (sum {100 * attribution['sum']:.0f} %)"
+    for item in shares:
+        bar = "█" * round(_BAR * min(1.0, max(0.0, item["share"]))) if width >= 60 else ""
+        yield "", f"{100 * item['share']:>6.0f} %  {bar:<{_BAR if width >= 60 else 0}}  {_place(item)}"[:width]
+    if attribution["note"]:
+        yield from _wrapped(attribution["note"], width, "  ")
+
+
+def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    found = [f"{item['name']} ({item['score']:.2f}): {item['evidence']}" for item in culprit["fingerprints"]]
+    yield from _listed("What it looks like", found, width)
+
+
+def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:
+    if inside is None:
+        return
+    rows = [f"{_place(row)}: introduced severity {_number(row['introduced_severity'])}" for row in inside["rows"]]
+    none = ["No operator inside adds more error than its precision explains."] if inside["compared"] else []
+    yield from _listed("Inside the delegate", [*(rows or none), inside["message"]], width)
+
+
+def _suspects(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    name = "introduced_severity" if body["culprit"] is not None else "severity"
+    rows = [
+        f"{_place(row)}: {name.replace('_', ' ')} {_number(row[name])}"
+        + (f", {row['fingerprints'][0]['name']}" if row["fingerprints"] else "")
+        for row in body["suspects"]
+    ]
+    yield from _listed("Also suspicious", rows, width)
+
+
+def _step(step: dict[str, str]) -> str:
+    return f"{step['text']} {step['python']}".rstrip()
+
+
+def _place(row: dict[str, Any]) -> str:
+    return f"{row['name']} ({row['source']})" if row["source"] else row["name"]
+
+
+def _number(value: float | str | None) -> str:
+    return "not known" if value is None else value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _listed(title: str, items: list[str], width: int) -> Iterator[tuple[str, str]]:
+    if items:
+        yield "", ""
+        yield "bold", title
+    for item in items:
+        yield from _wrapped(item, width, "  - ")
+
+
+def _wrapped(text: str, width: int, first: str = "", style: str = "") -> Iterator[tuple[str, str]]:
+    rest = " " * len(first)
+    for line in textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest) or [first]:
+        yield style, line
