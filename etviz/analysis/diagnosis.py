@@ -98,7 +98,8 @@ def _suspects(tables: Tables) -> list[int]:
     if not len(tables):
         return []
     ranked = rank(tables.rows, "introduced_severity" if tables.introduced else "severity")
-    return [int(row) for row, about in ranked.iterrows() if _level(tables, about) in ("warn", "bad")]
+    suspicious = (_level(tables, about) in ("warn", "bad") for _, about in ranked.iterrows())
+    return [int(row) for row, bad in zip(ranked.index, suspicious, strict=True) if bad]
 
 
 def _level(tables: Tables, about: pd.Series) -> str:
