@@ -19,12 +19,13 @@ INSTALLED := $(VENV)/.etviz-installed
 BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
 NODE_MODULES := node_modules/.etviz-installed
 BUNDLE := etviz/view/static/index.js
+RUNNER := examples/cpp_runner/build
 SIDE_PANEL := $(VENV)/share/jupyter/labextensions/etviz
 FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f -print 2>/dev/null)
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo test lint format bench fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,10 @@ demo: install ## train, quantize, lower, run and compare a real model
 	$(BIN)/etviz demo
 
 # All three parts run even when one fails, and pytest's closing line comes last.
+runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
+	cmake -S examples/cpp_runner -B $(RUNNER) -DPython3_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake --build $(RUNNER)
+
 test: install chromium ## run the Python, TypeScript and browser tests, on all cores
 	@failed=; \
 	npm run --silent typecheck & types=$$!; \
@@ -99,5 +104,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) node_modules etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules $(RUNNER) etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -19,6 +19,7 @@ from tests.shelf import Shelf
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
+    from tests.cpp_runner import CppRunner
     from tests.kinds.making import Made
     from tests.programs import Executed
     from tests.scheduling import ByProgram
@@ -100,3 +101,19 @@ def made(shelf: Shelf) -> Callable[[str], Made]:
 def kind(request: pytest.FixtureRequest, made: Callable[[str], Made]) -> Made:
     """The program of the kind that the test is parametrized with."""
     return made(request.param)
+
+
+@pytest.fixture(scope="session")
+def runner(shelf: Shelf) -> CppRunner:
+    """The C++ runner."""
+    from tests.cpp_runner import build
+
+    return build(shelf, tracer=True)
+
+
+@pytest.fixture(scope="session")
+def release_runner(shelf: Shelf) -> CppRunner:
+    """The C++ runner as a release build has it: without the event tracer."""
+    from tests.cpp_runner import build
+
+    return build(shelf, tracer=False)

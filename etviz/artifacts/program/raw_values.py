@@ -1,0 +1,143 @@
+"""A program's inputs and outputs as runners keep them: a file for each value, raw bytes in the order of memory.
+
+Plain numbers are int64, float64 or one byte (bool). Nothing in such a file tells what it is, so its length is held
+against what the program says.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.artifacts.files import PathLike, looks_like, open_artifact
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from etviz.artifacts.program.program import Method
+
+_ADVICE: Final = "give the raw file that the runner wrote, copied whole"
+_NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np.dtype("?")}
+_CODES: Final = {item.name: item for item in SCALAR_TYPES.values()}
+
+
+def raw_bytes(value: Any) -> bytes:
+    """The bytes of a tensor, in the order of its memory, or of a plain number."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        order = memory_order(value)
+        return value.detach().cpu().permute(order).contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "double"
+    return np.array([value], _NUMBERS[kind]).tobytes()
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dimensions from outermost to innermost in memory."""
+    if tensor.is_contiguous():
+        return tuple(range(tensor.dim()))
+    return tuple(sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), -tensor.shape[d], d)))
+
+
+def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = None, prefix: str = "input") -> list[str]:
+    """Write the inputs of one execution as raw files.
+
+    Parameters
+    ----------
+    folder
+        Where to write.
+    values
+        Tensors and plain numbers.
+    method
+        Tells the order of memory that each input must have, and which shapes are dynamic.
+    prefix
+        Of the files' names.
+
+    Returns
+    -------
+    The files' names as a runner takes them: with the shape after a colon where it is dynamic.
+    """
+    import torch
+
+    named = []
+    for at, value in enumerate(values):
+        path = folder / f"{prefix}-{at}.bin"
+        spec = method.values[method.inputs[at]].tensor if method is not None and at < len(method.inputs) else None
+        name = str(path)
+        if isinstance(value, torch.Tensor) and spec is not None:
+            value = value.detach().permute(spec.dim_order).contiguous() if len(spec.dim_order) == value.dim() else value
+            if spec.dynamism != "static":
+                shape = [value.shape[spec.dim_order.index(d)] for d in range(value.dim())]
+                name += ":" + "x".join(map(str, shape))
+        path.write_bytes(raw_bytes(value))
+        named.append(name)
+    return named
+
+
+def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequence[int] = ()) -> torch.Tensor:
+    """Read a tensor.
+
+    Parameters
+    ----------
+    path
+        The file.
+    dtype
+        Name of the element type in torch.
+    sizes
+        The shape.
+    order
+        Dimensions from outermost to innermost in memory; contiguous if empty.
+
+    Raises
+    ------
+    ArtifactError
+        If the file is missing, or has another length than such a tensor.
+    """
+    import torch
+
+    known = _CODES.get(dtype)
+    if known is None:
+        raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")
+    data = _open(path, math.prod(sizes) * known.itemsize, f"a tensor of {dtype} {tuple(sizes)}")
+    if not len(data):
+        return torch.empty(tuple(sizes), dtype=getattr(torch, dtype))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        flat = torch.frombuffer(data, dtype=torch.uint8).view(getattr(torch, dtype))
+    order = tuple(order) if len(order) == len(sizes) else tuple(range(len(sizes)))
+    return flat.reshape([sizes[d] for d in order]).permute([order.index(d) for d in range(len(order))])
+
+
+def read_number(path: PathLike, kind: str) -> int | float | bool:
+    """Read a plain number: "int", "double" or "bool".
+
+    Raises
+    ------
+    ArtifactError
+        If the file is missing, or has another length.
+    """
+    dtype = _NUMBERS[kind]
+    return np.frombuffer(_open(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
+
+
+def _open(path: PathLike, nbytes: int, what: str) -> memoryview:
+    """The bytes of a file that must be so long."""
+    if nbytes == 0 and Path(path).is_file() and Path(path).stat().st_size == 0:
+        return memoryview(b"")
+    data = memoryview(open_artifact(path, "a raw value", _ADVICE))
+    if len(data) != nbytes:
+        kind = looks_like(bytes(data[:64]))
+        problem = f"the file has {len(data)} bytes, {what} has {nbytes}"
+        if kind and kind != "a file of zeros":
+            problem += f"; it looks like {kind}"
+        raise ArtifactError(os.fspath(path), problem, _ADVICE, found=len(data), expected=nbytes)
+    return data

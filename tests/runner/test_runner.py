@@ -1,0 +1,256 @@
+"""What the C++ runner writes is what a run from Python writes, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from executorch.devtools import BundledProgram
+from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.extension.pybindings.portable_lib import (
+    _load_bundled_program_from_buffer,
+)
+from torch import Tensor, nn
+
+import etviz
+from etviz.artifacts.program.program import read_program
+from etviz.artifacts.program.raw_values import read_tensor, write_inputs
+from etviz.errors import ArtifactError
+from etviz.pipeline.lower import flatten
+from tests.cpp_runner import CppRunner
+from tests.programs import Executed
+
+PROGRAMS = ("plain_cnn", "residual_cnn", "digits_int8", "channels_last", "many_outputs")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_those_of_a_run_from_python(
+    name: str, executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    made = executed(name)
+    method = read_program(made.path("pte")).method()
+    files = write_inputs(tmp_path, flatten(made.inputs), method)
+    runner(tmp_path, "--model", made.path("pte"), "--inputs", ",".join(files), "--dump-intermediate-outputs")
+    found = made.load(etdump=tmp_path / "etdump.etdp", debug_buffer=tmp_path / "debug_output.bin")
+    expected = made.inspection
+    assert len(found.gaps) == len(expected.gaps) > 2
+    for row in range(len(found.gaps)):
+        assert torch.equal(found.tensors(row)[1].nan_to_num(7), expected.tensors(row)[1].nan_to_num(7)), row
+    assert found.outputs.drop(columns=["event_block"], errors="ignore").equals(
+        expected.outputs.drop(columns=["event_block"], errors="ignore")
+    )
+
+
+def test_buffer_in_memory_holds_what_the_file_holds(
+    executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    made = executed("residual_cnn")
+    files = write_inputs(tmp_path, flatten(made.inputs))
+    common = ("--model", made.path("pte"), "--inputs", files[0], "--dump-intermediate-outputs")
+    for name, more in {"file": (), "memory": ("--debug-buffer-size", "100000")}.items():
+        runner(tmp_path, *common, "--etdump", f"{name}.etdp", "--debug-output", f"{name}.bin", *more)
+    assert (tmp_path / "memory.bin").stat().st_size < 20_000
+    loaded = [made.load(etdump=tmp_path / f"{n}.etdp", debug_buffer=tmp_path / f"{n}.bin") for n in ("file", "memory")]
+    assert len(loaded[0].gaps) == len(made.inspection.gaps)
+    np.testing.assert_array_equal(loaded[0].gaps.rmse, loaded[1].gaps.rmse)
+
+
+def test_outputs_only(
+    executed: Callable[[str], Executed], runner: CppRunner, release_runner: CppRunner, tmp_path: Path
+):
+    made = executed("residual_cnn")
+    files = write_inputs(tmp_path, flatten(made.inputs))
+    common = ("--model", made.path("pte"), "--inputs", files[0])
+    runner(tmp_path, *common, "--dump-program-outputs", "--outputs", "traced")
+    release_runner(tmp_path, *common, "--outputs", "plain")
+    assert (tmp_path / "traced-0.bin").read_bytes() == (tmp_path / "plain-0.bin").read_bytes()
+    found = made.load(etdump=tmp_path / "etdump.etdp", debug_buffer=tmp_path / "debug_output.bin")
+    assert len(found.gaps) == 0
+    assert found.outputs.max_abs[0] == made.inspection.outputs.max_abs[0]
+
+
+def test_release_build_has_no_trace_to_give(
+    executed: Callable[[str], Executed], release_runner: CppRunner, tmp_path: Path
+):
+    made = executed("residual_cnn")
+    said = release_runner(tmp_path, "--model", made.path("pte"), "--dump-intermediate-outputs", status=2)
+    assert "built without the event tracer" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_execution_has_its_own_inputs_and_outputs(
+    executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    made = executed("plain_cnn")
+    runs = [(torch.randn_like(made.inputs[0]),) for _ in range(2)]
+    files = [write_inputs(tmp_path, run, prefix=f"run{at}")[0] for at, run in enumerate(runs)]
+    model = ("--model", made.path("pte"), "--inputs", ",".join(files), "--executions", "2", "--outputs", "out")
+    runner(tmp_path, *model, "--dump-intermediate-outputs")
+    found = made.load(
+        etdump=tmp_path / "etdump.etdp", debug_buffer=tmp_path / "debug_output.bin", inputs=[*runs, *runs]
+    )
+    assert found.gaps.event_block.nunique() == 4
+    assert found.outputs.allclose.eq(1).all()
+    for at in range(4):
+        expected = made.model(*runs[at % 2])
+        output = read_tensor(tmp_path / f"out-{at}-0.bin", "float32", expected.shape)
+        torch.testing.assert_close(output, expected)
+
+
+class Accumulator(nn.Module):
+    """Two methods that share a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.zeros(4))
+        self.state: Tensor
+
+    def add(self, x: Tensor) -> Tensor:
+        self.state.add_(x)
+        return torch.sin(self.state)
+
+    def scale(self, x: Tensor) -> Tensor:
+        self.state.mul_(x)
+        return torch.cos(self.state)
+
+
+class _Method(nn.Module):
+    def __init__(self, model: Accumulator, name: str) -> None:
+        super().__init__()
+        self.model = model
+        self._name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return getattr(self.model, self._name)(x)
+
+
+def test_methods_share_their_memory_if_asked(runner: CppRunner, tmp_path: Path):
+    model, x = Accumulator(), torch.tensor([0.5, -1, 2, 3])
+    exported = {name: torch.export.export(_Method(model, name), (x,)) for name in ("add", "scale")}
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True), emit_mutable_buffer_names=True
+    )
+    to_edge_transform_and_lower(exported).to_executorch(config).save(str(tmp_path / "model.pte"))
+    files = write_inputs(tmp_path, [x])
+    arguments = ("--model", "model.pte", "--method", "add,scale", "--inputs", files[0], "--executions", "2")
+    runner(tmp_path, *arguments, "--share-memory-arenas", "--outputs", "out")
+    eager = Accumulator()
+    expected = [eager.add(x), eager.scale(x), eager.add(x), eager.scale(x)]
+    for at, value in enumerate(expected):
+        torch.testing.assert_close(read_tensor(tmp_path / f"out-{at}-0.bin", "float32", (4,)), value)
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) + 1
+
+
+def test_weights_outside_of_the_program(runner: CppRunner, tmp_path: Path):
+    model, x = Linear(), torch.randn(2, 4)
+    edge = to_edge_transform_and_lower(torch.export.export(model, (x,)))
+    edge = edge.transform([])
+    config = ExecutorchBackendConfig(external_constants=True)
+    manager = edge.to_executorch(config)
+    manager.save(str(tmp_path / "model.pte"))
+    manager.write_tensor_data_to_file(str(tmp_path))
+    data = next(tmp_path.glob("*.ptd"))
+    files = write_inputs(tmp_path, [x])
+    common = ("--model", "model.pte", "--inputs", files[0])
+    runner(tmp_path, *common, "--data", data, "--outputs", "out")
+    torch.testing.assert_close(read_tensor(tmp_path / "out-0.bin", "float32", (2, 3)), model(x))
+    assert "failed" in runner(tmp_path, *common, status=2)
+
+
+def _bundle(folder: Path, wrong: int | None = None) -> tuple[Path, list[tuple[Tensor]], nn.Module]:
+    """A bundle with three test sets, of which one may expect another output."""
+    model = Linear()
+    inputs = [(torch.randn(2, 4),) for _ in range(3)]
+    expected = [model(*item).detach() for item in inputs]
+    if wrong is not None:
+        expected[wrong][1, 2] += 0.25
+    manager = to_edge_transform_and_lower(torch.export.export(model, inputs[0])).to_executorch()
+    cases = [MethodTestCase(item, output) for item, output in zip(inputs, expected, strict=True)]
+    path = folder / "model.bpte"
+    path.write_bytes(
+        serialize_from_bundled_program_to_flatbuffer(BundledProgram(manager, [MethodTestSuite("forward", cases)]))
+    )
+    return path, inputs, model
+
+
+def test_bundle_is_verified_as_upstream_verifies_it(runner: CppRunner, tmp_path: Path):
+    path, inputs, model = _bundle(tmp_path, wrong=1)
+    common = ("--model", path, "--output-verification", "--outputs", "out")
+    said = runner(tmp_path, *common, status=1)
+    assert "forward, test set 0: verified" in said
+    assert "forward, test set 1: output 0 differs in 1 of 6 elements, first at 5" in said
+    assert "forward, test set 2: verified" in said
+    runner(tmp_path, *common, "--atol", "0.5")
+    runner(tmp_path, *common, "--rtol", "0", "--atol", "0", status=1)
+    upstream = _load_bundled_program_from_buffer(path.read_bytes())
+    for k, item in enumerate(inputs):
+        if k == 1:
+            with pytest.raises(RuntimeError):
+                upstream.verify_result_with_bundled_expected_output("forward", k, 1e-5, 1e-8)
+        else:
+            upstream.verify_result_with_bundled_expected_output("forward", k, 1e-5, 1e-8)
+        found = read_tensor(tmp_path / f"out-{k}-0.bin", "float32", (2, 3))
+        torch.testing.assert_close(found, model(*item))
+
+
+def test_bundle_is_loaded_with_its_own_inputs(runner: CppRunner, tmp_path: Path):
+    path, *_ = _bundle(tmp_path)
+    runner(tmp_path, "--model", path, "--dump-intermediate-outputs")
+    found = etviz.load(tmp_path / "etdump.etdp", debug_buffer=tmp_path / "debug_output.bin", pte=path)
+    assert list(found.coverage.event_block.unique()) == [1, 2, 3]
+    assert found.summary().count("There is no reference")
+
+
+MISTAKES = {
+    "no model": ((), "--model is missing"),
+    "no such file": (("--model", "missing.pte"), "there is no file missing.pte"),
+    "not a program": (("--model", "input-0.bin"), "loading input-0.bin failed"),
+    "no such method": (("--model", "model.pte", "--method", "other"), "looking for the method other failed"),
+    "option": (("--model", "model.pte", "--fast"), "no option --fast"),
+    "no value": (("--model",), "--model needs a value"),
+    "number": (("--model", "model.pte", "--executions", "-1"), "--executions takes a whole number, found '-1'"),
+    "no such input": (("--model", "model.pte", "--inputs", "input-0.bin,a"), "there is no file a"),
+    "short file": (("--model", "model.pte", "--inputs", "short.bin"), "short.bin has 3 bytes, the input takes 1536"),
+    "no bundle": (("--model", "model.pte", "--output-verification"), "needs a .bpte"),
+    "no folder": (("--model", "model.pte", "--etdump", "no/such/x.etdp"), "no/such/x.etdp can't be written"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_one_line(
+    arguments: tuple[str, ...], message: str, executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    made = executed("plain_cnn")
+    (tmp_path / "model.pte").write_bytes(made.path("pte").read_bytes())
+    write_inputs(tmp_path, made.inputs)
+    (tmp_path / "short.bin").write_bytes(b"abc")
+    said = runner(tmp_path, *arguments, status=2)
+    line = next(line for line in said.splitlines() if line.startswith("etviz_runner: "))
+    assert message in line
+
+
+def test_damaged_bundle_is_refused(runner: CppRunner, tmp_path: Path):
+    content = _bundle(tmp_path)[0].read_bytes()
+    (tmp_path / "cut.bpte").write_bytes(content[: len(content) // 2])
+    assert "damaged" in runner(tmp_path, "--model", "cut.bpte", status=2)
+
+
+def test_raw_file_of_another_length_is_refused(tmp_path: Path):
+    path = tmp_path / "out.bin"
+    path.write_bytes(bytes(12))
+    with pytest.raises(ArtifactError, match=r"the file has 12 bytes, a tensor of float32 \(2, 2\) has 16"):
+        read_tensor(path, "float32", (2, 2))
