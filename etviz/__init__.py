@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submod_attrs={
         "_version": ["__version__"],
         "api": ["compare", "debug", "from_inspector", "load", "record"],
+        "gate.bundle": ["bundle", "verify"],
         "inspection": ["Inspection"],
         "settings": ["options"],
         "side_by_side": ["Comparison"],

@@ -5,6 +5,8 @@ from etviz.api import debug as debug
 from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
 from etviz.api import record as record
+from etviz.gate.bundle import bundle as bundle
+from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection
 from etviz.settings import options as options
 from etviz.side_by_side import Comparison as Comparison

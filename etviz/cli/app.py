@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from etviz import __version__
-from etviz.cli import check, compare, demo, gaps, info, report, why
+from etviz.cli import check, compare, demo, gaps, info, report, verify, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError
 
@@ -49,6 +49,7 @@ app.command("why", epilog="Example: etviz why etviz-demo --json")(why.why)
 app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
 app.command("check", epilog=check.EPILOG)(check.check)
 app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html")(compare.compare)
+app.command("verify", epilog="Example: etviz verify model.bpte --rtol 1e-3 --atol 1e-5")(verify.verify)
 
 
 def main() -> None:

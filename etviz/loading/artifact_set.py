@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
-from etviz.artifacts.program.bundle import BundledProgram, BundledTensor, read_bundled_program
+from etviz.artifacts.program.bundle import BundledProgram, read_bundled_program
 from etviz.artifacts.program.program import Program, read_program
 from etviz.artifacts.record.checksum import Checking
 from etviz.artifacts.record.etrecord import ETRecord
@@ -157,7 +157,7 @@ class ArtifactSet:
         from etviz.pipeline.lower import flatten
 
         if given is None and self.bundle is not None:
-            given = _bundled_inputs(self.bundle, method) or None
+            given = [case.input_values() for case in self.bundle.suites.get(method, ())] or None
         if given is None and self.etrecord is not None:
             given = self.etrecord.representative_inputs()
         if given is None and self.record is not None and "inputs" in self.record.extra:
@@ -193,15 +193,3 @@ def _read_bundle(pte: PathLike) -> BundledProgram | None:
         return None
     with path.open("rb") as file:
         return read_bundled_program(pte) if file.read(8)[4:8] == b"BP08" else None
-
-
-def _bundled_inputs(bundle: BundledProgram, method: str) -> list[tuple[Any, ...]]:
-    """Inputs of every test case of a method, as tensors and plain values."""
-    import torch
-
-    def value(item: Any) -> Any:
-        if not isinstance(item, BundledTensor):
-            return item
-        return torch.from_numpy(item.data.copy()).view(getattr(torch, item.dtype))
-
-    return [tuple(value(item) for item in case.inputs) for case in bundle.suites.get(method, ())]

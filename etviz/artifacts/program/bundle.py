@@ -18,6 +18,8 @@ from etviz.errors import ArtifactError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from etviz.artifacts.program.program import Program
 
 _ADVICE: Final = "write it again with serialize_from_bundled_program_to_flatbuffer(), and copy the whole file"
@@ -41,6 +43,12 @@ class BundledTensor:
     dtype: str
     data: npt.NDArray[Any]
 
+    def tensor(self) -> torch.Tensor:
+        """The same for torch, with memory of its own."""
+        import torch
+
+        return torch.from_numpy(self.data.copy(order="K")).view(getattr(torch, self.dtype))
+
 
 BundledValue = BundledTensor | int | float | bool | None
 
@@ -51,6 +59,10 @@ class BundledCase:
 
     inputs: tuple[BundledValue, ...]
     expected_outputs: tuple[BundledValue, ...]
+
+    def input_values(self) -> tuple[Any, ...]:
+        """The inputs as tensors and plain numbers."""
+        return tuple(item.tensor() if isinstance(item, BundledTensor) else item for item in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)
