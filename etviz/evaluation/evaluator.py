@@ -196,6 +196,7 @@ class Evaluator(Interpreter):
         sizes: dict[str, int] = {}
         for node in graph.nodes:
             value = self.step(graph, node, scope)
+            check_result(node, value.reference)
             own = value.local if value.local is not value.reference else None
             sizes[node.name] = limits.add(node.target, (value.reference, own))
             env[node.name] = value.reference
@@ -294,6 +295,24 @@ class Evaluator(Interpreter):
             own = [self.look_up(inner_local, out) for out in ours.outputs]
         self.limits.live = live
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
+
+
+def check_result(node: Node, value: Any) -> None:
+    """Hold a computed value against what the program says of it; a `PairingError` if it is of another shape or type."""
+    if not node.outputs:
+        return
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    for meta, item in zip(node.outputs, values, strict=False):
+        shape = getattr(item, "shape", None)
+        if meta is None or shape is None or meta.dtype == "unknown":
+            continue
+        known = all(isinstance(a, str) or a == b for a, b in zip(meta.shape, shape, strict=False))
+        if len(shape) != len(meta.shape) or not known or str(item.dtype) != f"torch.{meta.dtype}":
+            found, told = f"{item.dtype} {list(shape)}", f"torch.{meta.dtype} {list(meta.shape)}"
+            raise PairingError(
+                f"The reference of {node.name} ({node.target}) is {found}, the program says {told}",
+                "give the files of one program",
+            )
 
 
 def _without_reference(seen: Seen | None) -> Seen | None:

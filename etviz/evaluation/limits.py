@@ -2,16 +2,18 @@
 
 A graph from somebody else's file must not be able to fill the machine's memory or to keep it busy for hours. What it
 may use grows with the files and the inputs, which an honest program reads; an operator that would need more is refused
-before it runs.
+before it runs. All that one call evaluates, however often, has one budget.
 """
 
 from __future__ import annotations
 
 import functools
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
-from etviz.evaluation.operators import resolve
+from etviz.evaluation.operators import Operator, resolve
 from etviz.evaluation.result_sizes import Rule, in_order, size_rule
 
 if TYPE_CHECKING:
@@ -26,21 +28,46 @@ _WORK_PER_BYTE: Final = 10**5
 """Multiply-adds for each byte of files and inputs: a convolution of a few thousand channels on each."""
 _PASS: Final = 16
 """Multiply-adds that count for touching one element."""
+_SECONDS: Final = 30.0
+_SECONDS_PER_BYTE: Final = 5e-6
+"""Of this thread's computing, for what the estimate of the work misses."""
 _LARGEST: Final = 1 << 64
+_WITH_INDICES: Final = "nonzero where nonzero_numpy sort argsort topk argmax argmin median cummax cummin"
+_INDICES: Final = frozenset((*_WITH_INDICES.split(), "max_pool2d_with_indices", "max_pool3d_with_indices"))
+"""Operators whose result has indices of 64 bits."""
 
 
 class TooLargeError(PairingError):
     """An operator of the graph would take more memory or time than its files justify."""
 
 
-class Limits:
-    """Memory and work of one evaluation, by the size of all artifacts in bytes; `live` is that of the values alive."""
+@dataclass(slots=True)
+class Budget:
+    """What has been spent of the work of one call, and when that began."""
 
-    def __init__(self, files: int = 0) -> None:
+    spent: int = 0
+    since: float = field(default_factory=time.thread_time)
+
+
+class Limits:
+    """Memory and work of an evaluation.
+
+    Attributes
+    ----------
+    files
+        Size of all artifacts in bytes.
+    budget
+        Shared by the evaluations of one call; by default, there is only this one.
+    live
+        Bytes of the values that are alive.
+    """
+
+    def __init__(self, files: int = 0, budget: Budget | None = None) -> None:
         self._files = files
+        self._budget = budget or Budget()
+        self._given = 0
         self.live = 0
         self._most = _BYTES + files
-        self._work = _WORK
 
     def begin(self, inputs: Sequence[Any]) -> None:
         """Start an evaluation on flat inputs; the storage of a tensor counts, which a broadcast one does not have."""
@@ -48,18 +75,19 @@ class Limits:
 
         given = sum(value.untyped_storage().nbytes() for value in inputs if isinstance(value, torch.Tensor))
         self.live = 0
+        self._given = max(self._given, given)
         self._most = _BYTES + self._files + _BYTES_PER_INPUT * given
-        self._work = _WORK + _WORK_PER_BYTE * (self._files + given)
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
         function = resolve(target)
         rule, names = _rule(target)
+        if isinstance(function, Operator):
+            function.check(args, kwargs)
         if rule is not None:
             values = in_order(names, args, kwargs)
             elements, work = rule(values)
-            first = next((v for v in values if getattr(v, "shape", ())), None)
-            self._admit(target, elements * (first.element_size() if first is not None else 8), work)
+            self._admit(target, elements * _item_size(target, values), work)
         result = function(*args, **kwargs)
         if isinstance(result, int) and abs(result) >= _LARGEST:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
@@ -82,8 +110,10 @@ class Limits:
         self._spend(target, work)
 
     def _spend(self, target: str, work: int) -> None:
-        self._work -= work
-        if self._work < 0:
+        self._budget.spent += work
+        size = self._files + self._given
+        seconds = time.thread_time() - self._budget.since
+        if self._budget.spent > _WORK + _WORK_PER_BYTE * size or seconds > _SECONDS + _SECONDS_PER_BYTE * size:
             raise TooLargeError(f"The graph takes more work than its files and inputs justify, at {target}")
 
     def has_room(self, size: int) -> bool:
@@ -100,6 +130,21 @@ class Limits:
             )
         self._spend(target, _PASS * size // 4)
         return size
+
+
+def _item_size(target: str, values: Sequence[Any]) -> int:
+    """Bytes of an element of a result: those of the widest tensor or dtype that goes in."""
+    if target.split(".")[1] in _INDICES:
+        return 8
+    widest = max(
+        (
+            item.itemsize
+            for value in values
+            if (item := getattr(value, "dtype", value)) is not None and hasattr(item, "itemsize")
+        ),
+        default=8,
+    )
+    return max(widest, 4)
 
 
 def nbytes(value: Any) -> int:
@@ -129,6 +174,5 @@ def _rule(target: str) -> tuple[Rule | None, tuple[str, ...]]:
     """The rule for the size of a target's result, and the names of its arguments."""
     if target.startswith(("py.", "executorch_prim.")):
         return (_shift if "shift" in target else _arithmetic), ()
-    schema = getattr(resolve(target), "_schema", None)
-    names = tuple(argument.name for argument in schema.arguments) if schema is not None else ()
-    return size_rule(target), names
+    function = resolve(target)
+    return size_rule(target), function.names if isinstance(function, Operator) else ()

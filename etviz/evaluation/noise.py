@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
-from etviz.evaluation.operators import resolve
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import grid_arguments, is_quantize
 from etviz.tensors.metrics import EPS, NAN
@@ -95,7 +94,7 @@ class Rounding:
             kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
             return call(node.target, args, kwargs)
         value = call(node.target, args, kwargs) if value is None else value
-        return self._rounded(value, _exactly(node.target, args, kwargs))
+        return self._rounded(value, _exactly(call, node.target, args, kwargs))
 
     def _off_grid(
         self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -161,7 +160,7 @@ def _half_ulp(value: Any) -> float | None:
     return eps / 2 if eps is not None and value.numel() else None
 
 
-def _exactly(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def _exactly(call: Callable[..., Any], target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The result in float64, None where the operator does not know that type."""
     import torch
 
@@ -172,7 +171,7 @@ def _exactly(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
         return value.double() if floating else value
 
     try:
-        return resolve(target)(*wide(args), **kwargs)
+        return call(target, wide(args), kwargs)
     except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
         return None
 

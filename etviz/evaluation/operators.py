@@ -1,37 +1,89 @@
-"""Which function a graph's target names.
+"""Which function a graph's target names, and whether it may be called with what the graph gives it.
 
-Targets may come from somebody else's file, so only operators of known libraries that compute a value from their
-arguments are called: nothing that reads or writes files, nothing that changes its arguments, and none of the internal
-operators that trust their arguments to be well formed (packed weights, sparse and nested tensors), which may crash.
+Targets and arguments may come from somebody else's file. So only operators that lowered programs have are called: those
+that are named below. Many kernels of ATen trust their caller and end the process where an argument is of another type
+than they expect; so each argument is held against the operator's schema first, and what a kernel is known to take on
+trust is checked by `_PRECONDITIONS`. ``make fuzz`` calls every one of them with arguments that don't fit.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
-from etviz.upstream.operators import load_operator_library
+from etviz.upstream.operators import is_mutable, load_operator_library, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
-_LIBRARIES: Final = {"aten", "quantized_decomposed", "dim_order_ops", "torchao", "llama", "et_vk"}
-_FORBIDDEN: Final = re.compile(
-    r"from_file|save|set|resize.*|bincount|repeat_interleave\.(Tensor|self_Tensor)|(q_|to_|.*_)?(per_tensor|per_channel).*"
-    r"|.*(sparse|nested|mkldnn|cudnn|miopen|cuda|fbgemm|packed|quantized|storage|forward_ad|jvp|histogramdd).*"
-)
-_INTERNAL: Final = re.compile(
-    r"_(adaptive_avg_pool[23]d|cdist_forward|conj_physical|conv_depthwise2d|embedding_bag|fft_(c2c|c2r|r2c)"
-    r"|(local|assert)_scalar(_dense)?|(log_)?softmax|native_batch_norm_legit(_no_training|_functional)?|pdist_forward"
-    r"|prelu_kernel|safe_softmax|scaled_dot_product_\w+|thnn_fused_(gru|lstm)_cell|to_copy|trilinear|unique2"
-    r"|unsafe_(index|index_put|masked_index|view)|upsample_\w+|weight_(norm|int8pack_mm)|reshape_copy|stack|chunk_cat"
-    r"|assert_tensor_metadata|functional_\w+)"
-)
+_EDGE: Final = """
+_adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _conj_physical _fft_c2c _fft_c2r _fft_r2c _local_scalar_dense
+_log_softmax _native_batch_norm_legit _native_batch_norm_legit_no_training _pdist_forward _softmax _to_copy
+_upsample_bilinear2d_aa abs acos acosh adaptive_avg_pool1d add addmm alias alias_copy amax amin any arange argmax
+argmin as_strided as_strided_copy asin asinh atan atan2 atanh avg_pool1d avg_pool2d avg_pool3d bitwise_and
+bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm cat ceil clamp clone col2im
+constant_pad_nd convolution copy cos cosh cumsum detach_copy diagonal diagonal_copy div elu embedding empty
+empty_strided eq erf exp expand expand_copy expm1 fill flip floor floor_divide fmod full full_like gather ge gelu glu
+grid_sampler_2d gt hardtanh index index_put index_select isinf isnan le leaky_relu lift_fresh_copy log log10 log1p
+log2 logical_and logical_not logical_or logical_xor logit lt masked_fill masked_scatter masked_select max
+max_pool2d_with_indices max_pool3d_with_indices maximum mean min minimum mm mul narrow_copy native_dropout
+native_group_norm native_layer_norm ne neg nonzero ones permute permute_copy pixel_shuffle pixel_unshuffle pow prod
+rand randn reciprocal reflection_pad1d reflection_pad2d reflection_pad3d relu remainder repeat repeat_interleave
+replication_pad1d replication_pad2d replication_pad3d roll round rsqrt rsub scalar_tensor scatter scatter_add
+scatter_reduce select select_copy select_scatter sigmoid sign sin sinh slice slice_copy slice_scatter sort split
+split_copy split_with_sizes split_with_sizes_copy sqrt squeeze squeeze_copy stack sub sum sym_numel sym_size
+sym_storage_offset sym_stride t_copy tan tanh topk transpose_copy tril trunc unbind_copy unfold_copy unsqueeze
+unsqueeze_copy upsample_bilinear2d upsample_nearest2d var var_mean view view_as_real_copy view_copy where zeros
+"""
+"""Of ATen: the edge dialect, the core operators (but for gradients), and what the portable kernels compute."""
+
+_EXPORTED: Final = """
+_assert_scalar _assert_tensor_metadata _fused_rms_norm _native_batch_norm_legit_functional _prelu_kernel _reshape_copy
+_safe_softmax _scaled_dot_product_attention_math _scaled_dot_product_flash_attention_for_cpu _unsafe_index
+_unsafe_index_put _unsafe_view _weight_int8pack_mm adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
+adaptive_max_pool2d addbmm addcdiv addcmul addmv addr affine_grid_generator all aminmax argsort atleast_1d atleast_2d
+baddbmm batch_norm bucketize celu channel_shuffle chunk clamp_max clamp_min concat concatenate conv1d conv2d conv3d
+conv_transpose1d conv_transpose2d conv_transpose3d copysign cosine_similarity cross cummax cummin cumprod deg2rad
+detach diag diag_embed  digamma dist divide dot dropout dstack einsum embedding_bag empty_like erfc erfinv exp2
+expand_as eye feature_dropout fft_fft fft_fft2 fft_ifft fft_ifft2 fft_irfft fft_irfft2 fft_rfft fft_rfft2 fix flatten
+fliplr flipud float_power fmax fmin frac greater greater_equal grid_sampler grid_sampler_3d group_norm gru hann_window
+hardshrink hardsigmoid hardswish heaviside hstack hypot im2col imag index_add index_copy index_fill inner
+instance_norm isclose isfinite isneginf isposinf kron l1_loss layer_norm lerp less less_equal lgamma linalg_cross
+ linalg_vector_norm linear linspace log_sigmoid log_softmax logaddexp logaddexp2 logcumsumexp logsumexp
+lstm matmul max_pool1d max_pool2d max_pool3d median meshgrid mish moveaxis movedim mse_loss multiply mv nan_to_num
+narrow native_batch_norm negative new_empty new_full new_ones new_zeros nonzero_numpy norm not_equal numpy_T one_hot
+ones_like outer pad pairwise_distance pdist positive prelu rad2deg rand_like randn_like ravel real relu6 reshape
+resolve_conj resolve_neg rms_norm rnn_relu rnn_tanh rot90 scaled_dot_product_attention searchsorted selu sgn signbit
+silu sinc smooth_l1_loss softmax softplus softshrink special_erf special_expit special_log1p square std std_mean
+subtract swapaxes swapdims t take take_along_dim tensor_split tensordot threshold tile to trace transpose tril_indices
+triu triu_indices true_divide type_as unbind unflatten unfold unsafe_chunk unsafe_split unsafe_split_with_sizes
+upsample_bicubic2d upsample_linear1d upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as
+view_as_complex view_as_complex_copy view_as_real vstack xlogy zeros_like
+"""
+"""What exported models have before they are lowered, and what backends ask not to be decomposed."""
+
+_QUANTIZED: Final = """
+add add_relu choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric
+_choose_qparams_per_token_asymmetric_impl convert_element_type dequantize_per_channel dequantize_per_channel_group
+dequantize_per_tensor dequantize_per_token embedding_2bit embedding_4bit embedding_byte fake_quant_per_channel
+mixed_linear mixed_mm quantize_per_channel quantize_per_channel_group quantize_per_tensor quantize_per_token
+"""
+_TORCHAO: Final = "choose_qparams_affine choose_scale_float8 dequantize_affine quantize_affine"
+_LLAMA: Final = "custom_sdpa fast_hadamard_transform"
+ADMITTED: Final[dict[str, frozenset[str]]] = {
+    "aten": frozenset((_EDGE + _EXPORTED).split()),
+    "quantized_decomposed": frozenset(_QUANTIZED.split()),
+    "torchao": frozenset(_TORCHAO.split()),
+    "llama": frozenset(_LLAMA.split()),
+}
+"""The operators that are called, by library; of their overloads those that change nothing."""
+_NOT_ADMITTED: Final = ("data",)
+"""Overloads for packed sequences, which no exported model has."""
 _ARITHMETIC: Final = ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "lshift", "rshift")
 _LOGIC: Final = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert")
 _PYTHON: Final[dict[str, Callable[..., Any]]] = {
@@ -45,6 +97,16 @@ _PYTHON: Final[dict[str, Callable[..., Any]]] = {
     "py.sym_int": int,
     "py.sym_not": operator.not_,
 }
+_NUMBERS: Final = frozenset(("other", "src", "value", "min", "max", "exponent"))
+"""Tensors for which exported programs may have a number, of which torch makes one."""
+_LONGEST_TEXT: Final = 256
+_LONGEST_LIST: Final = 100_000
+_MOST_AXES: Final = 16
+_MOST_LAYERS: Final = 1000
+_LARGEST: Final = 1 << 31
+"""Sizes, windows and places beyond it overflow in kernels; only slices have them, as an end that there is none of."""
+_MOST_EMPTY: Final = 1 << 20
+"""Rows of a tensor without elements, over which some kernels loop all the same."""
 
 
 def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
@@ -62,15 +124,11 @@ def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
 def _clone_dim_order(
     self: torch.Tensor, *, non_blocking: bool = False, dim_order: Sequence[int] | None = None
 ) -> torch.Tensor:
-    import torch
-
-    return torch.clone(self, memory_format=_memory_format(dim_order))
+    return resolve("aten.clone.default")(self, memory_format=_memory_format(dim_order))
 
 
 def _to_dim_order_copy(self: torch.Tensor, *, dim_order: Sequence[int] | None = None, **options: Any) -> torch.Tensor:
-    import torch
-
-    return torch.ops.aten._to_copy.default(self, memory_format=_memory_format(dim_order), **options)
+    return resolve("aten._to_copy.default")(self, memory_format=_memory_format(dim_order), **options)
 
 
 # Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
@@ -84,11 +142,262 @@ class UnknownOperatorError(PairingError):
     """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
 
 
+class ArgumentError(PairingError):
+    """The graph calls an operator with something that it doesn't take."""
+
+
+class Operator:
+    """An operator that looks at its arguments before it is called.
+
+    Attributes
+    ----------
+    schema
+        As torch has registered it.
+    names
+        Of its arguments, in order.
+    """
+
+    def __init__(self, target: str, overload: Callable[..., Any]) -> None:
+        self.schema = schema_of(overload)
+        self.names = tuple(argument.name for argument in self.schema.arguments)
+        self._target, self._overload = target, overload
+        ends = ("start", "end") if ".slice" in target else ()
+        self._takes = tuple(
+            _is_end if argument.name in ends else _taker(argument.real_type, argument.N, argument.name)
+            for argument in self.schema.arguments
+        )
+        self._positional = sum(not argument.kwarg_only for argument in self.schema.arguments)
+        self._required = frozenset(a.name for a in self.schema.arguments if not a.has_default_value())
+        self._places = {name: place for place, name in enumerate(self.names)}
+        self._precondition = _PRECONDITIONS.get(target.rpartition(".")[0])
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The result; an `ArgumentError` where the schema has something else."""
+        self.check(args, kwargs)
+        return self._overload(*args, **kwargs)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Hold arguments against the schema; an `ArgumentError` where it has something else."""
+        if len(args) > self._positional:
+            raise ArgumentError(
+                f"The reference gives {self._target} {len(args)} arguments; it takes {self._positional}"
+            )
+        for value, takes, name in zip(args, self._takes, self.names, strict=False):
+            if not takes(value):
+                raise self._unfit(name, value)
+        for name, value in kwargs.items():
+            place = self._places.get(name, -1)
+            if place < len(args):
+                raise ArgumentError(
+                    f"The reference gives {self._target} an argument {name[:40]!r} that it does not take"
+                )
+            if not self._takes[place](value):
+                raise self._unfit(name, value)
+        if missing := self._required.difference(self.names[: len(args)], kwargs):
+            raise ArgumentError(f"The reference does not give {self._target} its {', '.join(sorted(missing))}")
+        if self._precondition is not None:
+            given = dict(zip(self.names, args, strict=False)) | dict(kwargs)
+            values = [given.get(a.name, a.default_value) for a in self.schema.arguments]
+            if not self._precondition(*values):
+                raise ArgumentError(f"The reference gives {self._target} arguments that don't go together")
+
+    def _unfit(self, name: str, value: Any) -> ArgumentError:
+        wanted = self.schema.arguments[self._places[name]].real_type
+        return ArgumentError(f"The reference gives {self._target} as {name} {_describe(value)}; it takes {wanted}")
+
+
+def _describe(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"a {type(value).__name__}" + (f" of {value.dtype} {list(shape)}" if shape is not None else "")
+
+
+@functools.cache
+def _tensor_dtypes() -> frozenset[torch.dtype]:
+    import torch
+
+    names = "float16 bfloat16 float32 float64 complex32 complex64 complex128 bool uint8 int8 int16 int32 int64 uint16"
+    return frozenset(
+        getattr(torch, name) for name in (*names.split(), "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+    )
+
+
+def _is_tensor(value: Any) -> bool:
+    """A dense tensor in memory, or on the meta device, where sizes are asked for."""
+    import torch
+
+    return (
+        isinstance(value, torch.Tensor)
+        and value.layout is torch.strided
+        and value.device.type in ("cpu", "meta")
+        and value.dtype in _tensor_dtypes()
+        and value.dim() <= _MOST_AXES
+        and (value.numel() > 0 or math.prod(max(size, 1) for size in value.shape) <= _MOST_EMPTY)
+    )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and -(1 << 63) <= value < 1 << 63
+
+
+def _is_end(value: Any) -> bool:
+    return value is None or _is_integer(value)
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and -_LARGEST <= value <= _LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or _is_integer(value)
+
+
+def _is_dtype(value: Any) -> bool:
+    return value in _tensor_dtypes()
+
+
+def _is_torch(name: str, value: Any) -> bool:
+    import torch
+
+    return (isinstance(value, getattr(torch, name)) and str(value) in ("torch.strided", "cpu")) or (
+        name == "memory_format" and isinstance(value, torch.memory_format)
+    )
+
+
+_TAKES: Final[dict[str, Callable[[Any], bool]]] = {
+    "Tensor": _is_tensor,
+    "int": _is_size,
+    "SymInt": _is_size,
+    "float": _is_number,
+    "number": _is_number,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str) and len(value) <= _LONGEST_TEXT and value.isascii(),
+    "ScalarType": _is_dtype,
+    "Layout": functools.partial(_is_torch, "layout"),
+    "MemoryFormat": functools.partial(_is_torch, "memory_format"),
+    "Device": functools.partial(_is_torch, "device"),
+}
+
+
+def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]:
+    """What says whether a value is of one of the schema's types; of a type that graphs don't have, None alone is."""
+    form = kind.kind()
+    if form == "OptionalType":
+        inner = _taker(kind.getElementType(), size, name)
+        return lambda value: value is None or inner(value)
+    if form == "ListType":
+        item = _taker(kind.getElementType(), None)
+        return lambda value: (
+            (isinstance(value, (list, tuple)) and len(value) <= _LONGEST_LIST and all(map(item, value)))
+            or (size is not None and item(value))
+        )
+    if name in _NUMBERS and str(kind) == "Tensor":
+        return lambda value: _is_tensor(value) or _is_number(value)
+    return _TAKES.get(str(kind), lambda value: value is None)
+
+
+def _channels_fit(x: Any, *others: Any) -> bool:
+    """What normalises channels reads one number for each of them, and statistics where it computes none."""
+    import torch
+
+    vectors = [item for item in others if isinstance(item, torch.Tensor)]
+    flags = [item for item in others if isinstance(item, bool)]
+    if flags and not flags[0] and not all(isinstance(item, torch.Tensor) for item in others[2:4]):
+        return False
+    return x.dim() > 1 and all(item.dim() == 1 and item.numel() == x.shape[1] for item in vectors)
+
+
+def _groups_fit(x: Any, groups: int, *_: Any) -> bool:
+    return x.dim() > 1 and 0 < groups <= x.shape[1]
+
+
+def _native_groups_fit(
+    x: Any, weight: Any, bias: Any, batch: int, channels: int, area: int, groups: int, _: Any
+) -> bool:
+    vectors = all(item is None or item.numel() == channels for item in (weight, bias))
+    return 0 < groups <= channels and batch * channels * area == x.numel() and vectors
+
+
+def _axes_fit(x: Any, axes: Any, normalization: int, *_: Any) -> bool:
+    """Of a Fourier transform: real or complex numbers, and axes that there are, each once."""
+    axes = [axes] if isinstance(axes, int) else axes
+    inside = all(-x.dim() <= axis < x.dim() for axis in axes)
+    return (
+        inside
+        and 0 <= normalization <= 2
+        and (x.is_floating_point() or x.is_complex())
+        and len({axis % x.dim() for axis in axes}) == len(axes) > 0
+        and x.numel() > 0
+    )
+
+
+def _inverse_fits(x: Any, axes: Any, normalization: int, last: int) -> bool:
+    return _axes_fit(x, axes, normalization) and 0 < last <= 2 * x.shape[axes[-1]]
+
+
+def _recurrence_fits(
+    gates: int, x: Any, state: Any, weights: Any, biases: bool, layers: int, _: float, *flags: bool
+) -> bool:
+    """Of `lstm`, `gru`, `rnn`: weights and state of each layer have the shapes that follow from one another."""
+    train, both, first = flags
+    states = list(state) if isinstance(state, (list, tuple)) else [state]
+    ways, each = (2 if both else 1), (4 if biases else 2)
+    if not 0 < layers <= _MOST_LAYERS or len(weights) != each * ways * layers or x.dim() not in (2, 3) or train:
+        return False
+    if len(states) != (2 if gates == 4 else 1) or weights[1].dim() != 2:
+        return False
+    if any(item.dtype != x.dtype for item in (*weights, *states)) or not x.is_floating_point():
+        return False
+    size, width = weights[1].shape[1], x.shape[-1]
+    for at in range(0, len(weights), each):
+        takes = width if at < each * ways else size * ways
+        shapes = [(gates * size, takes), (gates * size, size), (gates * size,), (gates * size,)]
+        if [tuple(item.shape) for item in weights[at : at + each]] != shapes[:each]:
+            return False
+    batch = (x.shape[0 if first else 1],) if x.dim() == 3 else ()
+    return all(tuple(item.shape) == (layers * ways, *batch, size) for item in states)
+
+
+def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dropout: float, *_: Any) -> bool:
+    """Of the attention with a cache, whose kernel aborts: batch, positions, heads and width of each."""
+    tensors = [query, key, value, *([] if mask is None else [mask])]
+    if any(item.dtype != query.dtype or not item.is_floating_point() or not item.numel() for item in tensors):
+        return False
+    if any(item.dim() != 4 for item in tensors[:3]) or key.shape != value.shape or dropout != 0.0:
+        return False
+    batch, steps, heads, width = query.shape
+    room = start + steps <= key.shape[1] and start >= 0
+    same = key.shape[0] == batch and key.shape[3] == width and heads % key.shape[2] == 0
+    return (
+        room
+        and same
+        and (mask is None or (mask.dim() == 2 and mask.shape[0] == steps and mask.shape[1] >= start + steps))
+    )
+
+
+_PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
+    **dict.fromkeys(
+        ("aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training", "aten.native_batch_norm"),
+        _channels_fit,
+    ),
+    "llama.custom_sdpa": _attention_fits,
+    "aten.group_norm": _groups_fit,
+    "aten.native_group_norm": _native_groups_fit,
+    "aten._fft_r2c": _axes_fit,
+    "aten._fft_c2c": _axes_fit,
+    "aten._fft_c2r": _inverse_fits,
+    "aten.lstm": functools.partial(_recurrence_fits, 4),
+    "aten.gru": functools.partial(_recurrence_fits, 3),
+    "aten.rnn_tanh": functools.partial(_recurrence_fits, 1),
+    "aten.rnn_relu": functools.partial(_recurrence_fits, 1),
+}
+"""By operator: whether arguments of the right types go together, where the kernel takes it on trust."""
+
+
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
-    """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``.
+    """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.
 
-    An `UnknownOperatorError` if there is none, or it is not a pure operator of a known library.
+    An `UnknownOperatorError` if there is none, or it is not one of `ADMITTED`.
     """
     if target in _PYTHON:
         return _PYTHON[target]
@@ -97,27 +406,22 @@ def resolve(target: str) -> Callable[..., Any]:
     if target in _DIM_ORDER:
         return _DIM_ORDER[target]
     parts = target.split(".")
-    if len(parts) != 3 or parts[0] not in _LIBRARIES or (parts[0] == "aten" and not _is_plain(*parts[1:])):
-        raise UnknownOperatorError(f"The reference uses {target}, which etviz does not evaluate")
+    if len(parts) != 3 or parts[1] not in ADMITTED.get(parts[0], ()):
+        raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")
     import torch
 
     missing = load_operator_library(parts[0])
     try:
         packet = getattr(getattr(torch.ops, parts[0]), parts[1])
+        if parts[2] not in packet.overloads() or parts[2] in _NOT_ADMITTED:
+            raise AttributeError(parts[2])
         overload = getattr(packet, parts[2])
     except AttributeError:
         hint = missing or "install its library"
-        raise UnknownOperatorError(f"The reference uses {target}, which is not registered here", hint) from None
-    if overload._schema.is_mutable:
+        raise UnknownOperatorError(f"The reference uses {target[:100]}, which is not registered here", hint) from None
+    if is_mutable(overload):
         raise UnknownOperatorError(f"The reference uses {target}, which changes its arguments")
-    return overload
-
-
-def _is_plain(name: str, overload: str) -> bool:
-    """True for operators that only compute, and check what they are given."""
-    if any(_FORBIDDEN.fullmatch(text) for text in (name, f"{name}.{overload}")):
-        return False
-    return not name.startswith("_") or _INTERNAL.fullmatch(name) is not None
+    return Operator(target, overload)
 
 
 def constant(kind: str, value: str) -> Any:
@@ -129,5 +433,5 @@ def constant(kind: str, value: str) -> Any:
     named = getattr(torch, value, None)
     expected = {"dtype": torch.dtype, "memory_format": torch.memory_format, "layout": torch.layout}.get(kind)
     if expected is None or not isinstance(named, expected):
-        raise UnknownOperatorError(f"The reference uses the {kind} {value}, which torch does not have")
+        raise UnknownOperatorError(f"The reference uses the {kind} {value[:40]}, which torch does not have")
     return named

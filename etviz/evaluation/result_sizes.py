@@ -1,4 +1,4 @@
-"""How large the result of an operator will be, known before it runs.
+"""How large the result of an operator will be, and how much work it is, known before it runs.
 
 Graphs may come from somebody else's file, and one ``aten.full`` in it may ask for a terabyte. Most operators can't give
 more than they take; for the others the size of the result follows from shapes and arguments, by the rules below. What
@@ -21,31 +21,54 @@ Rule = Callable[[list[Any]], Size]
 
 # No result has more elements than all arguments together (pooling: than a small multiple of them).
 _KEEP_NAMES: Final = """
-_adaptive_avg_pool2d_backward _cdist_backward _conj_physical _local_scalar_dense _log_softmax _softmax
-_native_batch_norm_legit _native_batch_norm_legit_no_training _to_copy _unsafe_view abs acos acosh alias alias_copy
-all amax amin any argmax argmin argsort asin asinh atan atanh avg_pool1d avg_pool2d avg_pool3d batch_norm
-bitwise_not ceil celu chunk clone copy cos cosh cumprod cumsum dequantize detach detach_copy diagonal
-diagonal_copy dropout elu empty_like erf erfc erfinv exp exp2 expm1 fill flatten flip floor frac full_like gather
-gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh index_put instance_norm isfinite isinf isnan isneginf
-isposinf layer_norm leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid log_softmax logical_not logit
-logsumexp masked_select max_pool1d max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices mean median
-mish narrow narrow_copy native_dropout native_group_norm native_layer_norm neg nonzero ones_like permute
-permute_copy pixel_shuffle pixel_unshuffle positive prod rand_like randn_like reciprocal relu relu6 reshape rms_norm
-roll round rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn sigmoid
-sign signbit silu sin sinh slice slice_copy slice_scatter softmax softplus softshrink softsign sort split split_copy
-split_with_sizes split_with_sizes_copy sqrt square squeeze squeeze_copy std sum t t_copy tan tanh tensor_split
-threshold topk transpose transpose_copy tril triu trunc unbind unbind_copy unsqueeze unsqueeze_copy var var_mean
-view view_as_complex_copy view_as_real_copy view_copy zeros_like
+_assert_scalar _assert_tensor_metadata _conj_physical _fused_rms_norm _local_scalar_dense _log_softmax
+_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _reshape_copy
+_safe_softmax _softmax _to_copy _unsafe_index_put _unsafe_view abs acos acosh alias alias_copy all amax amin aminmax
+any argmax argmin asin asinh atan atanh atleast_1d atleast_2d batch_norm bitwise_not ceil celu channel_shuffle clone
+copy cos cosh cummax cummin cumprod cumsum deg2rad detach detach_copy diagonal diagonal_copy digamma dropout elu
+empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten flip fliplr flipud floor frac full_like
+gather gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy index_fill index_put
+instance_norm isfinite isinf isnan isneginf isposinf layer_norm leaky_relu lgamma lift_fresh_copy linalg_vector_norm
+log log10 log1p log2 log_sigmoid log_softmax logcumsumexp logical_not logit logsumexp masked_select mean mish moveaxis
+movedim nan_to_num narrow narrow_copy native_batch_norm native_dropout native_group_norm native_layer_norm neg
+negative norm numpy_T ones_like permute permute_copy pixel_shuffle pixel_unshuffle positive prod rad2deg rand_like
+randn_like ravel real reciprocal relu relu6 reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round
+rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn sigmoid sign signbit
+silu sin sinc sinh slice slice_copy slice_scatter softmax softplus softshrink softsign special_erf special_expit
+special_log1p sqrt square squeeze squeeze_copy std std_mean sum swapaxes swapdims sym_numel sym_size
+sym_storage_offset sym_stride t t_copy take take_along_dim tan tanh threshold to trace transpose transpose_copy tril
+triu trunc type_as unflatten unsqueeze unsqueeze_copy var var_mean view view_as view_as_complex view_as_complex_copy
+view_as_real view_as_real_copy view_copy zeros_like
 """
 _ELEMENTWISE_NAMES: Final = """
-add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor clamp clamp_max
-clamp_min copysign div eq expand_as floor_divide fmax fmin fmod ge gt hypot le lerp logaddexp logical_and logical_or
-logical_xor lt masked_fill masked_scatter max maximum min minimum mul ne pow prelu remainder rsub sub true_divide
-where xlogy
+_prelu_kernel add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
+clamp clamp_max clamp_min copysign cosine_similarity cross dist div divide eq expand_as float_power floor_divide fmax
+fmin fmod ge greater greater_equal gt heaviside hypot isclose l1_loss le lerp less less_equal linalg_cross logaddexp
+logaddexp2 logical_and logical_or logical_xor lt masked_fill masked_scatter max maximum min minimum mse_loss mul
+multiply ne not_equal pairwise_distance pow prelu remainder rsub smooth_l1_loss sub subtract true_divide where xlogy
 """
 _KEEP: Final = frozenset(_KEEP_NAMES.split())
 _ELEMENTWISE: Final = frozenset(_ELEMENTWISE_NAMES.split())
-_FACTORIES: Final = frozenset(("empty", "full", "ones", "rand", "randn", "zeros", "expand", "expand_copy"))
+_FACTORIES: Final = frozenset(
+    (
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "empty",
+        "full",
+        "ones",
+        "rand",
+        "randn",
+        "zeros",
+        "expand",
+        "expand_copy",
+    )
+)
+_ELEMENTS_OF_A_TENSOR: Final = 100
+"""What a tensor takes beside its elements, in elements."""
+_SORTED: Final = 64
+"""Multiply-adds that sorting, or a Fourier transform, takes for each element."""
 _UNLIMITED: Final = (1 << 62, 0)
 
 
@@ -58,6 +81,8 @@ def size_rule(target: str) -> Rule | None:
     if namespace in ("dim_order_ops", "quantized_decomposed"):
         return _rows_by_width if "embedding" in name else None
     if namespace == "aten":
+        if target == "aten.where.default":
+            return _places
         if name in _KEEP or (name in ("max", "min") and not target.endswith("other")):
             return None
         if name in _ELEMENTWISE:
@@ -188,7 +213,14 @@ def _convolution(values: list[Any]) -> Size:
     batch = x.shape[0] if x.dim() > depth + 1 else 1
     channels = weight.shape[0] * (weight.shape[1] if transposed else 1)
     elements = batch * channels * pixels
-    return elements, elements * (weight.numel() // max(weight.shape[0], 1))
+    return elements + _workspace(x, weight, pixels, batch), elements * (weight.numel() // max(weight.shape[0], 1))
+
+
+def _workspace(x: torch.Tensor, weight: torch.Tensor, pixels: int, batch: int) -> int:
+    """Elements into which torch unfolds the windows, where the library that needs no such copy has no kernel."""
+    if x.element_size() in (2, 4) and x.is_floating_point():
+        return 0
+    return batch * pixels * x.shape[1 if x.dim() == weight.dim() else 0] * math.prod(weight.shape[2:])
 
 
 def _sampled(values: list[Any]) -> Size:
@@ -218,6 +250,149 @@ def _resized(values: list[Any]) -> Size:
     return int(outer * math.prod(max(size, 1) for size in target)), 0
 
 
+def _parts(values: list[Any]) -> Size:
+    """`split`, `chunk`, `unbind`: each part is a tensor of its own, which takes memory also without elements."""
+    x, by, *axis = [*values, None]
+    if isinstance(by, (list, tuple)):
+        count = len(by) + 1
+    else:
+        place = axis[0] if len(values) > 2 and isinstance(axis[0], int) else 0
+        size = x.shape[place] if -x.dim() <= place < x.dim() else 1
+        count = -(-size // max(int(by), 1)) if isinstance(by, int) else size
+    return x.numel() + _ELEMENTS_OF_A_TENSOR * count, 0
+
+
+def _sections(values: list[Any]) -> Size:
+    """`tensor_split`, `chunk`: the number of parts is given, or where they begin."""
+    x, by = values[:2]
+    count = len(by) + 1 if isinstance(by, (list, tuple)) else int(by) if isinstance(by, int) else x.numel()
+    return x.numel() + _ELEMENTS_OF_A_TENSOR * max(count, 0), 0
+
+
+def _unbound(values: list[Any]) -> Size:
+    x, place = [*values, 0][:2]
+    count = x.shape[place or 0] if -x.dim() <= (place or 0) < x.dim() else 1
+    return x.numel() + _ELEMENTS_OF_A_TENSOR * count, 0
+
+
+def _one_hot(values: list[Any]) -> Size:
+    x, classes = [*values, -1][:2]
+    if (classes is None or classes < 0) and x.numel():
+        classes = 2 if x.device.type == "meta" else int(x.max()) + 1
+    return x.numel() * max(classes or 1, 1), 0
+
+
+def _repeated(values: list[Any]) -> Size:
+    """`repeat_interleave`: a number for all, or a tensor with one for each."""
+    tensors = [*_tensors(values[:2])]
+    counts = tensors[-1]
+    if len(tensors) == 1 and len(values) > 1 and isinstance(values[1], int):
+        return counts.numel() * max(values[1], 1), 0
+    if counts.device.type == "meta" or counts.is_floating_point():
+        return _product(values)
+    total = int(counts.clamp(min=0).double().sum())
+    return (total if len(tensors) == 1 else tensors[0].numel() // max(counts.numel(), 1) * total), 0
+
+
+def _sorted(values: list[Any]) -> Size:
+    """`sort`, `topk`: values, and indices of 64 bits."""
+    elements = sum(tensor.numel() for tensor in _tensors(values))
+    return 2 * elements, _SORTED * elements
+
+
+def _places(values: list[Any]) -> Size:
+    """`nonzero`, `where`: the indices of every element that may be there."""
+    x = next(_tensors(values))
+    return x.numel() * max(x.dim(), 1), _SORTED * x.numel()
+
+
+def _pooled(values: list[Any]) -> Size:
+    """Every element of the result looks at a whole window."""
+    x, window = values[:2]
+    sizes = [max(int(size), 1) for size in _numbers(window if isinstance(window, (list, tuple)) else [window])]
+    area = math.prod(sizes * (x.dim() - 1) if len(sizes) == 1 else sizes)
+    return 2 * x.numel(), x.numel() * min(area, max(x.numel(), 1))
+
+
+def _contracted(values: list[Any]) -> Size:
+    """`einsum`: every combination of the indices, unless there are only two tensors."""
+    equation, tensors = values[0], [*_tensors(values[1:])]
+    sizes: dict[str, int] = {}
+    sides = equation.replace(" ", "").split("->")
+    for text, tensor in zip(sides[0].split(","), tensors, strict=False):
+        head, dots, tail = text.partition("...")
+        axes = tensor.shape
+        named = [*zip(head, axes, strict=False), *zip(tail[::-1], axes[::-1], strict=False)]
+        for letter, size in named:
+            sizes[letter] = max(sizes.get(letter, 1), size)
+        for place, size in enumerate(axes[len(head) : tensor.dim() - len(tail)] if dots else ()):
+            sizes[f"...{place}"] = max(sizes.get(f"...{place}", 1), size)
+    work = math.prod(sizes.values())
+    if len(tensors) > 2 or len(sides) < 2:
+        return work, work
+    kept = math.prod(size for name, size in sizes.items() if name in sides[1] or name.startswith("."))
+    return kept + sum(tensor.numel() for tensor in tensors), work
+
+
+def _tensor_product(values: list[Any]) -> Size:
+    """`tensordot`, `kron`, `outer`: at most every element with every other."""
+    left, right, *axes = [*values]
+    depth = 1
+    if axes and isinstance(axes[0], (list, tuple)):
+        depth = math.prod(left.shape[axis] for axis in axes[0] if -left.dim() <= axis < left.dim())
+    every = left.numel() * right.numel() // max(depth, 1)
+    return every // max(depth, 1), every
+
+
+def _distances(values: list[Any]) -> Size:
+    """`cdist`, `pdist`: every row to every row."""
+    pair = [*_tensors(values)][:2]
+    left, right = pair if len(pair) > 1 else pair * 2
+    width = max(left.shape[-1], 1) if left.dim() else 1
+    elements = left.numel() // width * max(right.shape[-2] if right.dim() > 1 else 1, 1)
+    return elements, elements * width
+
+
+def _recurrent(values: list[Any]) -> Size:
+    """`lstm`, `gru`: every step takes all the weights."""
+    x = values[0]
+    steps = x.numel() // max(x.shape[-1], 1) if x.dim() else 1
+    weights = [tensor for tensor in _tensors(values[1:]) if tensor.dim()]
+    return 4 * steps * sum(tensor.shape[0] for tensor in weights), steps * sum(map(_count, weights))
+
+
+def _count(tensor: torch.Tensor) -> int:
+    return tensor.numel()
+
+
+def _transformed(values: list[Any]) -> Size:
+    """Fourier transforms: complex, and as long as a size says."""
+    elements, _ = _product([value for value in values[:2] if not isinstance(value, (list, tuple))])
+    sizes = [*_finite([value for value in values[1:2] if isinstance(value, (list, tuple))])]
+    elements = max(elements, int(values[0].numel() * math.prod(max(size, 1) for size in sizes)) if sizes else 0)
+    return 2 * elements, _SORTED * elements
+
+
+def _plain_convolution(values: list[Any]) -> Size:
+    """`conv1d` … `conv3d`: as `convolution`, with less said."""
+    x, weight, bias, stride, padding, dilation, groups = [*values, *[None] * 7][:7]
+    if isinstance(padding, str):
+        padding = [size // 2 + 1 for size in weight.shape[2:]]
+    return _convolution([x, weight, bias, _or(stride, 1), _or(padding, 0), _or(dilation, 1), False, 0, _or(groups, 1)])
+
+
+def _plain_transposed(values: list[Any]) -> Size:
+    """`conv_transpose1d` … `conv_transpose3d`."""
+    x, weight, bias, stride, padding, extra, groups, dilation = [*values, *[None] * 8][:8]
+    return _convolution(
+        [x, weight, bias, _or(stride, 1), _or(padding, 0), _or(dilation, 1), True, _or(extra, 0), _or(groups, 1)]
+    )
+
+
+def _or(value: Any, other: int) -> Any:
+    return other if value is None else value
+
+
 def _square(values: list[Any]) -> Size:
     """`eye`: rows, and columns if they differ."""
     rows, *more = _finite(values) or [1]
@@ -225,21 +400,52 @@ def _square(values: list[Any]) -> Size:
 
 
 _RULES: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "matmul", "dot", "mv", "addmv"), _matrices),
     **dict.fromkeys(
-        ("repeat", "tile", "unfold", "unfold_copy", "one_hot", "repeat_interleave", "_cdist_forward"), _product
+        ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "dot", "mv", "addmv", "_weight_int8pack_mm"), _matrices
     ),
+    **dict.fromkeys(("repeat", "tile", "unfold", "unfold_copy", "im2col", "col2im"), _product),
     **dict.fromkeys(("index", "_unsafe_index"), _indexed),
     **dict.fromkeys(("embedding", "index_select"), _rows_by_width),
-    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"), _resized),
+    **dict.fromkeys((f"{a}adaptive_{b}_pool{c}d" for a in ("", "_") for b in ("avg", "max") for c in "123"), _resized),
     **dict.fromkeys(("as_strided", "as_strided_copy"), _sizes),
     **dict.fromkeys(("cat", "stack"), _together),
+    **dict.fromkeys(("tensor_split", "chunk", "unsafe_chunk"), _sections),
+    **dict.fromkeys(
+        (f"{a}{b}{c}" for a in ("", "unsafe_") for b in ("split", "split_with_sizes") for c in ("", "_copy")), _parts
+    ),
+    **dict.fromkeys(("unbind", "unbind_copy"), _unbound),
     "arange": _arange,
     "eye": _square,
     **dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "grid_sampler"), _sampled),
     "linear": _linear,
     "convolution": _convolution,
-    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _plain_convolution),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _plain_transposed),
+    **dict.fromkeys(("sort", "argsort", "topk", "median", "searchsorted", "bucketize"), _sorted),
+    **dict.fromkeys(("nonzero", "nonzero_numpy"), _places),
+    **dict.fromkeys(
+        (f"{kind}_pool{axes}d{more}" for kind in ("avg", "max") for axes in "123" for more in ("", "_with_indices")),
+        _pooled,
+    ),
+    "einsum": _contracted,
+    "one_hot": _one_hot,
+    "repeat_interleave": _repeated,
+    **dict.fromkeys(("tensordot", "kron", "outer", "addr", "inner"), _tensor_product),
+    **dict.fromkeys(("cdist", "_cdist_forward", "pdist", "_pdist_forward"), _distances),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+    **dict.fromkeys(
+        (f"fft_{kind}{more}" for kind in ("fft", "ifft", "rfft", "irfft") for more in ("", "2")), _transformed
+    ),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), _sorted),
+    **dict.fromkeys(("concat", "concatenate", "vstack", "hstack", "dstack"), _together),
+    **dict.fromkeys(
+        (
+            "scaled_dot_product_attention",
+            "_scaled_dot_product_attention_math",
+            "_scaled_dot_product_flash_attention_for_cpu",
+        ),
+        _attention,
+    ),
 }
 
 

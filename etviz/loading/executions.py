@@ -18,6 +18,7 @@ from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.errors import UsageError
+from etviz.evaluation.limits import Budget
 from etviz.evaluation.replay import Execution, Replay
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of
@@ -71,7 +72,8 @@ def compare_executions(
         return Compared(notes=(_NO_INPUTS,))
     if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
-    stage = _Stage(paired, candidates, introduced, custom)
+    work = Budget()
+    stage = _Stage(paired, work, candidates, introduced, custom)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
     blank = blank_tail(artifacts.buffer, refs) if artifacts.buffer is not None else None
@@ -100,7 +102,7 @@ def compare_executions(
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(at, inputs.index, comparison))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
-    measure_total_noise(known, [item.inputs for item in replayed], paired.evaluator)
+    measure_total_noise(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
     fresh_float = paired.float_evaluator if paired.has_float else None
     failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
     notes |= {f"{text[0].upper()}{text[1:]} ({count} of the values).": None for text, count in failed.items()}
@@ -111,9 +113,9 @@ class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds."""
 
     def __init__(
-        self, paired: Paired, candidates: Sequence[Sequence[Any]], introduced: bool, custom: CustomMetrics
+        self, paired: Paired, work: Budget, candidates: Sequence[Sequence[Any]], introduced: bool, custom: CustomMetrics
     ) -> None:
-        self.evaluator: Evaluator = paired.evaluator()
+        self.evaluator: Evaluator = paired.evaluator(work)
         self._candidates, self._introduced, self._custom = candidates, introduced, custom
         self._pairing = paired.pairing
         self._groups = _groups(paired, self.evaluator)

@@ -16,7 +16,7 @@ from etviz.pairing.skeleton import skeleton
 if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
     from etviz.evaluation.evaluator import Evaluator
-    from etviz.evaluation.limits import Limits
+    from etviz.evaluation.limits import Budget, Limits
     from etviz.graph.ir import Graph
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -73,8 +73,10 @@ class Paired:
         record = self.artifacts.record
         return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self, budget: Budget | None = None) -> Evaluator:
         """An evaluator in the initial state: of the graph with the instructions, else of the ETRecord's.
+
+        Several may share a `budget` of work.
 
         Raises
         ------
@@ -87,11 +89,11 @@ class Paired:
         record, etrecord = self.artifacts.record, self.artifacts.etrecord
         if record is not None:
             weights = Weights(record, self.artifacts.named["record"], etrecord)
-            return Evaluator(self.graph, weights, self._limits())
+            return Evaluator(self.graph, weights, self._limits(budget))
         if self.edge is None or etrecord is None:
             raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
         graph = self.graph if self.pairing == DERIVED else self.edge
-        return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{self.method}"), self._limits())
+        return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{self.method}"), self._limits(budget))
 
     @property
     def has_float(self) -> bool:
@@ -115,10 +117,10 @@ class Paired:
         weights = Weights(record, self.artifacts.named["record"], self.artifacts.etrecord)
         return Evaluator(record.references[self.method], weights, self._limits())
 
-    def _limits(self) -> Limits:
+    def _limits(self, budget: Budget | None = None) -> Limits:
         from etviz.evaluation.limits import Limits
 
-        return Limits(sum(Path(path).stat().st_size for path in self.artifacts.named.values()))
+        return Limits(sum(Path(path).stat().st_size for path in self.artifacts.named.values()), budget)
 
 
 def pair(artifacts: ArtifactSet, method: str) -> Paired:

@@ -65,6 +65,11 @@ def qualified_name(overload: torch._ops.OpOverload) -> str:
     return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
 
 
+def schema_of(overload: Any) -> Any:
+    """The schema of an overload as torch has registered it; of its arguments `name`, `real_type` and `N` are used."""
+    return overload._schema
+
+
 def kernel_name(overload: torch._ops.OpOverload) -> str:
     """The name under which the runtime looks the operator up: ``aten::add.out``."""
     schema = overload._schema

@@ -12,6 +12,7 @@ from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize
 from torchao.quantization.granularity import PerGroup
 
 import etviz
+from etviz.evaluation.limits import Limits
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.zoom.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -80,7 +81,7 @@ def test_both_libraries_round_alike_and_let_the_gradient_through(kind: str) -> N
     results = []
     for graph in (_pt2e(kind), _torchao(kind)):
         x = X.clone().requires_grad_()
-        (value,) = Float64(_parameters(kind)).call(graph, [x])
+        (value,) = Float64(_parameters(kind), Limits()).call(graph, [x])
         value.square().sum().backward()
         results.append((value.detach(), x.grad))
     (pt2e, by_pt2e), (torchao, by_torchao) = results

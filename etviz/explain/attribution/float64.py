@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import Interpreter
-from etviz.evaluation.operators import constant, resolve
+from etviz.evaluation.limits import Limits
+from etviz.evaluation.operators import Operator, constant, resolve
 from etviz.explain.attribution.constants import WideConstants, widen
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.quantize_ops import QUANTIZE, GridArguments, conversion, granularity, grid_arguments
@@ -32,8 +33,9 @@ class Float64(Interpreter):
 
     constants: WideConstants
 
-    def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
         super().__init__(WideConstants(constants))
+        self._limits = limits
         self._metas: dict[int, dict[str, Meta]] = {}
 
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
@@ -71,7 +73,7 @@ class Float64(Interpreter):
         if target in _HALF_TO_FLOAT:
             args, kwargs = [*_positional(target, args, kwargs)[:2], False], {}
         try:
-            return widen(resolve(target)(*args, **kwargs))
+            return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
             raise
         except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
@@ -96,7 +98,7 @@ class Float64(Interpreter):
 
         try:
             narrowed = _zip_args(node.args, args, narrow)
-            return widen(resolve(node.target)(*narrowed, **_zip_args(node.kwargs, kwargs, narrow)))
+            return widen(self._limits.call(node.target, narrowed, _zip_args(node.kwargs, kwargs, narrow)))
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
 
@@ -122,7 +124,10 @@ def _zip_args(described: Any, values: Any, leaf: Callable[[Any, Any], Any]) -> A
 
 def _positional(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """All arguments of an operator by position; those that have to be named are left out."""
-    schema = resolve(target)._schema  # pyright: ignore[reportFunctionMemberAccess]
+    function = resolve(target)
+    if not isinstance(function, Operator):
+        return [*args, *kwargs.values()]
+    schema = function.schema
     names = [argument.name for argument in schema.arguments if not argument.kwarg_only]
     defaults = {argument.name: argument.default_value for argument in schema.arguments}
     return [*args, *(kwargs.get(name, defaults[name]) for name in names[len(args) :])]

@@ -97,7 +97,8 @@ def _attribute(
 ) -> Attribution:
     import torch
 
-    float64 = Float64(evaluator.constants)
+    evaluator.limits.begin(replay.executions[run].inputs)
+    float64 = Float64(evaluator.constants, evaluator.limits)
     stateful = _stateful(evaluator.graph)
     first = 0 if stateful else run
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)

@@ -1,0 +1,89 @@
+"""No operator that etviz calls for a graph can end the process, whatever the graph gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from etviz.evaluation.limits import Limits, TooLargeError
+from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, resolve
+from tests.fuzz.operators import DEADLY, admitted, trials
+from tests.fuzz.test_mutations import EXAMPLES
+
+X = torch.ones(2, 3)
+UNFIT: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "a number for a dtype": ("aten._to_copy.default", [X], {"dtype": 6}),
+    "a text for a tensor": ("aten.relu.default", ["x"], {}),
+    "a tensor for a list": ("aten.cat.default", [X], {}),
+    "too many": ("aten.relu.default", [X, X], {}),
+    "too few": ("aten.mm.default", [X], {}),
+    "an unknown name": ("aten.relu.default", [X], {"out": X}),
+    "one twice": ("aten.relu.default", [X], {"self": X}),
+    "sparse": ("aten.relu.default", [X.to_sparse()], {}),
+    "a number beyond 64 bits": ("aten.add.Scalar", [X, 1 << 70], {}),
+    "a window without end": ("aten.max_pool2d.default", [torch.ones(1, 1, 4, 4), [(1 << 63) - 1]], {}),
+    "no statistics": ("aten._native_batch_norm_legit.no_stats", [X, None, None, False, 0.1, 1e-5], {}),
+    "weights of another shape": ("aten.lstm.input", [X, [X, X], [X] * 4, True, 1, 0.0, False, False, False], {}),
+    "groups of nothing": ("aten.group_norm.default", [torch.ones(2, 0, 3), 1 << 30], {}),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_arguments_that_do_not_fit(case: str) -> None:
+    """They are refused before the kernel sees them."""
+    target, args, kwargs = UNFIT[case]
+    with pytest.raises(ArgumentError):
+        Limits().call(target, args, kwargs)
+
+
+@pytest.mark.parametrize(
+    "target", ["aten._stack.default", "aten._weight_norm.default", "aten.special_laguerre_polynomial_l.default"]
+)
+def test_operators_of_no_program(target: str) -> None:
+    with pytest.raises(UnknownOperatorError):
+        resolve(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "args"),
+    [
+        ("aten.einsum.default", ["ab,cd,ef,gh->aceg", [torch.ones(300, 300)] * 4]),
+        ("aten.avg_pool2d.default", [torch.ones(1, 1, 2000, 2000), [1000, 1000], [1, 1]]),
+        ("aten.one_hot.default", [torch.tensor([1 << 40])]),
+        ("aten.nonzero.default", [torch.ones(1, 1).expand(8000, 8000)]),
+        ("aten.unbind.int", [torch.ones(1).expand(10_000_000)]),
+        ("aten.tensor_split.sections", [torch.ones(4), 100_000_000]),
+        ("aten.repeat_interleave.Tensor", [torch.tensor([1 << 40])]),
+        (
+            "aten.convolution.default",
+            [
+                torch.ones(1, 64, 512, 512).double(),
+                torch.ones(1, 64, 9, 9).double(),
+                None,
+                [1, 1],
+                [4, 4],
+                [1, 1],
+                False,
+                [0, 0],
+                1,
+            ],
+        ),
+    ],
+)
+def test_work_and_memory_are_estimated(target: str, args: list[Any]) -> None:
+    """What would take minutes, or gigabytes, is refused before it begins."""
+    with pytest.raises(TooLargeError):
+        Limits().call(target, args, {})
+
+
+@pytest.mark.fuzz
+def test_no_arguments_end_the_process() -> None:
+    """Every operator, in a process of its own whose death would be seen."""
+    targets = admitted()
+    assert len(targets) > 400
+    found = dict(trials(targets, max(3, EXAMPLES // 1000)))
+    assert len(found) == len(targets)
+    deadly = {target: dict(ends) for target, ends in found.items() if any(end in ends for end in (*DEADLY, "memory"))}
+    assert not deadly
