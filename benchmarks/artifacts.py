@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Build = Callable[[], "tuple[nn.Module, tuple[Tensor, ...]]"]
 
-STACKS: Final = (12, 24, 48, 96)
+STACKS: Final = (12, 24, 48, 96, 192)
 QUICK_STACKS: Final = (2, 4)
 
 
@@ -62,7 +62,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths of the files of an executed program; `record` is beside the `.pte`."""
+    """Paths of the files of an executed program; `record` is beside the `.pte`, and not beside ``alone``, the same."""
 
     folder: Path
 
@@ -75,6 +75,7 @@ class Artifacts:
             "debug_buffer": "debug_buffer.bin",
             "pte": "model.pte",
             "record": "model.etviz",
+            "alone": "alone/model.pte",
         }
         return {kind: str(self.folder / name) for kind, name in names.items()}
 
@@ -154,6 +155,8 @@ def _make(program: Program, folder: Path) -> None:
         run = execute(lowered.pte, [flatten(inputs)], workdir=partial_folder)
         if program.buffer and run.debug_buffer is not None:
             os.truncate(run.debug_buffer, program.buffer)
+        (partial_folder / "alone").mkdir()
+        os.link(partial_folder / "model.pte", partial_folder / "alone" / "model.pte")
         partial_folder.rename(folder)
     finally:
         shutil.rmtree(partial_folder, ignore_errors=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tqdm.auto import tqdm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from benchmarks.artifacts import Artifacts, Program
 
@@ -41,11 +43,37 @@ class Samples:
 
 @dataclass(slots=True)
 class Measured:
-    """Both tools on one task and program; `program` is None for tasks without files."""
+    """Tools on one task and program.
+
+    Attributes
+    ----------
+    task
+        Without the tool's name, which is put behind it.
+    program
+        None for tasks without files.
+    way
+        Which files etviz gets: ``record``, ``derived`` (`.pte` and ETRecord), ``etrecord``.
+    cold
+        Nothing was loaded before in the process.
+    busy
+        Another process works on each core.
+    """
 
     task: str
     program: Program | None
+    way: str = "record"
+    cold: bool = False
+    busy: bool = False
+    tools: tuple[str, ...] = TOOLS
     samples: dict[str, Samples] = field(default_factory=lambda: {tool: Samples() for tool in TOOLS})
+
+    def options(self, tool: str) -> dict[str, Any]:
+        """Arguments of the task's function."""
+        if self.task == "eager":
+            return {"program": self.program.name if self.program else ""}
+        if not self.task.startswith("gaps"):
+            return {}
+        return {"cold": self.cold} | ({"way": self.way} if tool == "etviz" else {})
 
 
 class MeasurementError(RuntimeError):
@@ -53,22 +81,33 @@ class MeasurementError(RuntimeError):
 
 
 def plan(programs: Sequence[Program]) -> list[Measured]:
-    """Imports once, metadata of the first program, gap tables of all."""
-    found = [Measured("import", None)]
-    found += [Measured("metadata", program) for program in programs[:1]]
-    return found + [Measured("gaps", program) for program in programs]
+    """Imports once; metadata, ways of loading, a busy machine and the limit on the first program; gap tables of all."""
+    first, only = programs[0], ("etviz",)
+    return [
+        Measured("import", None),
+        Measured("metadata", first),
+        *(Measured("gaps", program) for program in programs),
+        Measured("eager", first, tools=("eager",)),
+        *(Measured("gaps", first, way, tools=only) for way in ("derived", "etrecord")),
+        Measured("gaps", first, cold=True),
+        *(Measured("gaps", first, way, cold=True, tools=only) for way in ("derived", "etrecord")),
+        *(Measured("gaps_introduced", first, way, cold=True, tools=only) for way in ("record", "derived", "etrecord")),
+        Measured("gaps", first, busy=True),
+    ]
 
 
 def run(plans: Sequence[Measured], artifacts: dict[str, Artifacts], repeat: int) -> None:
     """Fill the samples. The tools take turns, so that a busy moment of the machine hits both; one run goes before."""
-    bar = tqdm(total=len(plans) * len(TOOLS) * (repeat + 1), desc="measure", unit="run")
+    bar = tqdm(total=sum(len(item.tools) for item in plans) * (repeat + 1), desc="measure", unit="run")
     for measured, tool, warm in _order(plans, repeat):
         name = measured.program.name if measured.program else ""
         bar.set_postfix_str(f"{measured.task} {name} {tool}")
         files = artifacts[name].paths if name else _NOTHING
-        result = _sample(f"{measured.task}_{tool}", files, artifacts["tiny"].paths)
+        task = measured.task if tool == measured.task else f"{measured.task}_{tool}"
+        with _company(os.cpu_count() or 1 if measured.busy else 0):
+            result = _sample(task, files, artifacts["tiny"].paths, measured.options(tool))
         if warm:
-            measured.samples[tool].results.append(result)
+            measured.samples.setdefault(tool, Samples()).results.append(result)
         bar.update()
     bar.close()
 
@@ -76,14 +115,26 @@ def run(plans: Sequence[Measured], artifacts: dict[str, Artifacts], repeat: int)
 def _order(plans: Sequence[Measured], repeat: int) -> Iterator[tuple[Measured, str, bool]]:
     for measured in plans:
         for round_ in range(repeat + 1):
-            for tool in TOOLS:
+            for tool in measured.tools:
                 yield measured, tool, round_ > 0
 
 
-def _sample(task: str, files: dict[str, str], tiny: dict[str, str]) -> dict[str, Any]:
+@contextmanager
+def _company(count: int) -> Generator[None]:
+    """So many processes that never rest."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+
+
+def _sample(task: str, files: dict[str, str], tiny: dict[str, str], options: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
         request, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
-        order = {"task": task, "files": files, "tiny": tiny, "answer": str(answer)}
+        order = {"task": task, "files": files, "tiny": tiny, "options": options, "answer": str(answer)}
         request.write_text(json.dumps(order), encoding="utf-8")
         command = [sys.executable, "-m", "benchmarks.tasks", str(request)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, errors="replace", check=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import statistics
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WIDTH: Final = 150
+_WAYS: Final = {"record": "with the record", "derived": "from .pte and ETRecord", "etrecord": "from the ETRecord alone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +35,40 @@ class Row:
 
 
 def rows(measured: Sequence[Measured]) -> list[Row]:
-    """All lines of the table."""
-    found = [row for item in measured for row in _rows_of(item)]
-    return found + _growth(measured)
+    """All lines of the table, those of a program together."""
+    found = [row for item in measured for row in _rows_of(item, _upstream(item, measured))]
+    order = list(dict.fromkeys(row.program for row in found))
+    return sorted(found, key=lambda row: order.index(row.program)) + _growth(measured)
 
 
-def _rows_of(item: Measured) -> list[Row]:
-    upstream, etviz = item.samples["upstream"], item.samples["etviz"]
+def _upstream(item: Measured, measured: Sequence[Measured]) -> Samples:
+    """Upstream's samples of the same program in the same state; it knows one way to load."""
+    same = (
+        m for m in measured if m.task == "gaps" and (m.program, m.cold, m.busy) == (item.program, item.cold, item.busy)
+    )
+    return (
+        item.samples["upstream"] if "upstream" in item.tools else next((m.samples["upstream"] for m in same), Samples())
+    )
+
+
+def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
+    etviz, name = item.samples["etviz"], item.program.title if item.program else ""
+    if item.task == "eager":
+        limit = _number(item.samples["eager"].median("seconds"), "s")
+        return [Row(name, "the limit: one eager forward, and reading what was logged once", "–", limit)]
+    if item.task == "gaps_introduced":
+        whole = _number(etviz.median("whole_seconds"), "s")
+        return [Row(name, f"… and introduced gaps, {_WAYS[item.way]}, cold", "–", whole)]
+    if item.cold or item.busy or item.way != "record":
+        state = ", cold" if item.cold else ", a busy process on each core" if item.busy else ""
+        found = [_seconds(name, f"files → gap table, {_WAYS[item.way]}{state}", upstream, etviz)]
+        if item.cold:
+            found.append(_row(name, f"peak memory, {_WAYS[item.way]}{state}", upstream, etviz, "peak_mb", "MB"))
+        else:
+            found.append(Row(name, "… and introduced gaps", "–", _number(etviz.median("whole_seconds"), "s")))
+        return found
     if item.task == "import":
         return [_seconds("", "import", upstream, etviz)]
-    name = item.program.title if item.program else ""
     if item.task == "metadata":
         torch = "with" if etviz.first("torch") else "without"
         return [_seconds(name, f"metadata, imports counted (etviz: {torch} torch)", upstream, etviz)]
@@ -82,28 +109,26 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def _growth(measured: Sequence[Measured]) -> list[Row]:
-    """Time for an instruction in the deepest stack over that in the shallowest: 1 is linear growth."""
+    """Exponents of power laws through time and memory over the instructions of the stacks: 1 is linear growth."""
     stacks = [m for m in measured if m.task == "gaps" and m.program is not None and m.program.layers]
     if len(stacks) < 2:
         return []
-    stacks.sort(key=lambda m: m.program.layers if m.program else 0)
-    first, last = stacks[0], stacks[-1]
-    layers = [m.program.layers if m.program else 0 for m in (first, last)]
-    counts = [(m.samples["etviz"].first("compared") or [0, 0])[1] for m in (first, last)]
-    cells = {}
-    for tool in TOOLS:
-        few, many = (m.samples[tool].median("seconds") for m in (first, last))
-        if few is None or many is None or not all(counts):
-            return []
-        cells[tool] = f"{(many / counts[1]) / (few / counts[0]):.2f}"
-    return [
-        Row(
-            f"{layers[0]} → {layers[1]} layers",
-            "growth of time per instruction (1: linear)",
-            cells["upstream"],
-            cells["etviz"],
-        )
-    ]
+    sizes = [(m.samples["etviz"].first("compared") or [0, 0])[1] for m in stacks]
+    layers = [m.program.layers if m.program else 0 for m in stacks]
+    title = f"{min(layers)} to {max(layers)} layers"
+    found = []
+    for what, quantity in (("time", "seconds"), ("peak memory", "peak_mb")):
+        cells = []
+        for tool in TOOLS:
+            values = [m.samples[tool].median(quantity) for m in stacks]
+            known = [(size, value) for size, value in zip(sizes, values, strict=True) if size and value]
+            cells.append(f"{_exponent(known):.2f}" if len(known) > 1 else "–")
+        found.append(Row(title, f"growth of {what} with instructions, as an exponent (1: linear)", *cells))
+    return found
+
+
+def _exponent(points: Sequence[tuple[float, float]]) -> float:
+    return statistics.linear_regression(*zip(*([math.log(v) for v in point] for point in points), strict=True)).slope
 
 
 def show(table: Sequence[Row], repeat: int) -> None:
