@@ -1,15 +1,17 @@
 """Tensors in torch's own file format, inside of an ETRecord: safely, and without reading what is not used.
 
 `torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run; before, the archive is checked
-to hold no more than it has bytes, and afterwards every tensor to be a plain one. While a fake mode is being
-traced with, it reads no data but notes where each storage lies, and tensors become slices of the mapped file. (The mode
-itself is not entered: every tensor would pass through its dispatcher, which takes fifteen times as long.)
+to hold no more than it has bytes, and afterwards every tensor to be a plain one. While a fake mode is being traced
+with, it reads no data but notes where each storage lies, and tensors become slices of the mapped file. It only asks
+whether there is a mode: a real one would be made in a second (it imports the compiler), and entered it would take
+fifteen times as long, since every tensor would pass through its dispatcher.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import Residency, as_file, open_archive, stored_bytes
@@ -22,6 +24,7 @@ _REPEATED: Final = 64 << 20
 """Bytes that a broadcast tensor may seem to have beyond those that it has."""
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 1_000_000
+_A_MODE: Final[Any] = SimpleNamespace(shape_env=None)
 _ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 
 
@@ -47,13 +50,12 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     def __init__(self, data: memoryview, path: str, member: str) -> None:
         import torch
         from torch._guards import TracingContext, tracing
-        from torch._subclasses.fake_tensor import FakeTensorMode
 
         self._path, self._member, self._data = path, member, data
         self._residency = Residency(data)
         _check_archive(data, path, member)
         try:
-            with tracing(TracingContext(FakeTensorMode())):
+            with tracing(TracingContext(_A_MODE)):
                 loaded = torch.load(as_file(data), weights_only=True)
         except Exception as error:
             raise ArtifactError(
@@ -70,6 +72,9 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors  # without making it, as a Mapping would
 
     def __getitem__(self, name: str) -> torch.Tensor:
         import torch
