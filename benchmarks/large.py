@@ -132,7 +132,7 @@ def build(size: Size, tokens: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 
     torch.manual_seed(0)
     model = Decoder(size).eval()
-    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(GROUP))
+    config = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(GROUP))  # pyright: ignore[reportAttributeAccessIssue]
     quantize_(model, config)
     return unwrap_tensor_subclass(model), (torch.randint(0, size.vocabulary, (1, tokens)), torch.arange(tokens))
 
