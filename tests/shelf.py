@@ -14,7 +14,7 @@ class Shelf:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        root.mkdir(exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
 
     def folder(self, name: str, make: Callable[[Path], object]) -> Path:
         """The folder `name`; `make` fills it if it is not there, while whoever else wants it waits."""

@@ -1,19 +1,28 @@
-"""Holds what etviz says of a program against what is known of it: a correct one has no culprit, a plant has one."""
+"""Holds what etviz says of a program against what is known of it: a correct one has no culprit, a plant has one.
+
+A process that has lowered a program has executorch's operators, so it sees less go wrong than one that only loads
+files. `JudgeProcess` is such a one: all that it imports is etviz.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
+import subprocess
+import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import etviz
-from tests.zoo.maker import Made
+from tests.zoo.made import Made
 
 BAD = "bad"
 """Level of the verdict that a program differs by more than its precision explains."""
@@ -245,3 +254,58 @@ def _downstream(made: Made, culprit: dict[str, Any]) -> Iterator[list[dict[str, 
 
 def _names(ops: str) -> list[str]:
     return re.findall(r"\w+", ops)
+
+
+class JudgeProcess:
+    """Judges in a process of its own, which stays."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.zoo.judge"]
+        environment = os.environ | {"TQDM_DISABLE": "1"}
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env=environment,
+        )
+
+    def judge(self, made: Made, way: str) -> Said:
+        """See `judge`."""
+        return Said(**self._ask(made, way, "correct"))
+
+    def judge_fault(self, made: Made, way: str, *, deep: bool = True) -> Named:
+        """See `judge_fault`."""
+        fields = self._ask(made, way, "deep" if deep else "fault")
+        return Named(**{**fields, "said": Said(**fields["said"])})
+
+    def close(self) -> None:
+        """End the process."""
+        with self._process:
+            pass
+
+    def _ask(self, made: Made, way: str, what: str) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        print(json.dumps([made.name, str(made.folder), way, what]), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"judging {made.name} ended the process, with status {self._process.wait()}")
+        return json.loads(answer)
+
+
+def main() -> None:
+    """Answer the questions of a `JudgeProcess`."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for line in sys.stdin:
+        name, folder, way, what = json.loads(line)
+        made = Made(name, Path(folder))
+        said = judge(made, way) if what == "correct" else judge_fault(made, way, deep=what == "deep")
+        print(json.dumps(asdict(said)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -33,35 +33,16 @@ from torch.export import ExportedProgram
 from torch.fx.node import map_arg
 
 import etviz
+from tests.shelf import Shelf
 from tests.zoo.certificate import LIMIT, TIE, Certificate, Node, certify
+from tests.zoo.made import CACHE, FACTS, FILES, Made
 from tests.zoo.models import Inputs
 from tests.zoo.plants import Plant
 from tests.zoo.programs import FAULTY, RECIPES, Recipe
 
-CACHE = Path(__file__).parents[2] / ".zoo"
-FILES = {"etdump": "etdump.etdp", "etrecord": "etrecord.bin", "debug_buffer": "debug_buffer.bin"}
-FILES |= {"pte": "model.pte", "record": "right.etviz"}
-"""Names by argument of `etviz.load`; the record is not called ``model.etviz``, or it would be found unasked."""
-WAYS = {"record": ("pte", "record"), "derived": ("pte",), "ETRecord": ()}
-"""What is given to `etviz.load` beside ETDump, ETRecord and debug buffer."""
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("tests/zoo/models.py", "tests/zoo/maker.py", "tests/zoo/certificate.py", "tests/zoo/programs.py")
 _SOURCES += ("etviz/pipeline", "etviz/artifacts/record", "etviz/graph/ir_json.py")
-
-
-@dataclass(frozen=True)
-class Made:
-    """A program that ran; `facts` is what the maker knows of it, independently of etviz."""
-
-    name: str
-    folder: Path
-    facts: dict[str, Any]
-
-    def load(self, way: str) -> etviz.Inspection:
-        """What a user of `etviz.load` sees, with the files of one of `WAYS`."""
-        kinds = ("etrecord", "debug_buffer", *WAYS[way])
-        given: dict[str, Any] = {kind: self.folder / FILES[kind] for kind in kinds}
-        return etviz.load(self.folder / FILES["etdump"], **given)
 
 
 @dataclass(frozen=True)
@@ -97,16 +78,26 @@ class Lowered:
 
 def make(recipe: Recipe, cache: Path = CACHE, *, keep: bool = False) -> Made:
     """A program; `keep` takes what the cache has though the sources changed."""
-    folder = cache / _slug(recipe.name)
-    return Made(recipe.name, folder, _facts(folder, _key(recipe.name), lambda: _make(recipe, folder), keep=keep))
+    return _kept(recipe.name, _key(recipe.name), cache, lambda folder: _make(recipe, folder), keep=keep)
 
 
 def make_plant(plant: Plant, cache: Path = CACHE, *, keep: bool = False) -> Made:
     """A program with a planted fault, beside the right one's ETRecord and record."""
     right = make(RECIPES[plant.base], cache, keep=keep)
-    folder = cache / "plants" / _slug(plant.name)
-    key = _key(plant.name, right.facts["key"], _text(_ROOT / "tests/zoo/plants.py"))
-    return Made(plant.name, folder, _facts(folder, key, lambda: _make_plant(plant, right, folder), keep=keep))
+    key = _key(plant.name, _text(_ROOT / "tests/zoo/plants.py"))
+    return _kept(plant.name, key, cache, lambda folder: _make_plant(plant, right, folder), keep=keep)
+
+
+def _kept(name: str, key: str, cache: Path, work: Callable[[Path], dict[str, Any]], *, keep: bool) -> Made:
+    """A program of the cache; it is made if there is none, or only one that was made from other sources."""
+    old = sorted(cache.glob(f"{_slug(name)}-*/{FACTS}"), key=lambda path: path.stat().st_mtime) if keep else []
+
+    def fill(folder: Path) -> None:
+        started = time.perf_counter()
+        facts = work(folder)
+        (folder / FACTS).write_text(json.dumps(facts | {"seconds": time.perf_counter() - started}))
+
+    return Made(name, old[-1].parent if old else Shelf(cache).folder(f"{_slug(name)}-{key[:16]}", fill))
 
 
 def _make(recipe: Recipe, folder: Path) -> dict[str, Any]:
@@ -141,7 +132,6 @@ def _make_plant(plant: Plant, right: Made, folder: Path) -> dict[str, Any]:
 
 def lower(recipe: Recipe, folder: Path, plant: Plant | None = None) -> Lowered:
     """Let `etviz.debug` lower and run a program, changed by a plant; keep what `to_executorch()` would overwrite."""
-    shutil.rmtree(folder, ignore_errors=True)
     program, inputs = _exported(recipe.name)
     program = copy.deepcopy(program)
     if plant is not None:
@@ -267,19 +257,6 @@ def _adopt(right: Path, wrong: Path, target: Path) -> None:
             if info.filename == "record.json":
                 content = json.dumps(json.loads(content) | {"pte_checksum": checksum}).encode()
             copied.writestr(info, content)
-
-
-def _facts(folder: Path, key: str, work: Callable[[], dict[str, Any]], *, keep: bool) -> dict[str, Any]:
-    """What is known of a program; it is made if the folder has none, or one that was made from other sources."""
-    path = folder / "facts.json"
-    if path.exists():
-        facts = json.loads(path.read_text())
-        if keep or facts["key"] == key:
-            return facts
-    started = time.perf_counter()
-    facts = {"key": key, **work(), "seconds": time.perf_counter() - started}
-    path.write_text(json.dumps(facts))
-    return facts
 
 
 @functools.cache

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.zoo.judge import BAD, Named, Said
-from tests.zoo.maker import WAYS, Made
+from tests.zoo.made import WAYS, Made
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
 
@@ -35,6 +35,17 @@ class Results:
     def __len__(self) -> int:
         return len(self.made)
 
+    def add(self, kind: str, made: Made, said: Mapping[str, Any]) -> None:
+        """Take in what was said of a program; its kind is the name of a field."""
+        self.made[made.name] = made
+        getattr(self, kind)[made.name] = said
+
+    def row(self, name: str) -> list[str]:
+        """The line of a program."""
+        if name in self.correct:
+            return correct_row(self.made[name], self.correct[name])
+        return fault_row(self.made[name], (self.planted | self.faulty)[name])
+
     def rates(self) -> list[list[str]]:
         """Lines of the table of rates."""
         said = {way: [judged[way] for judged in self.correct.values()] for way in WAYS}
@@ -56,9 +67,9 @@ class Results:
         text = PAGE.read_text(encoding="utf-8")
         parts = {
             "rates": f"{table(RATES, self.rates())}\n\n{self._extent()}",
-            "correct": table(CORRECT, (correct_row(self.made[n], said) for n, said in self.correct.items())),
-            "planted": table(FAULTS, (fault_row(self.made[n], named) for n, named in self.planted.items())),
-            "faulty": table(FAULTS, (fault_row(self.made[n], named) for n, named in self.faulty.items())),
+            "correct": table(CORRECT, map(self.row, filter(self.correct.__contains__, RECIPES))),
+            "planted": table(FAULTS, map(self.row, filter(self.planted.__contains__, PLANTS))),
+            "faulty": table(FAULTS, map(self.row, filter(self.faulty.__contains__, FAULTY))),
         }
         for name, content in parts.items():
             before, start, rest = text.partition(f"<!-- zoo: {name} -->")

@@ -12,7 +12,8 @@ import pytest
 
 from tests.zoo.certificate import LIMIT
 from tests.zoo.judge import judge, judge_fault
-from tests.zoo.maker import WAYS, make, make_plant
+from tests.zoo.made import WAYS
+from tests.zoo.maker import make, make_plant
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import RECIPES
 from tests.zoo.report import ratio
