@@ -17,6 +17,7 @@ export PIP_NO_INPUT := 1
 
 INSTALLED := $(VENV)/.etviz-installed
 BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
+ZOO_INSTALLED := $(VENV)/.etviz-zoo-installed
 NODE_MODULES := node_modules/.etviz-installed
 BUNDLE := etviz/view/static/index.js
 RUNNER := examples/cpp_runner/build
@@ -25,7 +26,11 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
+<<<<<<< HEAD
 .PHONY: help install demo runner test lint format bench fuzz lab wheel chromium clean
+=======
+.PHONY: help install demo test lint format bench zoo fuzz lab wheel chromium clean
+>>>>>>> e7ddf7c (Zoo: make zoo; errors of unpaired instructions are called as a group; zoom compares constants that a delegate is given; noise against sums in other orders)
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +93,13 @@ bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspecto
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[bench]'
+	@touch $@
+
+zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 130 programs; writes docs/verdicts.md
+	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo
+
+$(ZOO_INSTALLED): $(INSTALLED)
+	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[zoo]'
 	@touch $@
 
 fuzz: install ## a long run of the tests on damaged files

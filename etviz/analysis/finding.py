@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.summary import first_divergence, row_level
-from etviz.comparison.gap import MISMATCH
+from etviz.comparison.gap import MISMATCH, shared_with
 from etviz.comparison.tables import rank
 from etviz.graph.labels import describe_row
 
@@ -81,7 +81,9 @@ class Finder:
         level = "bad" if divergent["status"] == MISMATCH else row_level(divergent, tables.on_grid)
         fingerprint, evidence = self._looks(tables, row)
         verb = "introduced it" if tables.digest.level == "bad" else "adds more error than its precision explains"
-        text = f"{_named(divergent)} {verb}" + (f": {evidence}" if evidence else "") + self._share(row)
+        shared = shared_with(str(divergent["reason"]))
+        name = _named(divergent) + (f" ({shared})" if shared else "")
+        text = f"{name} {verb}" + (f": {evidence}" if evidence else "") + self._share(row)
         return Finding(row, f"{text}.", level, fingerprint)
 
     def _looks(self, tables: Tables, row: int) -> tuple[str, str]:

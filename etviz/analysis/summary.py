@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.gap import MISMATCH, NOT_COMPARED, shared_with
 from etviz.comparison.tables import NONFINITE, rank
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import level
@@ -185,7 +185,10 @@ def _first_divergence(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Colle
     if row is None:
         return Fact("First divergence", f"none in the {known} where it is known" if known else "none", hint=hint)
     level = "bad" if row["status"] == MISMATCH else row_level(row, on_grid)
-    return Fact("First divergence", describe_row(row), level, _row_number(row), hint)
+    shared = shared_with(str(row["reason"]))
+    return Fact(
+        "First divergence", describe_row(row) + (f" ({shared})" if shared else ""), level, _row_number(row), hint
+    )
 
 
 def _known(gaps: pd.DataFrame, coverage: pd.DataFrame) -> str:

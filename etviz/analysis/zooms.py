@@ -81,11 +81,14 @@ class Zooms:
         cancel: threading.Event | None = None,
     ) -> Findings:
         """What is found inside of a row's delegate call; see `Inspection.zoom`."""
-        from etviz.explain.zoom.zoom import zoom
+        from etviz.explain.zoom.zoom import constant_inputs, zoom
 
         piece, gap = self.piece(row), self._rows.own(row).gap
+        fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
         try:
-            inside = zoom(piece, timeout=timeout, progress=progress, cancel=cancel, custom=self._custom(gap))
+            inside = zoom(
+                piece, fixed=fixed, timeout=timeout, progress=progress, cancel=cancel, custom=self._custom(gap)
+            )
         except BackendRefusedError:
             self.refused.add((gap.run, gap.instruction))
             raise

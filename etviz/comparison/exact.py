@@ -5,10 +5,10 @@ With the recorded program the pairing is exact: an instruction of the runtime is
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from etviz.comparison.gap import Comparison, Gap
+from etviz.comparison.gap import TOGETHER, Comparison, Gap
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
@@ -19,7 +19,7 @@ from etviz.evaluation.replay import Log, logged_outputs
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import together
 from etviz.graph.quantize_ops import output_scales
-from etviz.graph.uses import Uses
+from etviz.graph.uses import Uses, item_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,13 +61,14 @@ def compare_exact(
     result.custom = custom or result.custom
     nonfinite = NonFinite(evaluator.graph, inputs)
     steps: dict[str, list[float | None]] = {}
+    unpaired = _Unpaired(evaluator.graph)
 
     def seen(node: Node, value: Value) -> None:
         before = len(result.gaps)
         if value.steps:
             steps[node.name] = value.steps
         if node.instruction >= 0:
-            _add(result, log, node, value, introduced=introduced, pairing=pairing)
+            _add(result, log, node, value, unpaired, introduced=introduced, pairing=pairing)
         added = result.gaps[before:]
         counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
         role = nonfinite.see(node, value, counted)
@@ -91,7 +92,40 @@ def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[fl
             result.output_scales[position] = result.output_scales[position] or steps[source][output]
 
 
-def _add(result: Comparison, log: Log, node: Node, value: Value, *, introduced: bool, pairing: str) -> None:
+class _Unpaired:
+    """Instructions that are paired with no operator, and which of them may execute some that have no instruction."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    @cached_property
+    def _instructions(self) -> list[int]:
+        return sorted(node.instruction for node in self._graph.nodes if node.target == OBSERVED)
+
+    @cached_property
+    def _makers(self) -> dict[str, int]:
+        """The instruction that gives each value."""
+        found: dict[str, int] = {}
+        for node in self._graph.nodes:
+            item = item_of(node)
+            at = found.get(item[0], -1) if item is not None else node.instruction
+            found |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
+        return {name: at for name, at in found.items() if at >= 0}
+
+    def among(self, nodes: Sequence[Node], last: int) -> list[int]:
+        """Those that may execute `nodes`: after what these read, and before the instruction `last`."""
+        ready = [
+            max(known)
+            for node in nodes
+            if node.instruction < 0 and (known := [self._makers[name] for name in node.reads() if name in self._makers])
+        ]
+        first = min(ready, default=-1)
+        return [at for at in self._instructions if first < at < last]
+
+
+def _add(
+    result: Comparison, log: Log, node: Node, value: Value, unpaired: _Unpaired, *, introduced: bool, pairing: str
+) -> None:
     locals_ = flat_values(value.local) if value.local is not None else []
     references = [None] * len(locals_) if value.unpaired else flat_values(value.reference)
     runtime = value.runtime
@@ -119,17 +153,18 @@ def _add(result: Comparison, log: Log, node: Node, value: Value, *, introduced: 
         if gap is not None and step:
             gap.note = value.note
     if introduced:
-        _explain_introduced(result.gaps[before:], value)
+        _explain_introduced(result.gaps[before:], value, unpaired)
 
 
-def _explain_introduced(gaps: Sequence[Gap], value: Value) -> None:
+def _explain_introduced(gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
     if value.chain is None:
         measure_introduced_noise(gaps, value.again, value.local)
         return
     if value.chain.nodes:
         for gap in gaps:
-            gap.add_note(f"introduced together with {together(value.chain.nodes)}")
+            others = unpaired.among(value.chain.nodes, gap.instruction)
+            gap.add_note(f"{TOGETHER}{together(value.chain.nodes, others)}")
     measure_introduced_noise(gaps, value.chain.perturbed, value.local)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 
 COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
+TOGETHER: Final = "introduced together with "
+"""How the reason of a row begins whose introduced error may be that of instructions before it."""
+_SHARED: Final = "introduced "
 
 
 @dataclass(slots=True)
@@ -124,6 +127,19 @@ class Comparison:
             return None
         self.kept += reference.nbytes
         return reference
+
+
+def shared_with(reason: str) -> str:
+    """Whose error it may be beside the row's own instruction, from the `reason` of the row; empty if it is its own.
+
+    Examples
+    --------
+    >>> shared_with("introduced together with instruction 3 (add), whose value was not logged; severity is …")
+    'introduced together with instruction 3 (add), whose value was not logged'
+    >>> shared_with("severity is relative to measured noise")
+    ''
+    """
+    return next((part for part in reason.split("; ") if part.startswith(_SHARED)), "")
 
 
 class Run(NamedTuple):

@@ -204,7 +204,9 @@ class Evaluator(Interpreter):
                 local[node.name] = _merge(node, value)
                 self._carry_on(graph, node, value, scope)
                 if node.target == OBSERVED and value.runtime is not None:
-                    local.update(zip(refs(node.args), value.runtime, strict=False))
+                    for name, runtime in zip(refs(node.args), value.runtime, strict=False):
+                        local[name] = runtime
+                        scope.chains.pop(name, None)
             if seen is not None and node.target != "cond":
                 seen(node, value)
             for name in last.get(node.name, ()):
@@ -262,7 +264,7 @@ class Evaluator(Interpreter):
             return Value(reference, None, logged(node) if logged is not None else None)
         runtime = logged(node)
         if node.target == OBSERVED:
-            return Value(reference, None, runtime, "the operators inside of this delegate are not known")
+            return Value(reference, [self.look_up(local, leaf) for leaf in node.args], runtime)
         value = Value(reference, reference, runtime)
         if node.target == "delegate" and dynamic.is_dynamic(inner := graph.inside(node)):
             value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)

@@ -217,12 +217,23 @@ def describe_outputs(node: Node) -> str:
     return ", ".join(f"{m.dtype} [{', '.join(map(str, m.shape))}]" for m in node.outputs if m is not None)
 
 
-def together(nodes: Sequence[Node]) -> str:
-    """Operators whose values are missing, in words: ``instruction 3 (layer_norm), whose value was not logged``."""
-    ids = [node.instruction for node in nodes if node.instruction >= 0]
+def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
+    """Operators whose values are missing, in words: ``instruction 3 (layer_norm), whose value was not logged``.
+
+    Parameters
+    ----------
+    nodes
+        The operators.
+    unpaired
+        Instructions among which those are that execute the operators without a number.
+    """
+    known = {node.instruction for node in nodes if node.instruction >= 0}
+    unknown = len(known) < len(nodes)
+    ids = sorted(known.union(unpaired if unknown else ()))
     names = ", ".join(dict.fromkeys(short_operator(node.target) for node in nodes))
     where = instructions_text(ids) if ids else "operators that no instruction is known for"
-    return f"{where} ({names}), whose value{'s were' if len(nodes) > 1 else ' was'} not logged"
+    missing = "not logged" if not unknown else "not paired" if not known else "not logged, or not paired"
+    return f"{where} ({names}), whose value{'s were' if len(nodes) > 1 else ' was'} {missing}"
 
 
 def instructions_text(instructions: Sequence[int]) -> str:

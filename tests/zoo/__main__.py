@@ -7,87 +7,20 @@ the judge does. A program and its plants are made by one process, which asks ano
 from __future__ import annotations
 
 import argparse
-import functools
-import hashlib
-import json
-import logging
 import multiprocessing
 import os
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, TypeVar
 
 from rich.console import Console
 
-from tests.zoo import judge, maker, report
-from tests.zoo.made import CACHE, WAYS, Made
+from tests.zoo import report, rows
+from tests.zoo.made import CACHE
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
-
-LIMIT = 3600.0
-"""Seconds that a run may take."""
-CORRECT, PLANTED, FAULT = "correct", "planted", "faulty"
-T = TypeVar("T")
-Row = tuple[str, str, Made | None, dict[str, Any] | str]
-"""Kind and name of a program, where it is, and what is said of it by way of loading, or why it could not be made."""
-
-
-def group(names: list[tuple[str, str]], keep: bool) -> list[Row]:
-    """Make and judge programs that are made from the same one; runs in a process of the pool."""
-    return [_row(kind, name, keep) for kind, name in names]
-
-
-def _row(kind: str, name: str, keep: bool) -> Row:
-    try:
-        if kind == PLANTED:
-            made = maker.make_plant(PLANTS[name], keep=keep)
-        else:
-            made = maker.make((RECIPES | FAULTY)[name], keep=keep)
-        if kind == CORRECT:
-            return kind, name, made, _judged(made, lambda fields: judge.Said(**fields), _judge().judge)
-        return kind, name, made, _judged(made, _named, _judge().judge_fault)
-    except Exception as error:  # noqa: BLE001 - one program that can't be made must not cost the others
-        return kind, name, None, f"{type(error).__name__}: {error}"
-
-
-@functools.cache
-def _judge() -> judge.JudgeProcess:
-    return judge.JudgeProcess()
-
-
-def _judged(made: Made, read: Callable[[dict[str, Any]], T], ask: Callable[[Made, str], T]) -> dict[str, T]:
-    """What is said in each way of loading; it is kept beside the program until etviz or the judge changes."""
-    path = made.folder / "judged.json"
-    key = [_engine(), _digest(Path(judge.__file__))]
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    if kept.get("key") == key:
-        return {way: read(fields) for way, fields in kept["ways"].items()}
-    found: dict[str, Any] = {way: ask(made, way) for way in WAYS}
-    path.write_text(json.dumps({"key": key, "ways": {way: asdict(item) for way, item in found.items()}}))
-    return found
-
-
-def _named(fields: dict[str, Any]) -> judge.Named:
-    return judge.Named(**{**fields, "said": judge.Said(**fields["said"])})
-
-
-@functools.cache
-def _engine() -> str:
-    return _digest(*sorted((Path(maker.__file__).parents[2] / "etviz").rglob("*.py")))
-
-
-def _digest(*files: Path) -> str:
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
-def _quiet() -> None:
-    logging.disable(logging.WARNING)
-    warnings.filterwarnings("ignore")
+from tests.zoo.rows import CORRECT, FAULT, PLANTED, Row
 
 
 def _chosen(beginnings: list[str]) -> dict[str, list[tuple[str, str]]]:
@@ -106,8 +39,8 @@ def _rows(groups: dict[str, list[tuple[str, str]]], *, processes: int, keep: boo
     """Rows as they come; the largest groups begin."""
     order = sorted(groups, key=lambda base: -len(groups[base]))
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_quiet) as pool:
-        for done in as_completed([pool.submit(group, groups[base], keep) for base in order]):
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=rows.quiet) as pool:
+        for done in as_completed([pool.submit(rows.group, groups[base], keep) for base in order]):
             yield from done.result()
 
 

@@ -151,8 +151,8 @@ def _speaks(inspection: etviz.Inspection, instructions: list[int]) -> list[bool]
 
 def spoken_for(row: Any) -> set[int]:
     """Instructions whose error a gap row holds: its own, and those that it is said to hold together with it."""
-    together = re.search(r"instructions? (\d+) to (\d+)", str(row["reason"]))
-    others = range(int(together[1]), int(together[2]) + 1) if together else ()
+    together = re.search(r"instructions? (?:from )?(\d+)(?: (?:to|and) (\d+))?", str(row["reason"]))
+    others = range(int(together[1]), int(together[2] or together[1]) + 1) if together else ()
     return {int(row["instruction"]), *others}
 
 

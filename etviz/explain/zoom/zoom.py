@@ -25,7 +25,7 @@ from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -101,9 +101,20 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
     return Piece(inner, constants, inputs, values[len(values) - count :])
 
 
+def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """The inputs of a delegate call that are constants of the program, by their position, as the reference has them.
+
+    An error in one of them is not inherited from any operator: it belongs to who reads it.
+    """
+    fixed = {item.name: item.target for item in owner.inputs if item.kind != "user"}
+    named = ((at, fixed.get(arg.name, "")) for at, arg in enumerate(node.args) if isinstance(arg, Ref))
+    return {at: constants[target] for at, target in named if target in constants and target not in owner.mutations}
+
+
 def zoom(
     piece: Piece,
     *,
+    fixed: Mapping[int, torch.Tensor] | None = None,
     timeout: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
@@ -111,6 +122,7 @@ def zoom(
 ) -> Zoom:
     """Look inside a delegate, from `delegate_piece`.
 
+    The reference has the inputs that are `fixed` as they stand there, and the others as the runtime had them.
     `progress` is told the steps done and their number; setting `cancel` stops it. `custom` are the
     metrics that users registered. Fails as `run_alone` does.
     """
@@ -123,11 +135,14 @@ def zoom(
     graph = _numbered(piece.graph, exposure)
     log = _log(graph, run)
     constants = piece.constants
-    comparison = compare_exact(Evaluator(graph, constants), log, piece.inputs, budget=KEPT_BYTES, custom=custom)
+    inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
+    comparison = compare_exact(Evaluator(graph, constants), log, inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
     faithful, deviation, message = _fidelity(piece, run, known)
-    notes = () if not run.left_out else (_left_out(piece, run, exposure),)
-    replay = Replay(lambda: Evaluator(graph, constants), [Execution(piece.inputs, log)])
+    notes = tuple(_other_constants(piece, inputs))
+    if run.left_out:
+        notes += (_left_out(piece, run, exposure),)
+    replay = Replay(lambda: Evaluator(graph, constants), [Execution(inputs, log)])
     return Zoom(graph, comparison, replay, faithful, deviation, message, notes)
 
 
@@ -173,6 +188,14 @@ def _explain(comparison: Comparison, graph: Graph, exposure: Exposure, run: Alon
         owner = next((n for n in graph.nodes if n.name == exposure.owners.get(node.name)), None)
         if owner is not None and owner.instruction in compared:
             comparison.grouped.add(node.instruction)
+
+
+def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
+    """Name the constants that the runtime had otherwise."""
+    for item, own, runtime in zip(piece.graph.user_inputs(), inputs, piece.inputs, strict=True):
+        if own is not runtime and not same_bits(own, runtime):
+            small = f": {runtime.item():.6g} for {own.item():.6g}" if own.numel() == runtime.numel() == 1 else ""
+            yield f"The runtime's {item.name}, a constant that the delegate is given, is not the reference's{small}."
 
 
 def _left_out(piece: Piece, run: AloneRun, exposure: Exposure) -> str:

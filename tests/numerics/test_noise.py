@@ -1,0 +1,155 @@
+"""Measured noise against computations that know nothing of it: sums in other orders, and formulas of propagation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.noise import STEP, local_noise, total_noise
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref
+
+HALF_ULP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+
+def noise_of(target: str, *args: Any, **kwargs: Any) -> float:
+    """The noise of the first result of one operator."""
+    evaluator, graph = Evaluator(Graph("forward"), {}), Graph("forward")
+    node = Node("node", target, args, kwargs)
+    value = evaluator.operator(graph, node, args, kwargs)
+    return local_noise(lambda rounding: evaluator.again(graph, node, args, kwargs, rounding), value)[0]
+
+
+def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def rms(value: Any) -> float:
+    return math.sqrt(float((torch.as_tensor(value).double() ** 2).mean()))
+
+
+def summed(products: np.ndarray[Any, Any], order: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The sum over the last axis, one after another in float32."""
+    total = np.zeros(products.shape[:-1], np.float32)
+    for k in order:
+        total = total + products[..., k]
+    return total
+
+
+def orders(products: np.ndarray[Any, Any]) -> float:
+    """RMS error of sums one after another, in ten orders."""
+    exact = products.astype(np.float64).sum(-1)
+    random = np.random.default_rng(0)
+    errors = [summed(products, random.permutation(products.shape[-1])) - exact for _ in range(10)]
+    return rms(np.stack(errors))
+
+
+def factor(a: float, b: float) -> float:
+    """By how much the larger of two is larger."""
+    return max(a / b, b / a)
+
+
+@pytest.mark.parametrize("terms", [16, 128, 1024])
+def test_product_of_matrices_as_summed_one_after_another(terms: int) -> None:
+    a, b = normal(40, terms), normal(terms, 60, seed=1)
+    products = (a[:, None, :] * b.T[None, :, :]).numpy()
+    assert factor(noise_of("aten.mm.default", a, b), orders(products)) < 2
+
+
+@pytest.mark.parametrize("terms", [64, 1024])
+def test_sums_and_means_as_summed_one_after_another(terms: int) -> None:
+    x = normal(2000, terms)
+    expected = orders(x.numpy())
+    assert factor(noise_of("aten.sum.dim_IntList", x, [1]), expected) < 2
+    assert factor(noise_of("aten.mean.dim", x, [1]), expected / terms) < 2
+
+
+def test_convolution_as_summed_one_after_another() -> None:
+    x, weight = normal(1, 8, 12, 12), normal(16, 8, 3, 3, seed=1)
+    patches = torch.nn.functional.unfold(x, 3)[0].T
+    products = (patches[:, None, :] * weight.flatten(1)[None]).numpy()
+    found = noise_of("aten.convolution.default", x, weight, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    assert factor(found, orders(products)) < 2
+
+
+@pytest.mark.parametrize("dtype", HALF_ULP)
+@pytest.mark.parametrize(("target", "function"), [("exp", torch.exp), ("mul", None), ("tanh", torch.tanh)])
+def test_one_rounding_is_half_a_unit(target: str, function: Any, dtype: torch.dtype) -> None:
+    x, y = normal(5000, dtype=dtype), normal(5000, dtype=dtype, seed=1)
+    value = x * y if function is None else function(x)
+    found = noise_of("aten.mul.Tensor", x, y) if function is None else noise_of(f"aten.{target}.default", x)
+    # Between an error that is uniform in half a unit, and that with the perturbed result rounded once more.
+    assert rms(value) * HALF_ULP[dtype] / math.sqrt(3) <= found <= 2 * rms(value) * HALF_ULP[dtype]
+
+
+@pytest.mark.parametrize("target", ["relu", "neg", "abs", "alias_copy", "detach"])
+def test_what_does_not_round_has_no_noise(target: str) -> None:
+    assert noise_of(f"aten.{target}.default", normal(100)) == 0.0
+
+
+def test_what_is_exact_has_no_noise() -> None:
+    """Powers of two, masks and comparisons: a product may be exact where another one rounds."""
+    x, lowest = normal(100), torch.finfo(torch.float32).min
+    assert noise_of("aten.mul.Tensor", x, torch.full((100,), 0.25)) == 0.0
+    assert noise_of("aten.mul.Tensor", (x > 0).float() * 0, torch.full((100,), lowest)) == 0.0
+    assert noise_of("aten.gt.Tensor", x, normal(100, seed=1)) == 0.0
+
+
+def test_cancellation_has_the_noise_of_what_cancelled() -> None:
+    """The mean of centred values is nearly zero, and off by what the sum of numbers of their size loses."""
+    x = normal(2000, 256)
+    centred = x - x.mean(1, keepdim=True)
+    found = noise_of("aten.mean.dim", centred, [1])
+    assert factor(found, orders(centred.numpy()) / 256) < 2
+    assert found > 2.0**-24 * rms(centred.mean(1))
+
+
+def test_layer_norm_allows_its_textbook_form_and_little_more() -> None:
+    x = normal(500, 64) * 3 + 2
+    mean = x.mean(-1, keepdim=True)
+    textbook = (x - mean) / ((x - mean).square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    exact = torch.nn.functional.layer_norm(x.double(), (64,))
+    found = noise_of("aten.native_layer_norm.default", x, [64], None, None, 1e-5)
+    assert rms(textbook - exact) <= found < 4 * rms(textbook - exact)
+
+
+def test_quantize_flips_as_often_as_its_values_lie_near_the_middle_of_two_steps() -> None:
+    """A value at a distance t of the middle flips with the probability (δ − t) / 2δ, so a share of δ/2 does."""
+    x, scale = normal(400_000), 0.02
+    arguments = (scale, 0, -128, 127, torch.int8)
+    found = noise_of("quantized_decomposed.quantize_per_tensor.default", x, *arguments)
+    inside = float((x.abs() < 127 * scale).float().mean())
+    assert found == pytest.approx(math.sqrt(inside * STEP / 2), rel=0.2)
+
+
+def chain(first: Tensor, second: Tensor) -> tuple[Graph, dict[str, Tensor]]:
+    """Two products of matrices, one after the other."""
+    graph = Graph("forward")
+    graph.inputs = [Input("x", "user", "x", Meta("float32", (30, 64), None))]
+    for name in ("first", "second"):
+        graph.inputs.append(Input(name, "parameter", name, None))
+    graph.nodes = [
+        Node("inner", "aten.mm.default", (Ref("x"), Ref("first")), {}, instruction=0),
+        Node("outer", "aten.mm.default", (Ref("inner"), Ref("second")), {}, instruction=1),
+    ]
+    graph.outputs = [Ref("outer")]
+    return graph, {"first": first, "second": second}
+
+
+def test_noise_goes_through_what_follows() -> None:
+    """First order: the inner error times the outer matrix, and the outer operator's own."""
+    x, first = normal(30, 64), normal(64, 64, seed=1)
+    second = normal(64, 100, seed=2) * torch.logspace(-3, 0, 64)[:, None]
+    graph, constants = chain(first, second)
+    noise, outputs = total_noise(lambda: Evaluator(graph, constants), [[x]], [(0, "inner"), (0, "outer")])
+    inner = x @ first
+    alone = noise_of("aten.mm.default", x, first), noise_of("aten.mm.default", inner, second)
+    assert noise[0, "inner", 0] == pytest.approx(alone[0], rel=0.1)
+    carried = alone[0] * math.sqrt(float(second.double().square().sum(0).mean()))
+    assert noise[0, "outer", 0] == pytest.approx(math.hypot(carried, alone[1]), rel=0.25)
+    assert outputs == [[noise[0, "outer", 0]]]
