@@ -26,11 +26,7 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-<<<<<<< HEAD
-.PHONY: help install demo runner test lint format bench fuzz lab wheel chromium clean
-=======
-.PHONY: help install demo test lint format bench zoo fuzz lab wheel chromium clean
->>>>>>> e7ddf7c (Zoo: make zoo; errors of unpaired instructions are called as a group; zoom compares constants that a delegate is given; noise against sums in other orders)
+.PHONY: help install demo runner test lint format bench zoo fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
