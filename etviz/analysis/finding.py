@@ -6,7 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.analysis.summary import first_divergence, row_level
+from etviz.analysis.summary import first_divergence, row_level, row_of
+from etviz.comparison.constants import differing
 from etviz.comparison.gap import MISMATCH, shared_with
 from etviz.comparison.tables import rank
 from etviz.graph.labels import describe_row
@@ -62,6 +63,9 @@ class Finder:
         tables = self._rows.tables
         if not len(tables):
             return None
+        if constants := tables.constants:
+            text = f"The .pte holds other weights than the reference: {differing(constants)}."
+            return Finding(row_of(tables.rows, constants) or 0, text, "bad")
         divergent = first_divergence(tables.rows, tables.on_grid)
         if divergent is not None:
             return self._divergence(tables, divergent)

@@ -10,6 +10,7 @@ from etviz.analysis.profile import Profile
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Run
     from etviz.evaluation.replay import Replay
     from etviz.explain.zoom.zoom import Zoom
@@ -60,6 +61,8 @@ class Findings:
         Counts, None where the program is not known.
     listing
         The lowered program as text, as upstream prints it; empty where it was not kept.
+    constants
+        Constants of the `.pte` that are not those of the reference.
     notes
         What could not be shown, and why.
     files
@@ -79,6 +82,7 @@ class Findings:
     profile: Profile = field(default_factory=Profile)
     delegation: Delegation | None = None
     listing: str = ""
+    constants: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     zoom: Zoom | None = None

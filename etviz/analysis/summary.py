@@ -6,16 +6,18 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.comparison.constants import differing
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED, shared_with
 from etviz.comparison.tables import NONFINITE, rank
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import level
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     import pandas as pd
 
+    from etviz.comparison.constants import Difference
     from etviz.graph.delegation import Delegation
 
 _AMPLIFIED: Final = 30.0
@@ -55,10 +57,14 @@ def summarize(
     delegation: Delegation | None,
     notes: list[str],
     on_grid: Collection[int] = (),
+    constants: Sequence[Difference] = (),
 ) -> Summary:
-    """The summary of one Inspection; `on_grid` are the gap rows whose values lie on a quantization grid."""
+    """The summary of one Inspection.
+
+    `on_grid` are the gap rows whose values lie on a quantization grid; `constants` are those that differ.
+    """
     level, verdict = _verdict(outputs)
-    facts = [_compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
+    facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
     facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
@@ -112,6 +118,24 @@ def _agreement(known: pd.DataFrame) -> str:
         return "bit for bit"
     within = "" if known["allclose"].astype(bool).all() else ", which is rounding for its precision"
     return f"max |error| {largest:.3g}{within}"
+
+
+def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:
+    """The best evidence that there can be: the program computes with other numbers than the reference."""
+    if not constants:
+        return None
+    hint = "The .pte holds other numbers than the reference; everything that reads them differs for that reason."
+    more = "; ".join(str(item) for item in constants[1:6])
+    text = f"differ from the reference's: {differing(constants)}"
+    return Fact("Constants", text, "bad", row_of(gaps, constants), f"{hint} {more}".strip())
+
+
+def row_of(gaps: pd.DataFrame, constants: Sequence[Difference]) -> int | None:
+    """The first gap row of an instruction that reads a constant that differs."""
+    if gaps.empty:
+        return None
+    rows = gaps.index[gaps["instruction"].isin([item.instruction for item in constants])]
+    return int(rows[0]) if len(rows) else None
 
 
 def _compared(coverage: pd.DataFrame) -> Fact | None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.analysis.findings import Compared, Findings
+    from etviz.comparison.constants import Difference
 
 
 class Tables:
@@ -70,7 +71,13 @@ class Tables:
     def digest(self) -> Summary:
         """Verdict, facts and notes."""
         notes = [*self._findings.notes, *self.compared.notes]
-        return summarize(self.rows, self.coverage, self.outputs, self._findings.delegation, notes, self.on_grid)
+        found = self._findings
+        return summarize(self.rows, self.coverage, self.outputs, found.delegation, notes, self.on_grid, found.constants)
+
+    @property
+    def constants(self) -> tuple[Difference, ...]:
+        """Constants of the `.pte` that are not those of the reference."""
+        return self._findings.constants
 
     @property
     def known_digest(self) -> Summary | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from etviz.analysis.rows import Call, Rows
+    from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Gap
     from etviz.explain.zoom.piece import Alone
     from etviz.graph.ir import Graph
@@ -87,7 +88,13 @@ class Zooms:
         fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
         try:
             inside = zoom(
-                piece, fixed=fixed, timeout=timeout, progress=progress, cancel=cancel, custom=self._custom(gap)
+                piece,
+                constants=self._altered(piece),
+                fixed=fixed,
+                timeout=timeout,
+                progress=progress,
+                cancel=cancel,
+                custom=self._custom(gap),
             )
         except BackendRefusedError:
             self.refused.add((gap.run, gap.instruction))
@@ -121,6 +128,11 @@ class Zooms:
         if gap.pairing == "handles":
             raise UsageError(_BY_HANDLE.format("to look inside of its delegate"))
         return delegate_piece(self._owner(gap), gap.node, replay.executions[gap.run].log, replay.fresh().constants)
+
+    def _altered(self, piece: Piece) -> list[Difference]:
+        """The constants of a piece of which the program has other versions."""
+        used = {item.target for item in piece.graph.inputs}
+        return [item for item in self._findings.constants if item.name in used]
 
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
         """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""

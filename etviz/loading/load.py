@@ -66,6 +66,7 @@ def read(
     paired = pair(artifacts, chosen)
     compare = partial(compare_executions, paired, inputs, ran_here=ran_here, custom=choose(metrics))
     missing = _missing(paired)
+    constants = paired.comparing_constants() if not ran_here else None
     try:
         compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
     except EtvizError:
@@ -86,6 +87,7 @@ def read(
         profile=Profile([*(block for block in blocks if block.name != "Execute"), *timed], factor, parser),
         delegation=paired.delegation,
         listing=paired.listing,
+        constants=constants.result() if constants is not None else (),
         notes=(*paired.artifacts.dump.problems, *notes),
         files=artifacts.named,
         keep_alive=keep_alive,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from etviz.artifacts.etdump.lost_values import restore_lost_values
 from etviz.artifacts.record.record_file import LISTINGS
@@ -15,11 +15,13 @@ from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
+    from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.limits import Budget, Limits
     from etviz.graph.ir import Graph
     from etviz.loading.artifact_set import ArtifactSet
 
+_EDGE: Final = "edge_dialect_exported_program/"
 EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
 """How the instructions of a graph are known: recorded, derived from `.pte` and ETRecord, or only by debug handle."""
 
@@ -93,7 +95,16 @@ class Paired:
         if self.edge is None or etrecord is None:
             raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
         graph = self.graph if self.pairing == DERIVED else self.edge
-        return Evaluator(graph, etrecord.weights(f"edge_dialect_exported_program/{self.method}"), self._limits(budget))
+        return Evaluator(graph, etrecord.weights(_EDGE + self.method), self._limits(budget))
+
+    def comparing_constants(self) -> ComparingConstants | None:
+        """Begin to compare the constants of the `.pte` with those of the reference; None where there are not both."""
+        from etviz.comparison.constants import ComparingConstants
+
+        artifacts = self.artifacts
+        if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
+            return None
+        return ComparingConstants(artifacts.program, self.method, self.graph, self.evaluator().constants)
 
     @property
     def has_float(self) -> bool:
@@ -140,6 +151,7 @@ def pair(artifacts: ArtifactSet, method: str) -> Paired:
 
 def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, str]:
     """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
+    from etviz.pairing.constants import match_constants
     from etviz.pairing.derive import derive
     from etviz.pairing.rebuild import InconsistentError, rebuild
 
@@ -153,7 +165,8 @@ def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, st
     if program is not None:
         plan = program.method(method)
         try:
-            return rebuild(plan, edge, derive(plan, edge, handles)), edge, DERIVED
+            constants = match_constants(program, plan, edge, etrecord.weights(_EDGE + method))
+            return rebuild(plan, edge, derive(plan, edge, handles, constants)), edge, DERIVED
         except InconsistentError:
             pass
     blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
-from etviz.pairing.branches import regions
+from etviz.pairing.branches import Region, regions
+from etviz.pairing.constants import Constants
 from etviz.pairing.edge_values import EdgeValues
 from etviz.upstream.operators import runtime_operator
 
@@ -42,18 +43,23 @@ class Derived:
     inputs: dict[int, list[str]] = field(default_factory=dict)
 
 
-def derive(method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> Derived:
+def derive(
+    method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]], constants: Constants | None = None
+) -> Derived:
     """Pair the values of a method's instructions with those of the ETRecord's edge graph, before delegation.
 
-    `handles` are the debug handles of each instruction.
+    `handles` are the debug handles of each instruction; `constants` says which constants are which.
     """
-    return _Search(method, edge, handles).run()
+    return _Search(method, edge, handles, constants or Constants()).run()
 
 
 class _Search:
-    def __init__(self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> None:
-        self.method, self.edge, self.handles = method, EdgeValues(edge), handles
-        branched = {i for area in regions(method) for i in (*area.true, *area.false)}
+    def __init__(
+        self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]], constants: Constants
+    ) -> None:
+        self.method, self.edge, self.handles = method, EdgeValues(edge, constants.classes), handles
+        areas = regions(method)
+        branched = {i for area in areas for i in (*area.true, *area.false)}
         self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
         self.outputs = {call.index: _flat(method, call.outputs) for call in self.calls}
         self.options: dict[int, set[str]] = {}
@@ -61,7 +67,11 @@ class _Search:
         self.domains: dict[int, set[str]] = {}
         self.bases: dict[int, int] = {}
         self.produced: set[int] = set()
+        self.settled: set[str] = set()
+        self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
+        self.domains |= {value: set(names) for value, names in constants.domains.items()}
         self._begin()
+        self._begin_branches(areas)
 
     def _begin(self) -> None:
         writers: dict[int, int] = {}
@@ -84,6 +94,17 @@ class _Search:
             for value, name in zip(self.method.outputs, outputs, strict=True):
                 if name:
                     self._narrow(value, {name})
+
+    def _begin_branches(self, areas: Sequence[Region]) -> None:
+        """What is left of a `cond` is what its branches move there at their ends."""
+        conditions = [node for node in self.edge.operators.values() if node.target == "cond"]
+        if len(conditions) != len(areas):
+            return
+        moves = {i.index: i for i in self.method.instructions if i.kind == "move"}
+        for node, area in zip(conditions, areas, strict=True):
+            names, left = self.edge.given[node.name], [i.outputs[0] for at in area.true if (i := moves.get(at))]
+            if len(names) == len(left) == len(node.outputs):
+                self.domains |= {value: {name} for value, name in zip(left, names, strict=True)}
 
     def _begin_kernel(self, call: Instruction) -> None:
         known = runtime_operator(str(call.operator))
@@ -284,7 +305,7 @@ class _Search:
 
     def _result(self) -> Derived:
         derived = Derived()
-        for call in self.calls:
+        for call in sorted(self.calls, key=lambda call: call.kind == "kernel"):  # delegates say what is theirs
             certain = [self._certain(value) if value in self.produced else None for value in self.outputs[call.index]]
             if call.kind == "kernel":
                 self._settle_kernel(derived, call, certain)
@@ -293,36 +314,63 @@ class _Search:
         return derived
 
     def _settle_kernel(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
-        for position, name in enumerate(certain):
-            if name is not None:
-                derived.values[call.index, position] = name
         if call.operator == _WRITE_BACK and len(call.args) > 1:
             source = self._certain(call.args[1])
             if source in self.edge.graph.mutations.values():
                 derived.written_back[call.index] = str(source)
-        options = {self.edge.same(self.edge.given[n][0]) for n in self.options.get(call.index, ())}
-        if len(options) == 1:
-            derived.operators[call.index] = self.edge.operators[min(self.options[call.index])]
-
-    def _settle_delegate(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
-        """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
-        inputs = [self._certain(value) for value in call.inputs if not self._is_constant(value)]
-        trials = self._trials(call, certain)
-        if None in inputs:
-            trials = []
-        names = [name for name in inputs if name is not None]
-        fitting = [(t, inside) for t in trials if (inside := self._inside(call, names, t)) is not None]
-        if len({tuple(map(self.edge.same, t)) for t, _ in fitting}) == 1:
-            outputs, inside = fitting[0]
-            derived.insides[call.index], derived.inputs[call.index] = inside, names
-            certain = list(outputs)
+        options = self.options.get(call.index, set())
+        free = [name for name in self.edge.operators if name in options and name not in self.settled]
+        if free and len({self.edge.same(self.edge.given[name][0]) for name in options}) == 1:
+            self.settled.add(free[0])
+            derived.operators[call.index] = self.edge.operators[free[0]]
+            certain = [*self.edge.given[free[0]][: len(certain)]]
         for position, name in enumerate(certain):
             if name is not None:
                 derived.values[call.index, position] = name
 
-    def _is_constant(self, value: int) -> bool:
-        spec = self._spec(value)
-        return spec is None or spec.data_index > 0 or spec.external
+    def _settle_delegate(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
+        """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
+        options = [self._possible(value) for value in call.inputs]
+        names = {other for names in options for name in names for other in self.edge.alike(name)}
+        fitting = []
+        for trial in self._trials(call, certain):
+            inside = self._inside(call, names, trial)
+            given = self._given(inside, options) if inside is not None else None
+            if inside is not None and given is not None:
+                fitting.append((trial, inside, given))
+        if len({tuple(map(self.edge.same, (*trial, *given))) for trial, _, given in fitting}) == 1:
+            outputs, derived.insides[call.index], derived.inputs[call.index] = fitting[0]
+            certain = list(outputs)
+            self.settled.update(node.name for node in derived.insides[call.index])
+        for position, name in enumerate(certain):
+            if name is not None:
+                derived.values[call.index, position] = name
+
+    def _possible(self, value: int) -> set[str]:
+        """What a value that a delegate reads may be."""
+        if domain := self.domains.get(value):
+            return domain
+        return {name for name, meta in self.edge.metas.items() if _fits(self._spec(value), meta)}
+
+    def _given(self, inside: Sequence[Node], options: Sequence[set[str]]) -> list[str] | None:
+        """Which value each input of a delegate is, so that its operators get all they read; None if not certain."""
+        own = {name for node in inside for name in (node.name, *self.edge.given[node.name])}
+        read = dict.fromkeys(name for node in inside for name in node.reads() if name not in own)
+        chosen: dict[int, str] = {}
+        left = list(read)
+        possible = {at: {o for name in names for o in self.edge.alike(name)} for at, names in enumerate(options)}
+        while len(chosen) < len(options):
+            at = min((at for at in possible if at not in chosen), key=lambda at: len(possible[at].intersection(left)))
+            fitting = [name for name in left if name in possible[at]]
+            if len(set(map(self.edge.same, fitting or possible[at]))) != 1:
+                return None
+            spare = (name for name in sorted(possible[at]) if name not in chosen.values())
+            chosen[at] = fitting[0] if fitting else next(spare, min(possible[at]))
+            if chosen[at] in left:
+                left.remove(chosen[at])
+        if any(name not in self.constant_names for name in left):
+            return None
+        return [chosen[at] for at in range(len(options))]
 
     def _trials(self, call: Instruction, certain: list[str | None]) -> list[tuple[str, ...]]:
         """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""
@@ -334,8 +382,8 @@ class _Search:
                 return []
         return choices
 
-    def _inside(self, call: Instruction, inputs: Sequence[str], outputs: Sequence[str]) -> list[Node] | None:
-        nodes = self.edge.closure(outputs, dict.fromkeys(inputs))
+    def _inside(self, call: Instruction, inputs: set[str], outputs: Sequence[str]) -> list[Node] | None:
+        nodes = self.edge.closure(outputs, inputs)
         if nodes is None:
             return None
         claimed = sorted(self.handles.get(call.index, ()))

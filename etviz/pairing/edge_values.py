@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 class EdgeValues(Uses):
     """Values of an edge graph by name: who gives and takes them.
 
+    `classes` tells which inputs are equal, by the first of them.
+
     `operators` are the graph's by name, `by_target` by functional name and `by_handle` by debug handle. `given` names
     the values of each operator, in order, `maker` the operator of each value; `metas` has shapes and dtypes.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, classes: Mapping[str, str] | None = None) -> None:
         super().__init__(graph)
         self.operators = {node.name: node for node in operators(graph.nodes)}
         self.given = {name: self.outputs(node) for name, node in self.operators.items()}
@@ -26,7 +28,8 @@ class EdgeValues(Uses):
         self.metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
         self.by_target: dict[str, list[Node]] = {}
         self.by_handle: dict[int, list[Node]] = {}
-        self._classes: dict[str, str] = {}
+        self._classes = dict(classes or {})
+        self._members: dict[str, list[str]] = {}
         for node in self.operators.values():
             for at, value in enumerate(self.given[node.name]):
                 self.metas[value] = node.outputs[at] if at < len(node.outputs) else None
@@ -36,9 +39,13 @@ class EdgeValues(Uses):
 
     def same(self, name: str) -> str:
         """Representative of all values that the same operators compute from the same inputs: they are equal."""
-        if not self._classes:
+        if not self._members:
             self._number()
         return self._classes.get(name, name)
+
+    def alike(self, name: str) -> list[str]:
+        """All values that equal one, itself included, in program order."""
+        return self._members.get(self.same(name), [name])
 
     def _number(self) -> None:
         first: dict[str, str] = {}
@@ -50,6 +57,8 @@ class EdgeValues(Uses):
             else:
                 key = f"{node.target} {_canonical(node.args, self._classes)} {_canonical(node.kwargs, self._classes)}"
                 self._classes[node.name] = first.setdefault(key, node.name)
+        for name in (*(item.name for item in self.graph.inputs), *(node.name for node in self.graph.nodes)):
+            self._members.setdefault(self._classes.get(name, name), []).append(name)
 
     def closure(self, outputs: Sequence[str], inputs: Container[str]) -> list[Node] | None:
         """The operators between `inputs` and `outputs`, in order; None if they need a user input beside them."""

@@ -39,10 +39,10 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
         if call.index in branched or call.kind not in ("kernel", "delegate"):
             continue
         if call.index in derived.insides:
-            parts.append(_delegate(graph, values, derived, call, method.backend(call) or ""))
+            parts.append(_delegate(graph, values, derived, call, method))
         elif call.kind == "delegate":
             names = [name for at in range(len(call.outputs)) if (name := derived.values.get((call.index, at)))]
-            inner = _lowered(graph, method.backend(call) or "")
+            inner = _lowered(graph, method, call)
             parts.append([_observed(call, "delegate", names if len(names) == len(call.outputs) else (), inner)])
         elif call.index in derived.written_back:
             parts.append([_write_back(edge, derived.written_back[call.index], call.index)])
@@ -80,17 +80,19 @@ def _operator(values: EdgeValues, node: Node) -> list[Node]:
     return [node, *items(node, names, [values.metas.get(name) for name in names])]
 
 
-def _lowered(graph: Graph, backend: str) -> Graph:
+def _lowered(graph: Graph, method: Method, call: Instruction) -> Graph:
     """The graph of a delegate, added to the method's."""
-    inner = Graph(f"lowered_module_{len(graph.subgraphs)}", backend_id=backend)
+    inner = Graph(f"lowered_module_{len(graph.subgraphs)}", backend_id=method.backend(call) or "")
+    if call.delegate is not None and call.delegate < len(method.compile_specs):
+        inner.compile_specs = list(method.compile_specs[call.delegate])
     graph.subgraphs[inner.name] = inner
     return inner
 
 
-def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruction, backend: str) -> list[Node]:
-    nodes, inputs = derived.insides[call.index], list(dict.fromkeys(derived.inputs[call.index]))
+def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruction, method: Method) -> list[Node]:
+    nodes, inputs = derived.insides[call.index], derived.inputs[call.index]
     names = [derived.values[call.index, at] for at in range(len(call.outputs))]
-    inner = _lowered(graph, backend)
+    inner = _lowered(graph, method, call)
     own = {name for node in nodes for name in (node.name, *values.given[node.name])}
     known = {item.name: item for item in graph.inputs}
     needed = dict.fromkeys(name for node in nodes for name in node.reads())

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.errors import UsageError
 from etviz.pipeline.worker import IDLE
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
                 plain = attempt([])
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - backends raise what they like; the parent says it
-        return {"problem": reason_of(error), "step": attempt.step}
+        return {"problem": reason_of(error), "step": "lower" if isinstance(error, UsageError) else attempt.step}
     finally:
         step(3)
     return {"problem": "", "names": shown.names, "left_out": shown.left_out}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg
 from etviz.upstream.executorch import FxNode, exported_program, lower_again, partition_marks
-from etviz.upstream.operators import edge_operator
+from etviz.upstream.operators import edge_operator, in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,9 @@ class _Builder:
         target: Any = operator.getitem if node.target == "getitem" else None
         if target is None and not node.target.startswith("py."):
             target = edge_operator(node.target)
-        plain_args = map_arg(node.args, self._plain)
-        plain_kwargs = map_arg(node.kwargs, self._plain)
+        args, kwargs = (node.args, node.kwargs) if node.args or target is None else in_order(target, node.kwargs)
+        plain_args = map_arg(args, self._plain)
+        plain_kwargs = map_arg(kwargs, self._plain)
         if target is None:
             self.values[node.name] = getattr(operator, node.target.removeprefix("py."))(*plain_args)
             return
@@ -59,7 +60,7 @@ class _Builder:
         if isinstance(value, (bool, int, float)):
             self.values[node.name] = value
             return
-        args, kwargs = map_arg(node.args, self._node), map_arg(node.kwargs, self._node)
+        args, kwargs = map_arg(args, self._node), map_arg(kwargs, self._node)
         self.add(node.name, self.graph.create_node("call_function", target, tuple(args), kwargs, node.name), value)
 
     def _plain(self, leaf: Any) -> Any:
@@ -158,11 +159,12 @@ class PieceProgram:
         import torch
         from executorch.runtime import Runtime, Verification
 
-        self.step = "lower"
+        self.step = "build"
         if self.marks is None:
             plain = edge_program(self.graph, self.constants, self.inputs)
             self.marks = partition_marks(plain, self.graph.backend_id)
         program = edge_program(self.graph, self.constants, self.inputs, extra, self.marks)
+        self.step = "lower"
         content = lower_again(program, self.graph.backend_id, self.graph.compile_specs)
         self.step = "run"
         self.pte.write_bytes(content)

@@ -35,7 +35,7 @@ class BackendRefusedError(EtvizError):
     backend
         The backend's id, or ``portable kernels``.
     step
-        ``lower`` or ``run``.
+        ``build``, ``lower`` or ``run``.
     problem
         What upstream said.
     missing
@@ -50,6 +50,11 @@ class BackendRefusedError(EtvizError):
         self.missing = missing
 
     def __str__(self) -> str:
+        if self.step == "build":
+            return (
+                f"This part of the program can't be built again to look at it by itself: {self.problem.rstrip('.')}. "
+                f"That is a fault of etviz, not of {self.backend}; look at another row, the gap of this one stands."
+            )
         verb = "lower" if self.step != "run" else "run"
         text = f"{self.backend} does not {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
         if not self.missing:
@@ -169,7 +174,8 @@ def run_alone(
 def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
     if not backend_id:
         return BackendRefusedError("The portable runtime", step, problem)
-    missing = not runs_here(backend_id) if step == "run" else problem.startswith("No module named")
+    lacks = step == "lower" and problem.startswith("No module named")
+    missing = not runs_here(backend_id) if step == "run" else lacks
     return BackendRefusedError(backend_id, step, problem, missing=missing)
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.upstream.executorch import FxNode, quietly
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
 
@@ -146,6 +148,24 @@ def edge_operator(target: str) -> Any:
     return getattr(getattr(getattr(ops.edge, namespace), name), overload)
 
 
+def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name as upstream's passes expect them: by position wherever the operator's schema has them so.
+
+    Serialized graphs name every argument, and leave out those that have their default.
+    """
+    overload = operator_overload(target)
+    if overload is None:
+        return (), dict(kwargs)
+    rest, args, missing = dict(kwargs), list[Any](), list[Any]()
+    for argument in (a for a in overload._schema.arguments if not a.kwarg_only):
+        if argument.name in rest:
+            args += [*missing, rest.pop(argument.name)]
+            missing = []
+        else:
+            missing.append(argument.default_value)
+    return tuple(args), rest
+
+
 def operator_overload(target: Any) -> torch._ops.OpOverload | None:
     """The ATen overload behind an edge or backend operator, or the overload itself; None for Python functions."""
     import torch
@@ -159,7 +179,7 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
 _LIBRARIES = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
     "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
-    "torchao": ("torchao.quantization.pt2e",),
+    "torchao": ("torchao.quantization", "torchao.quantization.pt2e"),
     "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
-from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _ADVICE: Final = "export the program again with to_executorch(), and copy the whole file"
 _IDENTIFIER: Final = re.compile(rb"ET\d\d")
@@ -167,6 +167,8 @@ class Method:
         Of all chains, in order; programs have one chain today.
     backends
         The backend of each delegate by its id, such as "XnnpackBackend".
+    compile_specs
+        What each delegate was lowered with, as (key, value).
     """
 
     name: str
@@ -175,6 +177,7 @@ class Method:
     values: tuple[ProgramValue, ...]
     instructions: tuple[Instruction, ...]
     backends: tuple[str, ...]
+    compile_specs: tuple[tuple[tuple[str, bytes], ...], ...] = ()
 
     @cached_property
     def by_position(self) -> dict[tuple[int, int], Instruction]:
@@ -202,10 +205,27 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program file."""
+    """A program file.
+
+    Attributes
+    ----------
+    constants
+        Where the data of the constants begins, by their data index.
+    named
+        Data that delegates share, by its key: XNNPACK's weights are there.
+    """
 
     path: str
     methods: tuple[Method, ...]
+    constants: tuple[memoryview, ...] = ()
+    named: Mapping[str, memoryview] = field(default_factory=dict)
+
+    def constant(self, spec: TensorSpec) -> memoryview | None:
+        """Return the bytes of a constant in its own memory order, None for what has none in this file."""
+        if not 0 < spec.data_index < len(self.constants) or spec.memory is not None or spec.external:
+            return None
+        data = self.constants[spec.data_index]
+        return data[: spec.nbytes] if 0 < spec.nbytes <= len(data) else None
 
     def method(self, name: str = "forward") -> Method:
         """Return a method by name.
@@ -242,7 +262,30 @@ def parse_program(data: memoryview, path: str) -> Program:
     root = buffer.root()
     _check_segments(root, base, len(data))
     plans = root.vectors(1).tables()
-    return Program(path, tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans))))
+    methods = tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans)))
+    segments = _segments(root, data[base:])
+    return Program(path, methods, _read_constants(root, segments), _read_named(root, segments))
+
+
+def _segments(root: Tables, data: memoryview) -> list[memoryview]:
+    tables = root.vectors(4).tables()
+    pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
+    return [data[offset : offset + length] for offset, length in pairs]
+
+
+def _read_constants(root: Tables, segments: Sequence[memoryview]) -> tuple[memoryview, ...]:
+    """Read where each constant begins: in a segment of their own, or within the flatbuffer."""
+    table = root.table(5)
+    offsets, segment = table.vectors(1, "<u8").flat().tolist(), int(table.scalar(0, "<u4")[0])
+    if not offsets or segment >= len(segments):
+        return tuple(root.vectors(2).tables().vectors(0, "<u1").views())
+    return tuple(segments[segment][offset:] for offset in offsets)
+
+
+def _read_named(root: Tables, segments: Sequence[memoryview]) -> dict[str, memoryview]:
+    tables = root.vectors(7).tables()
+    pairs = zip(tables.strings(0).tolist(), tables.scalar(1, "<u4").tolist(), strict=True)
+    return {str(key): segments[at] for key, at in pairs if at < len(segments)}
 
 
 def _extent(data: memoryview, path: str) -> tuple[int, int]:
@@ -285,7 +328,17 @@ def _read_method(plan: Tables) -> Method:
         values=values,
         instructions=_read_instructions(plan.vectors(5).tables(), values, inputs, names, len(backends)),
         backends=backends,
+        compile_specs=_read_compile_specs(plan.vectors(7).tables()),
     )
+
+
+def _read_compile_specs(delegates: Tables) -> tuple[tuple[tuple[str, bytes], ...], ...]:
+    specs = delegates.vectors(2)
+    tables = specs.tables()
+    pairs = list(zip(tables.strings(0).tolist(), tables.vectors(1, "<u1").views(), strict=True))
+    for _, value in pairs:
+        tables.buffer.spend(len(value), 0)
+    return tuple(split([(str(key), bytes(value)) for key, value in pairs], specs.ends().tolist(), tuple))
 
 
 def _read_values(tables: Tables) -> tuple[ProgramValue, ...]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import Residency, as_file, open_archive, stored_bytes
 from etviz.errors import ArtifactError
+from etviz.upstream.operators import load_operator_library
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         _check_archive(data, path, member)
         try:
             with tracing(TracingContext(_A_MODE)):
-                loaded = torch.load(as_file(data), weights_only=True)
+                loaded = _load(data)
         except Exception as error:
             raise ArtifactError(
                 path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member
@@ -123,6 +124,18 @@ def load_all(data: memoryview, path: str, member: str) -> Any:
             items = value.values() if isinstance(value, Mapping) else value
             pending.extend((item, depth + 1) for item in items)
     return loaded
+
+
+def _load(data: memoryview) -> Any:
+    """What the file holds; torchao's tensors are known to torch only when torchao has told it of them."""
+    import torch
+
+    try:
+        return torch.load(as_file(data), weights_only=True)
+    except Exception as error:
+        if "torchao." not in str(error) or load_operator_library("torchao"):
+            raise
+        return torch.load(as_file(data), weights_only=True)
 
 
 def _check_archive(data: memoryview, path: str, member: str) -> None:

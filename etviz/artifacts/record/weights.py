@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.record.record_file import Record
 from etviz.artifacts.record.torch_file import TensorFile
@@ -88,3 +88,34 @@ class Weights(Mapping[str, "torch.Tensor"]):
             raise ArtifactError(
                 path, f"there are no weights named {name}: the files are of different models", "give matching files"
             ) from None
+
+
+class Aligned(Mapping[str, "torch.Tensor"]):
+    """The same tensors, each at an address that is a multiple of `BOUNDARY`.
+
+    A matrix product rounds otherwise where its operands lie otherwise in memory. So what is computed from one file
+    would not be, bit for bit, what is computed from another one that holds the same numbers.
+
+    Parameters
+    ----------
+    tensors
+        Views of files; what has to move is copied whenever it is asked for.
+    """
+
+    BOUNDARY: Final = 64
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensors
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        tensor = self._tensors[key]
+        return tensor.clone() if tensor.data_ptr() % self.BOUNDARY else tensor

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.record.weights import Aligned
+from etviz.comparison.constants import differing
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     import torch
 
+    from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Comparison
     from etviz.tensors.custom_metrics import CustomMetrics
 
@@ -98,7 +101,7 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
     for item in operators(inner.nodes):
         if item.target not in _PLAIN:
             resolve(item.target)
-    return Piece(inner, constants, inputs, values[len(values) - count :])
+    return Piece(inner, Aligned(constants), inputs, values[len(values) - count :])
 
 
 def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -114,6 +117,7 @@ def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tens
 def zoom(
     piece: Piece,
     *,
+    constants: Sequence[Difference] = (),
     fixed: Mapping[int, torch.Tensor] | None = None,
     timeout: float | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -122,7 +126,8 @@ def zoom(
 ) -> Zoom:
     """Look inside a delegate, from `delegate_piece`.
 
-    The reference has the inputs that are `fixed` as they stand there, and the others as the runtime had them.
+    The reference has the inputs that are `fixed` as they stand there, and the others as the runtime had them;
+    `constants` are those of the piece of which the program has other versions.
     `progress` is told the steps done and their number; setting `cancel` stops it. `custom` are the
     metrics that users registered. Fails as `run_alone` does.
     """
@@ -134,15 +139,15 @@ def zoom(
     )
     graph = _numbered(piece.graph, exposure)
     log = _log(graph, run)
-    constants = piece.constants
+    weights = piece.constants
     inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
-    comparison = compare_exact(Evaluator(graph, constants), log, inputs, budget=KEPT_BYTES, custom=custom)
+    comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
-    faithful, deviation, message = _fidelity(piece, run, known)
+    faithful, deviation, message = _fidelity(piece, run, known, constants)
     notes = tuple(_other_constants(piece, inputs))
     if run.left_out:
         notes += (_left_out(piece, run, exposure),)
-    replay = Replay(lambda: Evaluator(graph, constants), [Execution(inputs, log)])
+    replay = Replay(lambda: Evaluator(graph, weights), [Execution(inputs, log)])
     return Zoom(graph, comparison, replay, faithful, deviation, message, notes)
 
 
@@ -206,7 +211,9 @@ def _left_out(piece: Piece, run: AloneRun, exposure: Exposure) -> str:
     )
 
 
-def _fidelity(piece: Piece, run: AloneRun, known: bool) -> tuple[bool | None, float, str]:
+def _fidelity(
+    piece: Piece, run: AloneRun, known: bool, constants: Sequence[Difference]
+) -> tuple[bool | None, float, str]:
     if not known:
         return (
             None,
@@ -217,13 +224,15 @@ def _fidelity(piece: Piece, run: AloneRun, known: bool) -> tuple[bool | None, fl
         return True, 0.0, "The zoomed program gives the fused program's output bit for bit."
     deviation = _deviation(run.outputs, piece.outputs)
     plain = run.outputs if run.plain is None else run.plain
-    if all(map(same_bits, plain, piece.outputs)):
+    if constants:
+        cause = f"the program that ran has other weights than the reference: {differing(constants)}"
+    elif all(map(same_bits, plain, piece.outputs)):
         cause = f"giving out the inner values changed how {piece.graph.backend_id} runs the operators"
     else:
         alone = _deviation(plain, piece.outputs)
         cause = (
             f"so does the delegate lowered again without them, by up to {alone:.3g}: "
-            "it ran on another machine, with another version, or was lowered with other options"
+            "it ran on another machine or with another version, was lowered with other options, or has other weights"
         )
     return (
         False,
