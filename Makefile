@@ -57,7 +57,7 @@ $(SIDE_PANEL)/package.json: $(BUNDLE)
 	mkdir -p $(SIDE_PANEL)
 	cp -R etviz/labextension/. $(SIDE_PANEL)
 
-demo: install ## train, quantize, lower, run and compare a real model
+demo: install ## train, quantize, lower, run and compare a real model; plant a fault, and find it
 	$(BIN)/etviz demo
 
 # All three parts run even when one fails, and pytest's closing line comes last.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.profile import ModuleTotal
     from etviz.analysis.summary import Summary
+    from etviz.analysis.what_if import WhatIf
     from etviz.explain.attribution.shares import Loss
     from etviz.graph.delegation import Delegation
     from etviz.graph.tree import Tree
@@ -330,6 +331,31 @@ class Inspection(ViewState):
             If the reference can't be evaluated.
         """
         return self.analysis.attribution(output, run, loss=loss)
+
+    def what_if(self, rows: Any) -> WhatIf:
+        """What would become of the outputs if some values had been exact: the proof that they are at fault.
+
+        In place of each such value stands what its operator gives on the runtime's inputs, and what depends on it is
+        computed again, each other instruction with the error that it introduced at runtime. Nothing is linearized.
+
+        Parameters
+        ----------
+        rows
+            A row of `gaps`, by index or itself, or a list of them; all of one execution.
+
+        Returns
+        -------
+        WhatIf
+            `before` and `after`, in the columns of `outputs`, and the `outputs` themselves.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row, or what comes after it can't be evaluated.
+        PairingError
+            If the reference can't be evaluated.
+        """
+        return self.analysis.what_if(rows)
 
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.

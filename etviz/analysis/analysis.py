@@ -18,6 +18,7 @@ from etviz.analysis.quantization import Quantization
 from etviz.analysis.rows import Rows
 from etviz.analysis.tables import Tables
 from etviz.analysis.values import Values
+from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.comparison.tables import rank, ranking
 from etviz.errors import UsageError
@@ -214,6 +215,10 @@ class Analysis:
         if loss is None:
             self.changed.emit(Change("attribution"))
         return frame
+
+    def what_if(self, rows: Any) -> WhatIf:
+        """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""
+        return what_if(self.rows, rows)
 
     def zoom(
         self,

@@ -70,6 +70,7 @@ def diagnose(
     culprit = finding.row if finding is not None and tables.introduced and finding.row in suspects else None
     about = None if culprit is None else _row(analysis, culprit)
     if about is not None and culprit is not None:
+        about["proof"] = _proof(analysis, culprit)
         looked = look_inside and analysis.zooms.possible(culprit)
         about["inside"] = _inside(analysis, culprit, timeout) if looked else None
     return {
@@ -133,6 +134,27 @@ def _row(analysis: Analysis, row: int, own: Analysis | None = None) -> dict[str,
         **{name: or_none(float(about[name])) for name in _ROW_NUMBERS},
         "share": None if shares is None or row not in shares.index else or_none(float(shares["share"][row])),
         "fingerprints": [item | {"score": float(item["score"])} for item in fingerprints],
+    }
+
+
+def _proof(analysis: Analysis, row: int) -> dict[str, Any]:
+    """The final outputs as they would have been, had the row been exact; why that is not known, if it is not."""
+    try:
+        found = analysis.what_if(row)
+    except EtvizError as error:
+        return {"message": str(error), "outputs": []}
+    pairs = zip(found.before.iterrows(), found.after.iterrows(), strict=True)
+    return {
+        "message": "With what the culprit should have given in its place, and all else as it was.",
+        "outputs": [
+            {
+                "output": int(was["output"]),
+                "rmse": or_none(float(was["rmse"])),
+                "without": or_none(float(now["rmse"])),
+                "matches": bool(now["matches"]) if now["status"] != NOT_COMPARED else None,
+            }
+            for (_, was), (_, now) in pairs
+        ],
     }
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from etviz.cli.artifacts import JsonOption
-from etviz.cli.console import err, out, print_json
-from etviz.cli.gaps import records, show_summary, worst_table
+from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.gaps import records, worst_table
 
 if TYPE_CHECKING:
     from etviz.demo.demo import Demo
@@ -26,7 +26,7 @@ def demo(
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """A real model, trained here in seconds, quantized, lowered, run and compared."""
+    """A real model, trained here in seconds, quantized, lowered, run and compared; and a planted fault, found."""
     from etviz.demo.demo import run_demo
 
     steps = err if as_json else out
@@ -41,25 +41,55 @@ def demo(
 
 def _print_json(result: Demo) -> None:
     digest = result.inspection.digest
+    planted = result.planted
+    fault = {
+        "folder": str(planted.folder),
+        "what": planted.what,
+        "finding": planted.finding,
+        "accuracy": planted.accuracy,
+        "proved_accuracy": planted.proved,
+        "verdict": planted.inspection.digest.verdict,
+    }
     files = {"folder": str(result.folder), "notebook": str(result.notebook), "report": str(result.report)}
     accuracy = {"float_accuracy": result.float_accuracy, "executorch_accuracy": result.executorch_accuracy}
     worst = records(result.inspection.worst(_WORST))
-    print_json(files | {"images": result.images} | accuracy | {"verdict": digest.verdict, "rows": worst})
+    body = files | {"images": result.images} | accuracy | {"verdict": digest.verdict, "rows": worst}
+    print_json(body | {"planted": fault})
 
 
 def _print(result: Demo) -> None:
+    planted, inspection = result.planted, result.planted.inspection
     out.print()
-    show_summary(result.inspection)
-    out.print(
-        f"  Accuracy on {result.images} test images: float {100 * result.float_accuracy:.1f} %, "
-        f"ExecuTorch int8 {100 * result.executorch_accuracy:.1f} %",
-        highlight=False,
+    out.print("As exported", style="bold", highlight=False)
+    _say(result.inspection.digest.verdict)
+    _say(
+        f"Accuracy on {result.images} test images: float {_percent(result.float_accuracy)}, "
+        f"ExecuTorch int8 {_percent(result.executorch_accuracy)}."
     )
+    out.print()
+    out.print("With a planted fault", style="bold", highlight=False)
+    _say(f"Planted: {planted.what}.")
+    _say(f"Accuracy {_percent(result.executorch_accuracy)} → {_percent(planted.accuracy)}.", "bold red")
+    _say(f"Culprit: {planted.finding}", "bold")
+    _say(f"Proof: with what it should have given in its place, {_percent(planted.proved)}.", "bold green")
+    out.print()
     out.print("Worst by introduced severity:")
-    out.print(worst_table(result.inspection.worst(_WORST)))
-    out.print(f"Artifacts are in {result.folder}/. Open the linked view:", highlight=False)
+    out.print(worst_table(inspection.worst(_WORST)))
+    out.print()
+    _say(f"Artifacts are in {result.folder}/, those with the fault in {planted.folder}/. Why, in more words:")
+    out.print(f"  etviz why {planted.folder}", highlight=False, soft_wrap=True)
+    _say("The linked view, without a kernel:")
+    out.print(f"  {result.report}", highlight=False, soft_wrap=True)
+    _say("In a notebook:")
     out.print(f"  {_jupyter()} {result.notebook}", highlight=False, soft_wrap=True)
-    out.print(f"Or, without a kernel, the report: {result.report}", highlight=False, soft_wrap=True)
+
+
+def _say(text: str, style: str = "") -> None:
+    out.print(plain_text(text), style=style, highlight=False)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _jupyter() -> str:

@@ -55,6 +55,7 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
             yield "", ""
             yield "cyan", f"  {culprit['source']}"[:width]
             yield "", f"    {culprit['code']}"[:width]
+        yield from _proof(culprit["proof"], width)
         yield from _shares(body["attribution"], width)
         yield from _fingerprints(culprit, width)
         yield from _inside(culprit["inside"], width)
@@ -73,6 +74,17 @@ def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]
         yield "", f"{100 * item['share']:>6.0f} %  {bar:<{_BAR if width >= 60 else 0}}  {_place(item)}"[:width]
     if attribution["note"]:
         yield from _wrapped(attribution["note"], width, "  ")
+
+
+def _proof(proof: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    found = [
+        f"output {item['output']}: rmse {_number(item['rmse'])} → {_number(item['without'])}"
+        + (", which matches the reference" if item["matches"] else "")
+        for item in proof["outputs"]
+        if item["rmse"] not in (None, 0)
+    ]
+    title = "Proof: with what it should have given in its place" if width >= 60 else "Proof, without it"
+    yield from _listed(title, found or [proof["message"]], width)
 
 
 def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:

@@ -1,30 +1,67 @@
-"""`etviz demo`: a real model from training to the verdict, with every artifact left in a folder."""
+"""`etviz demo`: a real model from training to the verdict, and a planted fault from the accuracy to its proof."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from etviz.api import debug
+from etviz.api import debug, load
 from etviz.artifacts.files import whole_file
 from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
+from etviz.demo.planted import CHANNEL, FACTOR, plant
+from etviz.errors import ArtifactError
 from etviz.pipeline.execute import execute
 from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
+    import torch
+
+    from etviz.demo.digits import Digits
     from etviz.inspection import Inspection
 
 _CALIBRATION = 128
+_BATCH = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """The fault that the demo planted, and what became of it.
+
+    Attributes
+    ----------
+    folder
+        What came back from the device: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
+    what
+        What was planted, in words.
+    inspection
+        What etviz says about it.
+    finding
+        The sentence.
+    accuracy
+        Share of the test images that the faulty program gets right.
+    proved
+        The same with what the culprit should have given in place of what it gave.
+    """
+
+    folder: Path
+    what: str
+    inspection: Inspection
+    finding: str
+    accuracy: float
+    proved: float
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What the demo made; accuracies are shares of the test images."""
+    """What the demo made; accuracies are shares of the test images, `inspection` is of the program as exported."""
 
     inspection: Inspection
     folder: Path
@@ -33,10 +70,11 @@ class Demo:
     images: int
     float_accuracy: float
     executorch_accuracy: float
+    planted: Planted
 
 
 def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
-    """Train, quantize to int8, lower to XNNPACK, run with a debug buffer, compare, and test on real images.
+    """Train, quantize to int8, lower to XNNPACK, run and compare; then plant a fault, and find and prove it.
 
     Parameters
     ----------
@@ -44,49 +82,137 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
         Where artifacts, notebook and report go; made if it is missing.
     say
         Called with a sentence before each step.
+
+    Raises
+    ------
+    ArtifactError
+        If nothing can be written there.
     """
     import torch
 
+    _make(folder)
     with quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
             XNNPACKQuantizer,
             get_symmetric_quantization_config,
         )
-    folder.mkdir(parents=True, exist_ok=True)
     say("Training a digit classifier on 1,437 real images")
     digits = load_digits()
     model = train(digits)
     with torch.no_grad():
         float_accuracy = accuracy(model(digits.test_images), digits.test_labels)
     say(f"Float accuracy {100 * float_accuracy:.1f} %; quantizing to int8, lowering to XNNPACK, running, comparing")
+    example = one_of_each(digits)
     inspection = debug(
         model,
-        (digits.test_images[:1],),
+        (example,),
         partitioner=[XnnpackPartitioner()],
         quantizer=XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True)),
-        calibration=[(image[None],) for image in digits.train_images[:_CALIBRATION]],
+        calibration=[(images,) for images in digits.train_images[:_CALIBRATION].split(_BATCH) if len(images) == _BATCH],
         workdir=folder,
     )
     say(f"Running the ExecuTorch program on {len(digits.test_images)} test images")
-    with tqdm(total=len(digits.test_images), desc="test images", leave=False) as bar:
-        runs = [[image[None]] for image in digits.test_images]
-
-        def progress(done: int) -> None:
-            bar.update(done - bar.n)
-
-        outputs = execute(folder / "model.pte", runs, progress=progress).outputs
-    scores = torch.cat([run[0] for run in outputs])
+    scores = _scores(folder / "model.pte", digits)
+    planted = _planted(model, digits, example, folder, say)
     say("Writing the report")
+    title = "Digit classifier, int8 on XNNPACK, with a planted fault"
     return Demo(
         inspection,
         folder,
         write_notebook(folder),
-        inspection.to_html(folder / "report.html", tensors="worst", title="Digit classifier, int8 on XNNPACK"),
-        len(runs),
+        planted.inspection.to_html(folder / "report.html", tensors="worst", title=title),
+        len(digits.test_images),
         float_accuracy,
         accuracy(scores, digits.test_labels),
+        planted,
     )
+
+
+def one_of_each(digits: Digits) -> torch.Tensor:
+    """The first test image of each digit, 0 to 9: float32 ``[10, 1, 8, 8]``."""
+    import torch
+
+    return torch.stack([digits.test_images[digits.test_labels == digit][0] for digit in range(10)])
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(folder, f"the folder can't be made ({error.strerror})", "choose another one") from error
+    if not os.access(folder, os.W_OK):
+        raise ArtifactError(folder, "nothing can be written into the folder", "choose another one")
+
+
+def _batches(digits: Digits) -> list[torch.Tensor]:
+    """The test images in batches of the program's size; the last one is filled up with the first images."""
+    import torch
+
+    missing = -len(digits.test_images) % _BATCH
+    return list(torch.cat([digits.test_images, digits.test_images[:missing]]).split(_BATCH))
+
+
+def _scores(pte: Path, digits: Digits, workdir: Path | None = None) -> torch.Tensor:
+    """Class scores of the test images, float32 ``[n, 10]``."""
+    import torch
+
+    batches = _batches(digits)
+    with tqdm(total=len(batches), desc="batches of test images", leave=False) as bar:
+
+        def progress(done: int) -> None:
+            bar.update(done - bar.n)
+
+        outputs = execute(pte, [[images] for images in batches], workdir=workdir, progress=progress).outputs
+    return torch.cat([run[0] for run in outputs])[: len(digits.test_images)]
+
+
+def _planted(
+    model: DigitsNet, digits: Digits, example: torch.Tensor, folder: Path, say: Callable[[str], None]
+) -> Planted:
+    """Plant the fault into a copy of the program, and look for it as if it had come from a device."""
+    device = folder / "planted"
+    device.mkdir(exist_ok=True)
+    shutil.copy(folder / "etrecord.bin", device / "etrecord.bin")
+    plant(model, folder / "model.pte", device / "model.pte")
+    what = f"the scale of class {CHANNEL} in the last layer's int8 weights ×{FACTOR:g}, in the .pte alone"
+    say(f"Planting a fault: {what}")
+    execute(device / "model.pte", [[example]], workdir=device)
+    inspection = _load(device, device, [(example,)])
+    inspection.attribution()
+    finding = inspection.analysis.finder.finding()
+    say("Proving it: the test images again, with what the culprit should have given")
+    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+        scores = _scores(device / "model.pte", digits, Path(scratch))
+        runs = _load(device, Path(scratch), [(images,) for images in _batches(digits)])
+        proved = _without(runs, finding.row if finding is not None else 0, inspection)[: len(digits.test_images)]
+    return Planted(
+        device,
+        what,
+        inspection,
+        finding.text if finding is not None else "",
+        accuracy(scores, digits.test_labels),
+        accuracy(proved, digits.test_labels),
+    )
+
+
+def _load(program: Path, run: Path, inputs: Sequence[Any]) -> Inspection:
+    return load(
+        run / "etdump.etdp",
+        etrecord=program / "etrecord.bin",
+        debug_buffer=run / "debug_buffer.bin",
+        pte=program / "model.pte",
+        inputs=list(inputs),
+    )
+
+
+def _without(runs: Inspection, row: int, found: Inspection) -> torch.Tensor:
+    """The scores of all runs, had the culprit been exact in each."""
+    import torch
+
+    culprit, gaps = found.gaps.loc[row], runs.gaps
+    same = (gaps["instruction"] == culprit["instruction"]) & (gaps["output"] == culprit["output"])
+    return torch.cat([runs.what_if(int(index)).outputs[0] for index in gaps.index[same]])
 
 
 def write_notebook(folder: Path) -> Path:
@@ -97,16 +223,22 @@ def write_notebook(folder: Path) -> Path:
     cells = [
         new_markdown_cell(
             "# A digit classifier on ExecuTorch\n\nTrained, quantized to int8, lowered to XNNPACK and run by "
-            "`etviz demo`. Run the cells; click a row, a node of the tree, or a fact in the header."
+            "`etviz demo`. In `planted` is a copy with a planted fault, as it would come back from a device. Run the "
+            "cells; click a row, a node of the tree, or a fact in the header."
         ),
         new_code_cell(
             "import etviz\n\n"
-            'inspection = etviz.load(\n    "etdump.etdp", etrecord="etrecord.bin", '
-            'debug_buffer="debug_buffer.bin", pte="model.pte"\n)\n'
+            'inspection = etviz.load(\n    "planted/etdump.etdp", etrecord="planted/etrecord.bin", '
+            'debug_buffer="planted/debug_buffer.bin", pte="planted/model.pte"\n)\n'
             "inspection"
         ),
-        new_code_cell("inspection.worst()"),
+        new_code_cell("inspection.attribution().head(3)"),
+        new_code_cell("inspection.what_if(inspection.first_divergence)"),
         new_code_cell("print(inspection.summary())"),
+        new_markdown_cell("Without the fault:"),
+        new_code_cell(
+            'etviz.load("etdump.etdp", etrecord="etrecord.bin", debug_buffer="debug_buffer.bin", pte="model.pte")'
+        ),
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     path = folder / "demo.ipynb"
@@ -115,4 +247,4 @@ def write_notebook(folder: Path) -> Path:
     return path
 
 
-__all__ = ["Demo", "DigitsNet", "run_demo", "write_notebook"]
+__all__ = ["Demo", "DigitsNet", "Planted", "run_demo", "write_notebook"]

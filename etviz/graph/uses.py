@@ -97,3 +97,8 @@ def is_size(node: Node) -> bool:
 def only_moves(node: Node) -> bool:
     """True for operators whose results hold nothing but their input's elements."""
     return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in _MOVING
+
+
+def is_stateful(graph: Graph) -> bool:
+    """True if an execution leaves something in a mutable buffer for the next one."""
+    return bool(graph.mutations) or any(is_stateful(inner) for inner in graph.subgraphs.values())

@@ -391,6 +391,18 @@ def _factor(change: float) -> str:
     return f"{1.0 + change:.6g}" if abs(change) >= 1e-3 else f"(1 {_signed(change)})"
 
 
+def _shortest(value: float, error: float) -> str:
+    """The shortest number within an error of a fitted one, of three digits at most.
+
+    Examples
+    --------
+    >>> _shortest(0.2513, 0.004), _shortest(0.2513, 0.0), _shortest(-4.0, 0.1)
+    ('0.25', '0.251', '-4')
+    """
+    texts = (f"{value:.{digits}g}" for digits in (1, 2, 3))
+    return next((text for text in texts if abs(float(text) - value) <= error), f"{value:.3g}")
+
+
 def _signed(value: float) -> str:
     """A summand.
 
@@ -608,7 +620,9 @@ def _told(pair: Pair, channel: _Channel) -> str:
         plus = m.sd / m.count
         scaled, shifted = (_part(part, m.dd) for part in (m.rd * m.rd / m.rr if m.rr > 0 else 0.0, m.sd * plus))
         if max(scaled, shifted) >= _KNOWN:
-            what = f"×{times:.3g}" if scaled >= shifted else f"the reference {_signed(plus)}"
+            left = (1.0 - scaled) * m.dd / (m.count - 1)
+            what = f"×{_shortest(times, 2.0 * math.sqrt(max(left, 0.0) / m.rr))}" if scaled >= shifted else ""
+            what = what or f"the reference {_signed(plus)}"
             share = percent(channel.share * max(scaled, shifted))
             return f"{place} is {what}: this explains {share} of the squared error."
     return f"{place} holds {percent(channel.share)} of the squared error."

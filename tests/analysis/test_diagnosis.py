@@ -102,6 +102,8 @@ def test_the_culprit_with_its_share_its_line_and_what_to_do(faulty: etviz.Inspec
     assert [item["row"] for item in body["attribution"]["shares"]] == list(shares["share"].dropna().index[:10])
     assert body["attribution"]["sum"] == shares.attrs["sum"]
     assert len(body["suspects"]) <= 1
+    after = faulty.what_if(culprit["row"]).after
+    assert [item["without"] for item in body["culprit"]["proof"]["outputs"]] == list(after["rmse"])
     for step in body["next"]:
         if step["python"].startswith("inspection.repro"):
             made = eval(step["python"].replace("bug/", str(tmp_path / "bug")), {"inspection": faulty})

@@ -148,6 +148,9 @@ def test_compare(run: Run, executed: Make, tmp_path: Path) -> None:
         (["check", "{folder}", "--baseline", "{folder}/model.pte"], "model.pte"),
         (["compare", "{folder}"], "two or more"),
         (["info", "{folder}", "--time-scale", "weeks"], "source_time_scale"),
+        (["demo", "--out", "{folder}/model.pte"], "model.pte: the folder can't be made"),
+        (["demo", "--out", "{folder}/model.pte/demo"], "demo: the folder can't be made"),
+        (["why", "."], "no ETDump in this folder"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(run: Run, executed: Make, arguments: list[str], message: str) -> None:
@@ -204,9 +207,20 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     made = {path.name for path in (tmp_path / "demo").iterdir()}
     assert {"model.pte", "etrecord.bin", "etdump.etdp", "debug_buffer.bin", "model.etviz"} <= made
     assert {Path(body["notebook"]).name, Path(body["report"]).name} <= made
+    planted = body["planted"]
+    assert planted["accuracy"] < body["executorch_accuracy"] - 0.05
+    assert abs(planted["proved_accuracy"] - body["executorch_accuracy"]) < 0.01
+    assert "head · linear" in planted["finding"]
+    assert "Index 4 of axis 1 (of 10) is ×0.25" in planted["finding"]
+    assert "100 % of the output's error" in planted["finding"]
+    status, text, _ = run("why", tmp_path / planted["folder"], "--json", "--no-inside")
+    culprit = json.loads(text)["culprit"]
+    assert culprit["instruction"] == json.loads(text)["compared"]["instructions"] - 1
+    assert culprit["code"] == "return self.head(x.flatten(1))"
+    assert culprit["proof"]["outputs"][0]["matches"]
 
 
-@pytest.mark.parametrize("command", ["demo", "info", "gaps", "report", "check", "compare"])
+@pytest.mark.parametrize("command", ["demo", "info", "gaps", "why", "report", "check", "compare"])
 def test_help_has_an_example(run: Run, command: str) -> None:
     status, out, _ = run(command, "--help")
     assert status == 0

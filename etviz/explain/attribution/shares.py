@@ -17,6 +17,7 @@ from etviz.evaluation.replay import threads_for
 from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer
+from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,7 @@ def _attribute(
 
     evaluator.limits.begin(replay.executions[run].inputs)
     float64 = Float64(evaluator.constants, evaluator.limits)
-    stateful = _stateful(evaluator.graph)
+    stateful = is_stateful(evaluator.graph)
     first = 0 if stateful else run
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
     linearizer = Linearizer(evaluator.graph, float64, steps)
@@ -249,10 +250,6 @@ def _patched(float64: Float64, graph: Graph, inputs: Sequence[Any], state: State
     float64.state = dict(state)
     with torch.no_grad():
         return float64.call(graph, [widen(value) for value in inputs], after)
-
-
-def _stateful(graph: Graph) -> bool:
-    return bool(graph.mutations) or any(_stateful(inner) for inner in graph.subgraphs.values())
 
 
 class ErrorTarget:

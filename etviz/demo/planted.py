@@ -1,0 +1,52 @@
+"""The demo's planted fault: one per-channel scale of the quantized weights, changed in the emitted program alone.
+
+It is a bug that happens: weights are right, the table of their scales is not. The reference, in the ETRecord, stays as
+it was. The program runs, nothing complains, and the classifier no longer knows one of the ten digits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etviz.artifacts.files import whole_file
+from etviz.errors import ArtifactError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from etviz.demo.digits import DigitsNet
+
+CHANNEL: Final = 4
+FACTOR: Final = 0.25
+_LARGEST: Final = 127.0
+"""Of symmetric int8 weights."""
+
+
+def plant(model: DigitsNet, pte: Path, target: Path) -> None:
+    """Write a copy of a program in which the scale of one class is another.
+
+    Parameters
+    ----------
+    model
+        The float model; the scales of its last layer's weights are max|w| / 127 by output channel.
+    pte
+        The program that was lowered from it.
+    target
+        The copy; it appears when it is whole.
+
+    Raises
+    ------
+    ArtifactError
+        If the scales are not in the program, or more than once.
+    """
+    right = (model.head.weight.detach().abs().amax(1) / _LARGEST).numpy().astype("<f4")
+    wrong = right.copy()
+    wrong[CHANNEL] *= np.float32(FACTOR)
+    content = pte.read_bytes()
+    found = content.count(right.tobytes())
+    if found != 1:
+        raise ArtifactError(pte, f"the scales of the last layer are in it {found} times", found=found, expected=1)
+    with whole_file(target, "the program with the planted fault") as partial:
+        partial.write_bytes(content.replace(right.tobytes(), wrong.tobytes()))

@@ -1,0 +1,152 @@
+"""What would become of the outputs if some instructions had computed exactly what their inputs give.
+
+Two values go side by side through the graph: what the runtime had, and what it would have had. An instruction whose
+inputs would have been the same keeps the runtime's value. One whose inputs would have been others is evaluated on
+them, and what it differed by from the same operator on its own inputs, its introduced error, is added to that: other
+culprits stay what they are. This is a run of the program, not a derivative: it holds for errors of any size, as far as
+the introduced error of an instruction does not depend on its inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from etviz.errors import EtvizError, UsageError
+from etviz.evaluation.evaluator import Evaluator, Scope, Value
+from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.replay import threads_for
+from etviz.graph.ir import OBSERVED, Graph, Node, map_arg
+from etviz.graph.uses import is_stateful
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    import torch
+
+    from etviz.evaluation.limits import Limits
+    from etviz.evaluation.replay import Replay
+
+Place = tuple[int, int]
+"""An instruction, and one of its outputs."""
+
+
+def counterfactual(replay: Replay, run: int, exact: Collection[Place]) -> list[Any]:
+    """The final outputs of an execution if these values had been exact.
+
+    Parameters
+    ----------
+    replay
+        What ran, on what.
+    run
+        Number of the execution.
+    exact
+        The values.
+
+    Raises
+    ------
+    UsageError
+        If what comes after them can't be evaluated, because the inside of a delegate is not known.
+    """
+    template = replay.fresh()
+    walker = _WhatIf(template.graph, template.constants, template.limits)
+    with threads_for(walker.graph):
+        first = 0 if is_stateful(walker.graph) else run
+        for index in range(first, run + 1):
+            execution = replay.executions[index]
+            walker.exact = frozenset(exact if index == run else ())
+            walker.run(execution.inputs, logged=execution.logged)
+    return walker.outputs
+
+
+class _WhatIf(Evaluator):
+    """Its reference is what the runtime had, its local value what it would have had."""
+
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
+        super().__init__(graph, constants, limits)
+        self.exact: frozenset[Place] = frozenset()
+        self.outputs: list[Any] = []
+
+    def end_second_lane(self, local: Mapping[str, Any]) -> None:
+        """Keep the outputs that would have been."""
+        self.outputs = [self.look_up(local, out) for out in self.graph.outputs]
+
+    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """What a node had at runtime, and what it would have had."""
+        env, local, logged = scope.env, scope.local, scope.logged
+        if local is None or logged is None:
+            return super().step(graph, node, scope)
+        if node.target == "cond":
+            return _other_branch(super().step(graph, node, scope))
+        moved = any(local[name] is not env[name] for name in node.reads())
+        seen = logged(node)
+        if node.target == OBSERVED:
+            if moved:
+                raise UsageError(
+                    f"the inside of the delegate call {node.instruction} is not known, so it can't be said what it "
+                    "would have given; load the record that was written with the .pte (record=)"
+                )
+            runtime = seen if seen is not None else list(node.args)
+            return Value(runtime, runtime, None)
+        own = self._on(graph, node, env)
+        runtime = _logged(own, seen)
+        chosen = frozenset(output for instruction, output in self.exact if instruction == node.instruction)
+        if not moved and not chosen:
+            return Value(runtime, runtime, None)
+        given = self._on(graph, node, local) if moved else own
+        return Value(runtime, _with_error(given, own, runtime, chosen), None)
+
+    def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
+        args, kwargs = (map_arg(part, lambda leaf: self.look_up(env, leaf)) for part in (node.args, node.kwargs))
+        try:
+            return self.apply(graph, node, args, kwargs)
+        except EtvizError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{node.name} ({node.target}) can't be evaluated on these values: {error}") from error
+
+
+def _other_branch(value: Value) -> Value:
+    return replace(value, local=value.reference) if value.local is None else value
+
+
+def _logged(own: Any, seen: Sequence[Any] | None) -> Any:
+    """A node's value as the runtime had it: the logged tensors where there are any."""
+    flat = flat_values(own)
+    if seen is None or len(seen) != len(flat):
+        return own
+    merged = [b if b is not None else a for a, b in zip(flat, seen, strict=True)]
+    return merged if isinstance(own, (list, tuple)) else merged[0]
+
+
+def _with_error(given: Any, own: Any, runtime: Any, exact: Collection[int]) -> Any:
+    """What an operator gives, with the error that it introduced at runtime, except in outputs that are to be exact."""
+    lanes = (flat_values(value) for value in (given, own, runtime))
+    parts = [a if at in exact else _shifted(a, b, c) for at, (a, b, c) in enumerate(zip(*lanes, strict=False))]
+    return parts if isinstance(given, (list, tuple)) else parts[0]
+
+
+def _shifted(given: Any, own: Any, runtime: Any) -> Any:
+    import torch
+
+    if runtime is own or not all(isinstance(item, torch.Tensor) for item in (given, own, runtime)):
+        return given
+    if not given.shape == own.shape == runtime.shape:
+        return given
+    if not given.is_floating_point():
+        return _shifted_integers(given, own, runtime)
+    difference = runtime - own
+    shifted = torch.where(torch.isfinite(difference), given + difference, given)
+    # NaN or Inf that the operator itself made stays; what it only passed on follows its inputs.
+    return torch.where(torch.isfinite(own) & ~torch.isfinite(runtime), runtime, shifted).to(given.dtype)
+
+
+def _shifted_integers(given: torch.Tensor, own: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if given.dtype == torch.bool:
+        return given ^ (own ^ runtime)
+    if given.is_complex():
+        return given + (runtime - own)
+    limits = torch.iinfo(given.dtype)
+    return (given.long() + (runtime.long() - own.long())).clamp(limits.min, limits.max).to(given.dtype)
