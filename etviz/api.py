@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import scale_factor
 from etviz.artifacts.files import collection_paused
-from etviz.errors import UsageError
+from etviz.errors import UsageError, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
@@ -185,7 +185,7 @@ def load(
             f"found {type(delegate_metadata_parser).__name__}"
         )
     factor = scale_factor(source_time_scale)
-    with collection_paused():
+    with collection_paused(), doing("reading and comparing the artifacts"):
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
         findings = read(
             artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
@@ -223,7 +223,7 @@ def from_inspector(
     PairingError
         If the reference can't be computed.
     """
-    with collection_paused():
+    with collection_paused(), doing("reading what the Inspector holds"):
         return Inspection(Analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs)))
 
 

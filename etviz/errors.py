@@ -7,10 +7,13 @@ All of them can be pickled, so they also arrive whole from a worker process.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from etviz.text import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 
 def _sentence(text: str) -> str:
@@ -67,7 +70,7 @@ class ArtifactError(EtvizError):
         text = f"{self.path}: {_sentence(self.problem)}"
         if self.advice:
             text += " " + _sentence(self.advice[0].upper() + self.advice[1:])
-        return text
+        return printable(text)
 
 
 class PairingError(EtvizError):
@@ -87,7 +90,7 @@ class PairingError(EtvizError):
         self.advice = advice
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (_sentence(self.problem), _sentence(self.advice))))
+        return printable(" ".join(filter(None, (_sentence(self.problem), _sentence(self.advice)))))
 
 
 class ExecutionError(EtvizError):
@@ -113,8 +116,55 @@ class ExecutionError(EtvizError):
         text = _sentence(self.problem)
         if self.last_lines:
             text += " Its last lines:\n" + "\n".join(f"  {line}" for line in self.last_lines)
-        return text
+        return printable(text)
 
 
 class UsageError(EtvizError, ValueError):
     """An argument has a value that makes no sense here."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+class UnexpectedError(EtvizError):
+    """Something failed in a way that etviz doesn't know; `__cause__` is what.
+
+    Parameters
+    ----------
+    step
+        What was being done, as a part of a sentence: "reading the artifacts".
+    problem
+        What happened.
+    """
+
+    def __init__(self, step: str, problem: str) -> None:
+        super().__init__(step, problem)
+        self.step = step
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return printable(
+            f"Something unexpected happened while {self.step} ({_sentence(self.problem).rstrip('.')}). "
+            "The files may be damaged in a way that is not known; if they are not, please report it with the trace."
+        )
+
+
+@contextmanager
+def doing(step: str) -> Generator[None]:
+    """Let whatever fails inside be an error of etviz that names the step.
+
+    Raises
+    ------
+    EtvizError
+        The one that was raised, or an `UnexpectedError` in place of another exception.
+    """
+    try:
+        yield
+    except EtvizError:
+        raise
+    except MemoryError as error:
+        raise UnexpectedError(step, "there is not enough memory") from error
+    except Exception as error:
+        text = str(error).strip().splitlines()
+        what = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+        raise UnexpectedError(step, what) from error

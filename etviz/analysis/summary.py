@@ -11,6 +11,7 @@ from etviz.comparison.gap import MISMATCH, NOT_COMPARED, shared_with
 from etviz.comparison.tables import NONFINITE, rank
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import level
+from etviz.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -47,7 +48,7 @@ class Summary:
 
     def __str__(self) -> str:
         lines = [self.verdict, *(f"{fact.label}: {fact.value}" for fact in self.facts), *self.notes]
-        return "\n".join(lines)
+        return "\n".join(map(one_line, lines))
 
 
 def summarize(

@@ -8,12 +8,13 @@ import io
 import json
 import mmap
 import os
+import stat
 import tempfile
 import zipfile
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
 
@@ -74,19 +75,41 @@ def open_artifact(path: PathLike, what: str, advice: str) -> mmap.mmap:
     ArtifactError
         If it is missing, a directory, empty or unreadable.
     """
-    name = os.fspath(path)
-    if Path(name).is_dir():
-        raise ArtifactError(name, f"this is a directory, not {what}", "name the file inside of it", expected=what)
+    name = path_of(path, what)
     try:
-        with Path(name).open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
+        with open_plain(name) as file:
+            kind = os.fstat(file.fileno())
+            if not stat.S_ISREG(kind.st_mode):
+                problem = f"this is a pipe or a device, not {what}"
+                raise ArtifactError(name, problem, "copy what comes out of it to a file", expected=what)
+            if kind.st_size == 0:
                 raise ArtifactError(name, f"the file is empty; expected {what}", advice, expected=what)
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except FileNotFoundError:
         raise ArtifactError(name, "there is no such file", advice, expected=what) from None
+    except IsADirectoryError:
+        problem = f"this is a directory, not {what}"
+        raise ArtifactError(name, problem, "name the file inside of it", expected=what) from None
     except (OSError, ValueError) as error:
         problem = f"the file can't be read ({getattr(error, 'strerror', None) or error})"
         raise ArtifactError(name, problem, "check its permissions", expected=what) from error
+
+
+def path_of(path: object, what: str) -> str:
+    """The text of a path; a `UsageError` if it is something else than `str` or `os.PathLike`."""
+    name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(name, str):
+        raise UsageError(f"{what} must be given by its path, found {type(path).__name__}")
+    return name
+
+
+def open_plain(name: str) -> BinaryIO:
+    """Open a file for reading without waiting for anybody: a pipe that nobody writes to opens at once."""
+    return open(name, "rb", opener=_without_waiting)
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactError:
@@ -307,10 +330,11 @@ def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
 
 
 _MOST_VALUES: Final = 3_000_000
+_MOST_DIGITS: Final = 40
 _SEPARATORS: Final = (b",", b"[", b"{", b":")
 
 
-def parse_json(data: bytes | memoryview) -> Any:
+def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
     """Parse a document; Infinity and NaN, which upstream writes, are read too.
 
     Raises
@@ -319,16 +343,27 @@ def parse_json(data: bytes | memoryview) -> Any:
         If it is not JSON, is nested too deeply, or holds millions of values.
     """
     text = bytes(data)
-    if sum(map(text.count, _SEPARATORS)) > _MOST_VALUES:
-        raise ValueError(f"it holds more than {_MOST_VALUES:,} values")
+    if sum(map(text.count, _SEPARATORS)) > most:
+        raise ValueError(f"it holds more than {most:,} values")
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         pass  # Infinity and NaN, and integers of more than 64 bits, are read by the standard library only
     try:
-        return json.loads(text)
+        found = json.loads(text, parse_int=_integer)
+        if b"\\u" in text:
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("it holds half of a surrogate pair, which is no text") from None
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"it holds a number of {len(digits)} digits")
+    return int(digits)
 
 
 @contextlib.contextmanager

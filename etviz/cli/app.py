@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, NoReturn
 
 import typer
 
 from etviz import __version__
 from etviz.cli import check, compare, demo, gaps, info, report, verify, why
 from etviz.cli.console import err, out
-from etviz.errors import EtvizError
+from etviz.errors import EtvizError, UnexpectedError
+from etviz.text import one_line
 
 app = typer.Typer(
     help="Which operator broke a model's numerics on its way to ExecuTorch, and why.",
@@ -52,6 +54,12 @@ app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html
 app.command("verify", epilog="Example: etviz verify model.bpte --rtol 1e-3 --atol 1e-5")(verify.verify)
 
 
+def _fail(text: str) -> NoReturn:
+    """Say what is wrong, in one line, and end with the status of an error; 1 is that of a check that failed."""
+    err.print(f"etviz: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
+    sys.exit(2)
+
+
 def main() -> None:
     """Run the command line; the console script."""
     if not sys.stderr.isatty():
@@ -64,12 +72,16 @@ def main() -> None:
         app(arguments)
     except EtvizError as error:
         if _verbose:
-            raise
-        err.print(f"etviz: {' '.join(str(error).split())}", style="red", highlight=False, soft_wrap=True, markup=False)
-        sys.exit(2)
+            traceback.print_exc()
+        hint = " --verbose shows the trace." if isinstance(error, UnexpectedError) and not _verbose else ""
+        _fail(one_line(error) + hint)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
     except KeyboardInterrupt:
         err.print("etviz: interrupted", highlight=False)
         sys.exit(130)
+    except Exception as error:  # noqa: BLE001 - the exit status 1 means that a check failed
+        if _verbose:
+            traceback.print_exc()
+        _fail(f"unexpected {type(error).__name__}: {one_line(error)[:500]} (--verbose shows the trace)")

@@ -92,7 +92,14 @@ def _check(
 def _rules(config: Path | None, source: Path) -> Rules:
     from etviz.gate.rules import Rules, find_rules, read_rules
 
-    path = config or find_rules(source if source.is_dir() else source.parent) or find_rules(Path.cwd())
+    if config is not None:
+        return read_rules(config)
+    judged = source if source.is_dir() else source.parent
+    path, beside = find_rules(Path.cwd(), judged), find_rules(judged)
+    if beside is not None and beside.parent == judged.resolve():
+        if path is None and Path.cwd() == judged.resolve():
+            raise UsageError(f"{beside} lies beside the artifacts that it would judge; name it with --config")
+        err.print(plain_text(f"{beside} lies beside the artifacts and is not followed"), highlight=False)
     return read_rules(path) if path is not None else Rules()
 
 

@@ -9,15 +9,26 @@ from typing import Any, Final
 from rich.console import Console
 from rich.markup import escape
 
+from etviz.text import printable
+
 out: Final = Console()
 err: Final = Console(stderr=True)
 
 
 def print_json(body: Any) -> None:
     """Strict JSON on stdout, without colours and without line wrapping."""
-    sys.stdout.write(json.dumps(body, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(plain_json(body), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def plain_json(body: Any) -> Any:
+    """JSON whose texts a terminal may show and every reader takes."""
+    if isinstance(body, str):
+        return printable(body)
+    if isinstance(body, dict):
+        return {printable(key): plain_json(value) for key, value in body.items()}
+    return [plain_json(item) for item in body] if isinstance(body, (list, tuple)) else body
 
 
 def plain_text(text: object) -> str:
     """Text from a file, shown as it is: no markup, no control characters that a terminal would obey."""
-    return escape("".join(c if c.isprintable() else "\ufffd" for c in str(text)))
+    return escape(printable(text))

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
+from etviz.text import spreadsheet_cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ def gaps(
             | {"rows": records(rows)}
         )
     elif style is Format.csv:
-        rows.to_csv(sys.stdout, index_label="row")
+        sys.stdout.write(rows.map(spreadsheet_cell).to_csv(index_label="row"))
     else:
         show_summary(inspection)
         if not rows.empty:

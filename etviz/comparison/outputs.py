@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from etviz.comparison.gap import Run
     from etviz.tensors.custom_metrics import CustomMetrics
+    from etviz.tensors.metrics import Sums
 
 COLUMNS: Final = (
     *("event_block", "input_index", "output", "status", "reason", "shape", "dtype"),
@@ -60,12 +61,23 @@ def compare_outputs(
             explained = (
                 level("severity", metrics["severity"], row["dtype"], on_grid=scale is not None, noise=noise) == "ok"
             )
+            explained = explained and _is_credible(sums, scale, noise)
             rounded = explained and (scale is not None or b.dtype.is_floating_point or not math.isnan(noise))
             row["matches"] = row["allclose"] or (rounded and not sums.mismatched)
             row["noise"] = noise
             row["amplification"] = noise / floor(sums, row["dtype"], scale) if metrics["rmse"] else NAN
         rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN)})
     return rows
+
+
+def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
+    """False where what explains an error is larger than the value itself: noise, or a grid that it can't lie on.
+
+    Both come from the files that are judged.
+    """
+    size = math.sqrt(sums.rr / sums.count) * sums.r_unit if sums.count else 0.0
+    on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
+    return on_grid and (math.isnan(noise) or noise < size or sums.max_r == 0.0)
 
 
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import whole_file
 from etviz.json_numbers import or_none
+from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
@@ -116,11 +117,11 @@ def _numbers(case: Case) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text without the characters that XML can't hold."""
-    return _NOT_XML.sub("\ufffd", text)
+    """Text without the characters that XML can't hold, or that a terminal obeys."""
+    return _NOT_XML.sub("\ufffd", printable(text))
 
 
 def _cell(text: str) -> str:
     """Text that stays in its cell and is shown as it is."""
-    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\|`*_\[\]~])", r"\\\1", escaped).replace("\n", " ").replace("\r", " ")
+    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return re.sub(r"([\\|`*_\[\]~])", r"\\\1", escaped)

@@ -174,9 +174,14 @@ def read_rules(path: PathLike) -> Rules:
     return Rules(tuple(rules), **options)
 
 
-def find_rules(start: Path) -> Path | None:
-    """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it."""
+def find_rules(start: Path, judged: Path | None = None) -> Path | None:
+    """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it.
+
+    Nothing is looked for in `judged`, the folder of the artifacts: they don't bring the rules that they are held to.
+    """
     for folder in (start.resolve(), *start.resolve().parents):
+        if judged is not None and folder == judged.resolve():
+            continue
         if (own := folder / "etviz.toml").is_file():
             return own
         project = folder / "pyproject.toml"

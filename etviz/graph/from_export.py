@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
-from etviz.graph.ir_json import MalformedGraphError, check_references
+from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.uses import items
 
@@ -84,7 +84,7 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> 
         handles=_handles(metadata.get("debug_handle")),
         origin=_origin(metadata.get("from_node"), names[0] if names else ""),
         stack=str(metadata.get("stack_trace") or ""),
-        module=_module(metadata.get("nn_module_stack")),
+        module=shallow(_module(metadata.get("nn_module_stack"))),
     )
     if node.target.startswith("py."):
         node.args, node.kwargs = tuple(kwargs.values()), {}
@@ -169,6 +169,13 @@ def _size(value: Json) -> Any:
     raise MalformedGraphError(f"a size of the kind {kind} is not known")
 
 
+def _integer(value: Json) -> int:
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise MalformedGraphError(f"an integer of {number.bit_length()} bits is no argument")
+    return number
+
+
 def _number(value: Json) -> float:
     if isinstance(value, str) and value in ("Infinity", "-Infinity", "NaN"):
         return float(value.replace("Infinity", "inf"))
@@ -178,7 +185,7 @@ def _number(value: Json) -> float:
 _SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
     "as_tensor": lambda v: Ref(str(v["name"])),
     "as_none": lambda v: None,
-    "as_int": int,
+    "as_int": _integer,
     "as_float": _number,
     "as_string": str,
     "as_bool": bool,

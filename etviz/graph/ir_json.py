@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from typing import Any
 
 from etviz.graph.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
@@ -14,6 +15,8 @@ from etviz.graph.uses import item_of
 from etviz.json_numbers import tagged
 
 _TAGS = {"dtype", "memory_format", "layout", "device", "symbol"}
+_LARGEST = 1 << 64
+_DEEPEST_MODULE = 128
 _INPUTS = {"user", "constant", "buffer"}
 
 
@@ -57,6 +60,8 @@ def load_arg(value: Json, depth: int = 0) -> Any:
     """The inverse of `dump_arg`; raises `MalformedGraphError` for anything else."""
     if depth > MAX_DEPTH:
         raise MalformedGraphError("arguments are nested too deeply")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise MalformedGraphError(f"an integer of {value.bit_length()} bits is no argument")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -179,12 +184,12 @@ def _load_node(data: Json, texts: list[str]) -> Node:
         args=tuple(loaded),
         kwargs=named,
         outputs=tuple(_load_meta(meta) for meta in outputs),
-        instruction=_integer(instruction),
+        instruction=_integer(instruction, -1, (1 << 31) - 1),
         kernel=_text(kernel),
         handles=tuple(_integer(handle) for handle in handles),
         origin=_text(origin),
         stack=_lookup(texts, stack),
-        module=_lookup(texts, module),
+        module=shallow(_lookup(texts, module)),
         subgraphs=tuple(_text(sub) for sub in subgraphs),
     )
 
@@ -199,8 +204,8 @@ def _load_meta(data: Json) -> Meta | None:
     dtype, shape, scale = data
     if scale is not None and not isinstance(scale, (int, float)):
         raise MalformedGraphError("a quantization scale is not a number")
-    sizes = tuple(size if isinstance(size, str) else _integer(size) for size in shape)
-    return Meta(_text(dtype), sizes, None if scale is None else float(scale))
+    sizes = tuple(size if isinstance(size, str) else _integer(size, 0) for size in shape)
+    return Meta(_text(dtype), sizes, None if scale is None else _scale(scale))
 
 
 def _load_input(data: Json) -> Input:
@@ -222,10 +227,27 @@ def _text(value: Json) -> str:
     return value
 
 
-def _integer(value: Json) -> int:
+def _integer(value: Json, least: int = -(1 << 63), most: int = (1 << 63) - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise MalformedGraphError(f"expected an integer, found {type(value).__name__}")
+    if not least <= value <= most:
+        raise MalformedGraphError(f"an integer of {value.bit_length()} bits is not between {least} and {most}")
     return value
+
+
+def _scale(value: float) -> float:
+    try:
+        scale = float(value)
+    except OverflowError:
+        scale = math.inf
+    if not math.isfinite(scale):
+        raise MalformedGraphError("a quantization scale is not finite")
+    return scale
+
+
+def shallow(module: str) -> str:
+    """The path of a module without what is deeper than any program's modules are."""
+    return module if module.count(".") < _DEEPEST_MODULE else ".".join(module.split(".")[:_DEEPEST_MODULE])
 
 
 def _lookup(texts: list[str], index: Json) -> str:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Graph, Node
 
-_FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE)
+_FRAME: Final = re.compile(
+    r'^[ \t]*File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?', re.MULTILINE
+)
 _COPY: Final = re.compile(r"_?to_copy|.*clone_dim_order")
 _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
 _FEW: Final = 4

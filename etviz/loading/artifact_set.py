@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
+from etviz.artifacts.files import open_artifact, path_of
 from etviz.artifacts.program.bundle import BundledProgram, read_bundled_program
 from etviz.artifacts.program.program import Program, read_program
 from etviz.artifacts.record.checksum import Checking
@@ -76,9 +77,13 @@ class ArtifactSet:
         ArtifactError
             If a file is missing, damaged, or does not belong to the others.
         """
+        for what, path in (("the ETRecord", etrecord), ("the debug buffer", debug_buffer), ("the record", record)):
+            if path is not None:
+                path_of(path, what)
+        if pte is not None:
+            pte = path_of(pte, "the program")
         if record is None and pte is not None:
-            beside = Path(pte).with_suffix(".etviz")
-            record = beside if beside.is_file() else None
+            record = _record_beside(Path(pte))
         bundle = _read_bundle(pte) if pte is not None else None
         checking = None
         if checked and pte is not None and record is not None:
@@ -186,10 +191,19 @@ class ArtifactSet:
             )
 
 
+def _record_beside(pte: Path) -> Path | None:
+    """The record that lies beside a program under its name, None if there is none to be seen."""
+    try:
+        beside = pte.with_suffix(".etviz")
+        return beside if beside.is_file() else None
+    except (OSError, ValueError):  # the folder can't be looked into; who opens the program says so
+        return None
+
+
 def _read_bundle(pte: PathLike) -> BundledProgram | None:
     """The bundled program, if the file is one and no plain program."""
     path = Path(pte)
     if not path.is_file():
         return None
-    with path.open("rb") as file:
+    with open_artifact(path, "an ExecuTorch program", "give the .pte") as file:
         return read_bundled_program(pte) if file.read(8)[4:8] == b"BP08" else None

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _VIEWS: Final = {"aten.view_copy.default"}
 _WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
+_WORK: Final = 1_000_000
+_WORK_PER_CALL: Final = 100
+"""Comparisons of a possibility with what is known. Where they don't suffice, what is certain by then is paired."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,7 @@ class _Search:
         self.settled: set[str] = set()
         self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
         self.domains |= {value: set(names) for value, names in constants.domains.items()}
+        self._left = _WORK + _WORK_PER_CALL * len(self.calls)
         self._begin()
         self._begin_branches(areas)
 
@@ -114,7 +118,13 @@ class _Search:
             return
         target, arguments = known
         own = set(self.handles.get(call.index, ()))
-        nodes = [n for n in self.edge.by_target.get(target, ()) if not own or own & set(n.handles)]
+        if own:
+            found = {n.name: n for handle in own for n in self.edge.by_handle.get(handle, ()) if n.target == target}
+            nodes = list(found.values())
+        else:
+            nodes = self.edge.by_target.get(target, [])
+        if not self._spend(len(nodes)):
+            return
         nodes = [n for n in nodes if self._fits_outputs(call, n)]
         self.slots[call.index] = [
             (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
@@ -147,6 +157,8 @@ class _Search:
                 if value in known or spec is None or spec.memory is None or spec.data_index or spec.external:
                     continue
                 known.add(value)
+                if not self._spend(len(names)):
+                    return
                 self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
                 if spec.memory in written:
                     self.bases[value] = written[spec.memory]
@@ -162,7 +174,7 @@ class _Search:
     def _visit_view(self, value: int, base: int) -> bool:
         """A view's edge value descends from that of its base through views only."""
         domain, bases = self.domains.get(value), self.domains.get(base)
-        if not domain or not bases:
+        if not domain or not bases or not self._spend(len(domain)):
             return False
         chains = {name: self._ancestors(name) for name in domain}
         changed = self._narrow(value, {name for name, chain in chains.items() if chain & bases})
@@ -176,7 +188,13 @@ class _Search:
                 break
             name = source.name
             names.add(name)
+        self._spend(len(names))
         return names
+
+    def _spend(self, steps: int) -> bool:
+        """Take so many comparisons from what is left; False where that is nothing."""
+        self._left -= steps
+        return self._left > 0
 
     def _spec(self, value: int) -> TensorSpec | None:
         return self.method.values[value].tensor
@@ -213,6 +231,7 @@ class _Search:
             for value, base in self.bases.items():
                 changed |= self._visit_view(value, base)
             changed |= self._exclude()
+            changed &= self._left > 0
         return self._result()
 
     def _narrow(self, value: int, names: set[str]) -> bool:
@@ -229,7 +248,7 @@ class _Search:
 
     def _visit_kernel(self, call: Instruction) -> bool:
         options = self.options.get(call.index)
-        if not options:
+        if not options or not self._spend(len(options) * (1 + len(self.slots[call.index]))):
             return False
         kept = {n for n in options if self._consistent(call, n)}
         changed = kept != options
@@ -274,7 +293,7 @@ class _Search:
         changed = False
         for value in call.inputs:
             domain = self.domains.get(value)
-            if not domain or len(domain) < 2:
+            if not domain or len(domain) < 2 or not self._spend(len(domain)):
                 continue
             kept = {n for n in domain if any(own.intersection(user.handles) for user in self.edge.users.get(n, ()))}
             changed |= self._narrow(value, kept)
@@ -286,12 +305,12 @@ class _Search:
         changed = False
         for value in self.produced:
             domain = self.domains.get(value)
-            if domain and len(domain) > 1:
+            if domain and len(domain) > 1 and self._spend(len(domain)):
                 kept = {n for n in domain if n not in taken}
                 changed |= self._narrow(value, kept) if kept else False
         used = {next(iter(o)): i for i, o in self.options.items() if len(o) == 1}
         for index, options in self.options.items():
-            if len(options) > 1:
+            if len(options) > 1 and self._spend(len(options)):
                 kept = {n for n in options if used.get(n, index) == index}
                 if kept and kept != options:
                     self.options[index], changed = kept, True
@@ -378,7 +397,7 @@ class _Search:
         for value, name in zip(self.outputs[call.index], certain, strict=True):
             options = [name] if name is not None else sorted(self.domains.get(value, ()))
             choices = [(*chosen, o) for chosen in choices for o in options if o not in chosen]
-            if len(choices) > _MOST_TRIALS:
+            if len(choices) > _MOST_TRIALS or not self._spend(len(choices) * len(self.edge.operators) // 10):
                 return []
         return choices
 

@@ -30,6 +30,11 @@ _BLOCK: Final = 1 << 20
 _MOST_ELEMENTS: Final = 1 << 58
 
 
+_MOST_TIMES: Final = 8
+"""How often the same bytes may be named: by several runs that wrote to the same place."""
+_SPARE: Final = 64 << 20
+
+
 class DebugBuffer:
     """A debug buffer, mapped read-only; tensors are views of it.
 
@@ -116,20 +121,25 @@ class DebugBuffer:
         ArtifactError
             If one does not: the file is truncated, or from another run.
         """
+        named = 0
         for ref in refs:
             if ref.scalar_type in SCALAR_TYPES and ref.numel and ref.offset >= 0:
-                self._checked_size(ref)
+                named += self._checked_size(ref)
+        if named > _MOST_TIMES * self.size + _SPARE:
+            problem = (
+                f"the ETDump's tensors take {named:,} bytes of a debug buffer that has {self.size:,}: they overlap"
+            )
+            raise ArtifactError(self.path, problem, "write both files again", found=named, expected=self.size)
 
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
         """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
-        seen = False
-        for ref in refs:
-            data = self.raw(ref)
-            for start in range(0, len(data), _BLOCK):
-                if np.frombuffer(data[start : start + _BLOCK], np.uint8).any():
+        read = 0
+        for start, end in sorted({(ref.offset, ref.offset + len(self.raw(ref))) for ref in refs}):
+            for at in range(max(start, read), end, _BLOCK):
+                if np.frombuffer(self.data[at : min(at + _BLOCK, end)], np.uint8).any():
                     return False
-                seen = True
-        return seen
+            read = max(read, end)
+        return read > 0
 
     def _checked_size(self, ref: TensorRef) -> int:
         """Return the number of bytes of a tensor that passed every check."""

@@ -7,13 +7,12 @@ holds is read, with a list of what is missing.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from etviz.artifacts.etdump.events import DebugEvent, Events, ProfileEvents, TensorRef, read_events
 from etviz.artifacts.etdump.salvage import salvage_events
-from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
+from etviz.artifacts.files import PathLike, open_artifact, path_of, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.errors import ArtifactError
 
@@ -77,7 +76,7 @@ def read_etdump(path: PathLike) -> ETDump:
     ArtifactError
         If it is missing, empty, something else, truncated, or too damaged to be read.
     """
-    name = os.fspath(path)
+    name = path_of(path, "an ETDump")
     data = open_artifact(path, "an ETDump", _ADVICE)
     if data[8:12] != b"ED00":
         raise wrong_kind(path, data[:64], "an ETDump", "give the file that the runtime wrote as ETDump")

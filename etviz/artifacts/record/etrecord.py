@@ -118,7 +118,10 @@ class ETRecord:
             return {}
         table = data.get(method, {})
         try:
-            return {int(key): value for key, value in table.items()}
+            numbers = {int(key): value for key, value in table.items()}
+            if numbers and not -1 <= min(numbers) <= max(numbers) < 1 << 31:
+                raise ValueError("an instruction's number is out of range")
+            return numbers
         except (AttributeError, TypeError, ValueError) as error:
             raise ArtifactError(self.path, f"{member} is not a table by instruction", _ADVICE, where=member) from error
 
@@ -170,6 +173,6 @@ class ETRecord:
 
 def _handles(path: str, value: Any) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]
-    if not all(isinstance(item, int) for item in items):
+    if not all(isinstance(item, int) and abs(item) < 1 << 63 for item in items):
         raise ArtifactError(path, "debug_handle_map holds something else than integers", _ADVICE)
     return tuple(items)

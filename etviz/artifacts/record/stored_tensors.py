@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_HEADER: Final = 8 << 20
 """Bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
+_MOST_VALUES: Final = 1_200_000
 _DTYPES: Final = {
     "F64": "float64",
     "F32": "float32",
@@ -88,7 +89,7 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
         if len(self._data) < 8 or size > min(len(self._data) - 8, _MOST_HEADER):
             raise self._damaged("its header reaches beyond the end")
         try:
-            header = parse_json(self._data[8 : 8 + size])
+            header = parse_json(self._data[8 : 8 + size], _MOST_VALUES)
         except ValueError as error:
             raise self._damaged(f"its header is not JSON: {error}") from error
         if not isinstance(header, dict):
@@ -107,7 +108,7 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
             dtype = getattr(torch, _DTYPES[item["dtype"]])
             shape = [int(size) for size in item["shape"]]
             first, last = (start + int(offset) for offset in item["data_offsets"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._damaged(f"{name} is not described as a tensor: {error}") from error
         count = math.prod(shape)
         if not (min(shape, default=0) >= 0 and start <= first <= last <= len(self._data)):

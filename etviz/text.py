@@ -1,0 +1,45 @@
+"""Text that comes from files, on its way to people: shown as it is, and obeyed by nothing that shows it.
+
+Names in an artifact may hold escape sequences that a terminal follows, characters that turn the direction of writing,
+halves of surrogate pairs that no encoding takes, or what a spreadsheet computes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_REPLACEMENT: Final = "\ufffd"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+def printable(text: object) -> str:
+    r"""A text with every character replaced that is not to be seen; line breaks and tabs stay.
+
+    Examples
+    --------
+    >>> printable("conv\x1b[31m\u202egpj")
+    'conv�[31m�gpj'
+    """
+    plain = str(text)
+    if plain.isprintable():
+        return plain
+    return "".join(c if c.isprintable() or c in "\n\t" else _REPLACEMENT for c in plain)
+
+
+def one_line(text: object) -> str:
+    """As `printable`, with line breaks and runs of blanks as one blank."""
+    return " ".join(printable(text).split())
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """A text that no spreadsheet takes for a formula; everything else as it is.
+
+    Examples
+    --------
+    >>> spreadsheet_cell("=HYPERLINK(1)"), spreadsheet_cell("add.out"), spreadsheet_cell(-1.5)
+    ("'=HYPERLINK(1)", 'add.out', -1.5)
+    """
+    if not isinstance(value, str):
+        return value
+    plain = printable(value)
+    return f"'{plain}" if plain.startswith(_FORMULA) else plain

@@ -1,0 +1,162 @@
+"""Whatever a user or a file gives, the outcome is a result or an error of etviz, soon."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import etviz
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.events import TensorRef
+from etviz.artifacts.files import parse_json
+from etviz.artifacts.program.program import Instruction, Method, ProgramValue, TensorSpec
+from etviz.errors import ArtifactError, EtvizError, UnexpectedError, UsageError, doing
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref
+from etviz.graph.labels import source_line
+from etviz.pairing.derive import derive
+from tests.programs import Executed
+
+Make = Callable[[str], Executed]
+
+
+def changed(program: Executed, folder: Path, change: Callable[[Any], None]) -> dict[str, Path]:
+    """A program's files, with another record."""
+    files = {kind: program.path(kind) for kind in ("etdump", "debug_buffer", "pte", "etrecord")}
+    files["record"] = folder / "model.etviz"
+    with zipfile.ZipFile(program.path("record")) as old, zipfile.ZipFile(files["record"], "w") as new:
+        for info in old.infolist():
+            data = old.read(info)
+            if info.filename == "record.json":
+                body = json.loads(data)
+                change(body)
+                data = json.dumps(body).encode()
+            new.writestr(info, data)
+    return files
+
+
+def _node(body: Any) -> Any:
+    return next(node for node in body["graphs"][0][1]["nodes"] if node[5] >= 0)
+
+
+def _scale(body: Any) -> None:
+    _node(body)[4][0][2] = 10**400
+
+
+def _instruction(body: Any) -> None:
+    _node(body)[5] = 1 << 31
+
+
+def _integer(body: Any) -> None:
+    _node(body)[2].append(1 << 70)
+
+
+def _surrogate(body: Any) -> None:
+    body["texts"][-1] = "\ud800"
+
+
+def _shape(body: Any) -> None:
+    _node(body)[4][0][1] = [1, 2, 3, 4, 5, 6, 7]
+
+
+def _dtype(body: Any) -> None:
+    _node(body)[4][0][0] = "int8"
+
+
+CHANGES = (_scale, _instruction, _integer, _surrogate, _shape, _dtype)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_numbers_and_texts_of_a_record(change: Callable[[Any], None], executed: Make, tmp_path: Path) -> None:
+    files = changed(executed("counter"), tmp_path, change)
+    with pytest.raises(EtvizError) as caught:
+        etviz.load(files.pop("etdump"), **files)
+    assert not isinstance(caught.value, UnexpectedError), caught.value
+
+
+def test_modules_without_end(executed: Make, tmp_path: Path) -> None:
+    """A path of a hundred thousand modules is a tree no deeper than a program's."""
+
+    def change(body: Any) -> None:
+        body["texts"].append("a." * 100_000)
+        for node in body["graphs"][0][1]["nodes"]:
+            node[10] = len(body["texts"]) - 1
+
+    files = changed(executed("counter"), tmp_path, change)
+    found = etviz.load(files.pop("etdump"), **files)
+    assert found.gaps["module"].str.len().max() < 1000
+    assert len(found.modules.label) > 3
+
+
+@pytest.mark.parametrize("name", ["etdump", "pte", "etrecord", "debug_buffer", "record"])
+def test_paths_that_are_none(name: str, executed: Make) -> None:
+    files: dict[str, Any] = {kind: executed("counter").path(kind) for kind in ("etdump", "pte", "debug_buffer")}
+    files[name] = 3
+    with pytest.raises(UsageError, match="path"):
+        etviz.load(files.pop("etdump"), **files)
+
+
+@pytest.mark.parametrize("name", ["etdump", "pte", "etrecord", "debug_buffer", "record"])
+def test_pipes_are_not_waited_for(name: str, executed: Make, tmp_path: Path) -> None:
+    files: dict[str, Any] = {kind: executed("counter").path(kind) for kind in ("etdump", "pte", "debug_buffer")}
+    files[name] = tmp_path / "pipe"
+    os.mkfifo(files[name])
+    with pytest.raises(ArtifactError, match="pipe"):
+        etviz.load(files.pop("etdump"), **files)
+
+
+def test_an_unexpected_error_names_the_step() -> None:
+    with pytest.raises(UnexpectedError, match=r"while counting \(KeyError") as caught, doing("counting"):
+        raise KeyError("x")
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(UsageError, match="mine"), doing("counting"):
+        raise UsageError("mine")
+
+
+def test_json_of_no_program() -> None:
+    for text in (b'{"a": "\\ud800", "b": NaN}', b'["\\ud800"]', b"[1" + b"0" * 400 + b"]", b"[" * 100_000):
+        with pytest.raises(ValueError, match=r"surrogate|digits|deeply|values"):
+            parse_json(text)
+    assert parse_json(b'{"a": Infinity, "b": "\\ud83d\\ude00"}')["b"] == "\U0001f600"
+
+
+def test_a_hundred_thousand_newlines() -> None:
+    start = time.process_time()
+    assert source_line("\n" * 100_000) == ""
+    assert time.process_time() - start < 1
+
+
+def test_tensors_that_overlap(tmp_path: Path) -> None:
+    """A buffer of zeros is read once, however often it is named; and it is not named without end."""
+    path = tmp_path / "debug_buffer.bin"
+    path.write_bytes(bytes(16 << 20))
+    refs = [TensorRef(6, (4 << 20,), (1,), 0)] * 10_000
+    start = time.process_time()
+    assert DebugBuffer(path).is_blank(refs)
+    assert time.process_time() - start < 1
+    with pytest.raises(ArtifactError, match="overlap"):
+        DebugBuffer(path).require_whole(refs)
+
+
+def test_identical_operators_are_paired_soon() -> None:
+    """Thousands that nothing tells apart are left out, in seconds."""
+    count = 4000
+    spec = TensorSpec(6, (4,), (0,), "static", 0, None, False)
+    values = tuple(ProgramValue("tensor", spec) for _ in range(count + 1))
+    calls = tuple(
+        Instruction(0, i, "kernel", "aten::sin.out", (i, i + 1), (i,), (i + 1,), None, None) for i in range(count)
+    )
+    method = Method("forward", (), (), values, calls, ())
+    meta = Meta("float32", (4,))
+    takes = [{"self": Ref(f"n{i - 1}" if i else "x")} for i in range(count)]
+    nodes = [Node(f"n{i}", "aten.sin.default", (), takes[i], (meta,)) for i in range(count)]
+    edge = Graph("forward", [Input("x", "user", meta=meta)], nodes, [Ref(nodes[-1].name)])
+    start = time.process_time()
+    derive(method, edge, {})
+    assert time.process_time() - start < 10
