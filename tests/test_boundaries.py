@@ -26,9 +26,9 @@ from tests.programs import Executed
 Make = Callable[[str], Executed]
 
 
-def changed(program: Executed, folder: Path, change: Callable[[Any], None]) -> dict[str, Path]:
+def changed(program: Executed, folder: Path, change: Callable[[Any], None]) -> dict[str, Any]:
     """A program's files, with another record."""
-    files = {kind: program.path(kind) for kind in ("etdump", "debug_buffer", "pte", "etrecord")}
+    files: dict[str, Any] = {kind: program.path(kind) for kind in ("etdump", "debug_buffer", "pte", "etrecord")}
     files["record"] = folder / "model.etviz"
     with zipfile.ZipFile(program.path("record")) as old, zipfile.ZipFile(files["record"], "w") as new:
         for info in old.infolist():
