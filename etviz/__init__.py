@@ -15,6 +15,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "_version": ["__version__"],
         "api": ["compare", "debug", "from_inspector", "load", "record"],
         "gate.bundle": ["bundle", "verify"],
+        "evidence.census": ["Census", "census"],
+        "evidence.study": ["Study", "study"],
         "inspection": ["Inspection"],
         "settings": ["options"],
         "side_by_side": ["Comparison"],

@@ -5,6 +5,10 @@ from etviz.api import debug as debug
 from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
 from etviz.api import record as record
+from etviz.evidence.census import Census as Census
+from etviz.evidence.census import census as census
+from etviz.evidence.study import Study as Study
+from etviz.evidence.study import study as study
 from etviz.gate.bundle import bundle as bundle
 from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection

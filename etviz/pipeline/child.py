@@ -14,6 +14,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -92,14 +93,17 @@ def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
         debug_buffer_size=request.get("debug_buffer_size", 0),
     )
     method: Any = program.load_method(request["method"])
-    outputs = []
+    outputs, seconds = [], []
     for done, inputs in enumerate(torch.load(request["inputs"], weights_only=True), 1):
-        outputs.append([_detached(value) for value in method.execute(inputs)])
+        start = time.perf_counter()
+        found = method.execute(inputs)
+        seconds.append(time.perf_counter() - start)
+        outputs.append([_detached(value) for value in found])
         step(done)
     torch.save(outputs, request["outputs"])
     if "etdump" in request:
         program.write_etdump_result_to_file(request["etdump"], request["debug_buffer"])
-    return {}
+    return {"seconds": seconds}
 
 
 def _detached(value: Any) -> Any:

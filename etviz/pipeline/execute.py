@@ -41,11 +41,14 @@ class Run:
         Outputs of each execution, in order: tensors and plain values.
     etdump, debug_buffer
         The files; None where they were not asked for.
+    seconds
+        What each execution took, in the runtime and its bindings.
     """
 
     outputs: list[list[Any]]
     etdump: Path | None = None
     debug_buffer: Path | None = None
+    seconds: tuple[float, ...] = ()
 
 
 def execute(
@@ -94,13 +97,16 @@ def execute(
     request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}
     with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
         if workdir is None:
-            return Run(_run(request, runs, Path(scratch), timeout, progress))
+            outputs, seconds = _run(request, runs, Path(scratch), timeout, progress)
+            return Run(outputs, seconds=seconds)
         folder = Path(workdir).absolute()
         with whole_files(folder) as fresh:
             request |= {"etdump": str(fresh / _ETDUMP), "debug_buffer": str(fresh / _DEBUG_BUFFER)}
             while True:
                 try:
-                    outputs = _run(request | {"debug_buffer_size": size}, runs, Path(scratch), timeout, progress)
+                    outputs, seconds = _run(
+                        request | {"debug_buffer_size": size}, runs, Path(scratch), timeout, progress
+                    )
                     break
                 except ExecutionError as error:
                     if debug_buffer_size or not _overflowed(error) or 2 * size > _LARGEST_BUFFER:
@@ -109,7 +115,8 @@ def execute(
                     size *= 2
             _trim(fresh)
             has_buffer = (fresh / _DEBUG_BUFFER).exists()
-        return Run(outputs, folder / _ETDUMP, folder / _DEBUG_BUFFER if has_buffer else None)
+        buffer = folder / _DEBUG_BUFFER if has_buffer else None
+        return Run(outputs, folder / _ETDUMP, buffer, seconds)
 
 
 def _estimate(pte: PathLike, method: str) -> int:
@@ -126,20 +133,20 @@ def _run(
     scratch: Path,
     timeout: float | None,
     progress: Callable[[int], None] | None,
-) -> list[list[Any]]:
-    """The outputs of each execution."""
+) -> tuple[list[list[Any]], tuple[float, ...]]:
+    """The outputs of each execution, and what it took."""
     import torch
 
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
     torch.save([list(run) for run in runs], inputs)
     try:
-        WORKER.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress)
+        answer = WORKER.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress)
     except ExecutionError as error:
         if not _overflowed(error):
             raise
         problem = "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="
         raise ExecutionError(problem, error.exit_status, error.last_lines) from None
-    return torch.load(outputs, weights_only=True)
+    return torch.load(outputs, weights_only=True), tuple(answer.get("seconds", ()))
 
 
 def _overflowed(error: ExecutionError) -> bool:

@@ -1,0 +1,432 @@
+"""One input again and again: which instruction gives something else from run to run, how often, and where.
+
+Runs are compared bit by bit, by hash. What varies first is where to look; what only reads a varying value varies too,
+so each instruction is asked whether it varied in a run in which everything that it reads did not.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+import torch
+import xxhash
+from tqdm.auto import tqdm
+
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.errors import ExecutionError, UsageError
+from etviz.evaluation.replay import logged_outputs
+from etviz.evidence.subject import arguments_of, subject_of
+from etviz.graph.labels import describe, describe_row, owners_of, row_name
+from etviz.graph.uses import Uses
+from etviz.inspection import Inspection
+from etviz.loading.paired import HANDLES
+from etviz.pipeline.lower import flatten
+from etviz.tensors.blocks import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from etviz.evidence.subject import Subject
+    from etviz.graph.ir import Graph, Node
+    from etviz.loading.paired import Paired
+
+_BUFFER: Final = 32 << 20
+"""Bytes of debug buffer that the runs of one load may fill."""
+_TOGETHER: Final = 25
+"""Runs of one load, at most: what differs from load to load has to be seen too."""
+KEPT: Final = 8
+"""Deviating runs whose values are kept."""
+_LANES: Final = (64, 32, 16, 8, 4)
+_COLUMNS: Final = (
+    *("instruction", "name", "kind", "op", "backend", "reference_ops", "module", "source", "runs", "varied"),
+    *("origin", "deviating", "share", "low", "high", "distinct", "differing", "elements", "max_abs", "where"),
+)
+
+
+class Census:
+    """The same input many times; made by `etviz.census`.
+
+    Attributes
+    ----------
+    runs
+        How many.
+    """
+
+    def __init__(self, tally: _Tally, graph: Graph, runs: int, exact: bool) -> None:
+        self.runs = runs
+        self._tally, self._graph, self._exact = tally, graph, exact
+        self._table = _table(tally, graph, exact)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each instruction that logged a value.
+
+        Returns
+        -------
+        DataFrame
+            ``instruction`` and what names it; ``runs`` that executed it; ``varied``; ``origin``: it varied in a run in
+            which all that it reads was as usual (None where the files do not tell what it reads); ``deviating`` runs,
+            those without its most frequent value; their ``share``, and its 95 % interval ``low`` to ``high`` (E. B.
+            Wilson, 1927), which also bounds what may have been missed where nothing varied; ``distinct`` values;
+            ``differing`` of its ``elements`` that were ever different; ``max_abs``, the largest difference to the first
+            run in the value's units; ``where`` they are.
+        """
+        return self._table.copy()
+
+    @property
+    def varying(self) -> int:
+        """Number of instructions that varied."""
+        return int(self._table["varied"].sum())
+
+    @property
+    def first(self) -> pd.Series | None:
+        """The row of the first instruction that varied, in program order; None if none did."""
+        found = self._table[self._table["varied"]]
+        return found.iloc[0] if len(found) else None
+
+    @property
+    def deviating(self) -> list[int]:
+        """Numbers of the runs in which any instruction did not have its most frequent value."""
+        return self._tally.deviating()
+
+    @property
+    def kept(self) -> list[int]:
+        """Runs whose values are kept: the first one, and the first few that differ from it."""
+        return sorted({run for run, _ in self._tally.values})
+
+    def tensors(self, instruction: int, run: int) -> list[torch.Tensor]:
+        """What an instruction gave in a run.
+
+        Parameters
+        ----------
+        instruction
+            A number of `table`.
+        run
+            One of `kept`.
+
+        Raises
+        ------
+        UsageError
+            If the values of that run were not kept, or there is no such instruction.
+        """
+        if instruction not in self._tally.digests:
+            raise UsageError(f"no instruction {instruction!r} logged a value; see table")
+        if run not in self.kept:
+            raise UsageError(f"the values of run {run!r} were not kept; kept are {self.kept}")
+        own = self._tally.values.get((run, instruction))
+        return list(self._tally.values[0, instruction] if own is None else own)
+
+    def summary(self) -> str:
+        """Short text: how many instructions varied, the first of them, how often, and where."""
+        count = len(self._table)
+        if self.first is None:
+            high = float(self._table["high"].max()) if count else math.nan
+            return (
+                f"{self.runs} runs of {count} instructions gave the same bits. A variation in more than "
+                f"{100 * high:.2g} % of all runs would have been seen (95 % confidence)."
+            )
+        row = self.first
+        lines = [f"{self.varying} of {count} instructions varied in {len(self.deviating)} of {self.runs} runs."]
+        lines.append(
+            f"First: {describe_row(row)}, {int(row['deviating'])} runs deviate "
+            f"({100 * row['share']:.3g} %, 95 % interval {100 * row['low']:.3g} to {100 * row['high']:.3g} %), "
+            f"{int(row['distinct'])} different values; {row['where']}."
+        )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<Census>\n{self.summary()}"
+
+
+def census(
+    program: Any,
+    inputs: Sequence[Any],
+    n: int = 100,
+    *,
+    method: str | None = None,
+    timeout: float | None = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+) -> Census:
+    """Run a program on the same input n times, and compare what every instruction gave, bit by bit.
+
+    Parameters
+    ----------
+    program
+        As for `etviz.study`; a `.pte` alone will do, since no reference is needed.
+    inputs
+        A tuple of the program's arguments.
+    n
+        How many runs. The program is loaded afresh after 25 of them at most, and for each where it has a state.
+    method
+        Name of the method, ``forward`` or the only one if None.
+    timeout
+        Seconds for the runs of one load, 600 if None.
+    partitioner, quantizer, calibration
+        To lower a model with, as for `etviz.debug`.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense.
+    ExecutionError
+        If a run fails, or logs nothing.
+    """
+    count = whole(n, "n")
+    if count < 2:
+        raise UsageError(f"n must be 2 or more, found {n}")
+    if not isinstance(inputs, (tuple, list)):
+        raise UsageError(f"inputs must be a tuple of the program's arguments, found {type(inputs).__name__}")
+    lowering = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
+    with tempfile.TemporaryDirectory(prefix="etviz-census-") as scratch:
+        folder = Path(scratch)
+        example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
+        subject = subject_of(program, example, folder / "lowered", method, **lowering)
+        return _count(subject, flatten(tuple(inputs)), count, folder, timeout)
+
+
+def _count(subject: Subject, values: Sequence[Any], n: int, folder: Path, timeout: float | None) -> Census:
+    tally = _Tally()
+    paired, size = None, 1
+    with tqdm(total=n, desc="census", leave=False, delay=1, unit="run") as bar:
+        done = 0
+        while done < n:
+            together = min(size, n - done)
+            run = subject.run([values] * together, folder, timeout)
+            paired = subject.pair(run, paired)
+            if len(paired.executions) != together:
+                raise ExecutionError(f"{together} runs left {len(paired.executions)} executions in the ETDump")
+            for offset, (_, block) in enumerate(paired.executions):
+                tally.add(done + offset, _logged(paired, RuntimeLog(block, paired.artifacts.buffer)))
+            done += together
+            bar.update(together)
+            size = _together(subject, paired)
+    if paired is None or not tally.digests:
+        raise ExecutionError("The runtime logged no value: the program was built without event tracing")
+    return Census(tally, paired.graph, n, paired.pairing != HANDLES)
+
+
+def _together(subject: Subject, paired: Paired) -> int:
+    """Runs of one load: a single one where they may change the program's state."""
+    if paired.pairing == HANDLES or paired.graph.mutations:
+        return 1
+    return max(1, min(_TOGETHER, _BUFFER // max(subject.buffer_bytes, 1)))
+
+
+def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
+    """What each instruction gave, in program order."""
+    nodes = {node.instruction: node for node in paired.graph.walk() if node.instruction >= 0}
+    found = {}
+    for instruction in log.instructions:
+        node = nodes.get(instruction)
+        own = logged_outputs(log, node) if node is not None else None
+        values = log.values(instruction) if own is None else own
+        if values:
+            found[instruction] = values
+    return found
+
+
+class _Tally:
+    """What was seen so far.
+
+    Attributes
+    ----------
+    digests
+        By instruction: the hash of its values in each run.
+    masks
+        By instruction and output: which elements were ever different from the first run's.
+    values
+        By run and instruction: the values of the first run, and those of the first deviating ones that differ.
+    largest
+        By instruction: the largest difference to the first run.
+    """
+
+    def __init__(self) -> None:
+        self.digests: dict[int, dict[int, bytes]] = {}
+        self.masks: dict[int, list[npt.NDArray[np.bool_] | None]] = {}
+        self.values: dict[tuple[int, int], list[Any]] = {}
+        self.largest: dict[int, float] = {}
+        self._keeping: set[int] = set()
+
+    def add(self, run: int, logged: dict[int, list[Any]]) -> None:
+        """Take note of a run."""
+        for instruction, values in logged.items():
+            own = self.digests.setdefault(instruction, {})
+            own[run] = _digest(values)
+            first = self.values.get((0, instruction))
+            if first is None:
+                if run == 0:
+                    self.values[0, instruction] = [_copy(value) for value in values]
+                continue
+            if own[run] != own[0]:
+                self._compare(instruction, first, values)
+                if run in self._keeping or len(self._keeping) < KEPT:
+                    self._keeping.add(run)
+                    self.values[run, instruction] = [_copy(value) for value in values]
+
+    def _compare(self, instruction: int, first: Sequence[Any], values: Sequence[Any]) -> None:
+        masks = self.masks.setdefault(instruction, [None] * len(first))
+        for at, (a, b) in enumerate(zip(first, values, strict=False)):
+            if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+                continue
+            if a.shape != b.shape or a.dtype != b.dtype:
+                masks[at] = np.ones(tuple(a.shape), bool)
+                continue
+            differs = _bits(a) != _bits(b)
+            known = masks[at]
+            masks[at] = differs if known is None else known | differs
+            distance = (a.double() - b.double()).abs() if not a.is_complex() else (a - b).abs()
+            finite = distance[torch.isfinite(distance)]
+            largest = float(finite.max()) if finite.numel() else math.nan
+            self.largest[instruction] = float(np.fmax(self.largest.get(instruction, 0.0), largest))
+
+    def usual(self, instruction: int) -> bytes:
+        """The most frequent hash; the first run's where several are."""
+        own = self.digests[instruction]
+        return Counter(own[run] for run in sorted(own)).most_common(1)[0][0]
+
+    def odd_runs(self, instruction: int) -> set[int]:
+        """The runs in which an instruction did not have its most frequent value."""
+        usual = self.usual(instruction)
+        return {run for run, digest in self.digests[instruction].items() if digest != usual}
+
+    def deviating(self) -> list[int]:
+        """The runs in which any did not."""
+        return sorted(set().union(*(self.odd_runs(instruction) for instruction in self.digests)))
+
+
+def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
+    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    owners, odd = owners_of(graph), {number: tally.odd_runs(number) for number in tally.digests}
+    readers = _producers(graph) if exact else {}
+    rows = []
+    for number in sorted(tally.digests):
+        own = tally.digests[number]
+        deviating, runs = len(odd[number]), len(own)
+        low, high = wilson(deviating, runs)
+        about: dict[str, Any] = {"instruction": number, "runs": runs, "varied": deviating > 0}
+        about |= _named(owners.get(number, graph), nodes.get(number))
+        about |= {"deviating": deviating, "share": deviating / runs, "low": low, "high": high}
+        about["distinct"] = len(set(own.values()))
+        about["origin"] = None
+        if exact and nodes.get(number) is not None:
+            before = set[int]().union(*(odd.get(producer, set()) for producer in readers.get(number, ())))
+            about["origin"] = bool(odd[number] - before)
+        masks = [mask for mask in tally.masks.get(number, []) if mask is not None]
+        sizes = [value.numel() for value in tally.values.get((0, number), ()) if isinstance(value, torch.Tensor)]
+        about["differing"], about["elements"] = sum(int(mask.sum()) for mask in masks), sum(sizes)
+        about["max_abs"] = tally.largest.get(number, 0.0)
+        about["where"] = "; ".join(filter(None, map(where, masks)))
+        rows.append(about)
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def _named(graph: Graph, node: Node | None) -> dict[str, Any]:
+    if node is None:
+        return {"name": "", "kind": "", "op": "", "backend": "", "reference_ops": "", "module": "", "source": ""}
+    about = describe(graph, node, 0)
+    about.pop("stack")
+    return about | {"name": row_name(about["kind"], about["op"], about["reference_ops"], about["module"])}
+
+
+def _producers(graph: Graph) -> dict[int, set[int]]:
+    """By instruction: those whose values it reads, also through nodes that are no instructions."""
+    found: dict[int, set[int]] = {}
+    uses, reached = Uses(graph), dict[str, set[int]]()
+    for node in graph.nodes:
+        before: set[int] = set()
+        for name in node.reads():
+            maker = uses.nodes.get(uses.value(name)[0])
+            if maker is not None:
+                before |= {maker.instruction} if maker.instruction >= 0 else reached.get(maker.name, set())
+        reached[node.name] = before
+        if node.instruction >= 0:
+            found[node.instruction] = before
+        for branch in graph.branches(node):
+            found |= {number: own | before for number, own in _producers(branch).items()}
+    return found
+
+
+def where(mask: npt.NDArray[np.bool_]) -> str:
+    """Where in a tensor some elements are, in words: how many indices of each axis, and whether they share a lane.
+
+    Examples
+    --------
+    >>> mask = np.zeros((4, 16), bool)
+    >>> mask[2, 8:16] = True
+    >>> where(mask)
+    '8 of 64 elements: axis 0 at 2; axis 1 at 8 to 15'
+    >>> mask = np.zeros((8, 16), bool)
+    >>> mask[:, 3::8] = True
+    >>> where(mask)
+    '16 of 128 elements: axis 1 at 2 of 16 indices; position 3 of every 8'
+    """
+    count = int(mask.sum())
+    if not count:
+        return ""
+    parts = []
+    for axis in range(mask.ndim):
+        others = tuple(other for other in range(mask.ndim) if other != axis)
+        hit = np.flatnonzero(mask.any(axis=others))
+        if len(hit) == mask.shape[axis]:
+            continue
+        if len(hit) == 1:
+            parts.append(f"axis {axis} at {hit[0]}")
+        elif hit[-1] - hit[0] + 1 == len(hit):
+            parts.append(f"axis {axis} at {hit[0]} to {hit[-1]}")
+        else:
+            parts.append(f"axis {axis} at {len(hit)} of {mask.shape[axis]} indices")
+    positions = np.flatnonzero(mask.reshape(-1))
+    for lanes in _LANES:
+        if count > 1 and mask.size >= 2 * lanes and len(set((positions % lanes).tolist())) == 1:
+            parts.append(f"position {positions[0] % lanes} of every {lanes}")
+            break
+    return f"{count} of {mask.size} elements" + (": " + "; ".join(parts) if parts else ", all over the tensor")
+
+
+def wilson(hits: int, count: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """The 95 % interval of a share (E. B. Wilson, "Probable inference, the law of succession, …", 1927).
+
+    Examples
+    --------
+    >>> tuple(round(bound, 4) for bound in wilson(23, 100))
+    (0.1584, 0.3215)
+    """
+    share = hits / count
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < count else 1.0
+
+
+def _digest(values: Sequence[Any]) -> bytes:
+    sha = xxhash.xxh3_128()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            sha.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            sha.update(np.ascontiguousarray(_bits(value)).data)
+        else:
+            sha.update(repr(value).encode())
+    return sha.digest()
+
+
+def _bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The elements as integers of their size, in the tensor's shape."""
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return plain.detach().contiguous().view(sizes[plain.element_size()]).numpy()
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+__all__ = ["Census", "census"]

@@ -1,0 +1,275 @@
+"""The inputs of many runs, whatever they come as; one that can't be had is an entry with its reason."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.errors import ArtifactError, UsageError
+from etviz.pipeline.lower import flatten
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.graph.ir import Input
+
+_READABLE: Final = (".npy", ".npz", ".pt", ".safetensors")
+_PATIENCE: Final = 100
+"""Errors one after the other after which a data set is taken to be at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One input.
+
+    Attributes
+    ----------
+    index
+        Its number, from 0.
+    name
+        File name, or empty.
+    values
+        Flat arguments: tensors and plain values.
+    label
+        What the data set says the answer is, None if nothing.
+    problem
+        Why there are no values, or why the program can't take them.
+    """
+
+    index: int
+    name: str = ""
+    values: tuple[Any, ...] = ()
+    label: Any = None
+    problem: str = ""
+
+
+def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = None) -> Iterator[Entry]:
+    """Every input of a data set, in order.
+
+    Parameters
+    ----------
+    inputs
+        A list, a data set with ``__len__`` and ``__getitem__``, a DataLoader, a generator; or a folder of ``.npy``,
+        ``.npz``, ``.pt`` and ``.safetensors`` files, in the order of their names. An item is a tensor, or a tuple of
+        the program's arguments; a value more than the program takes is the label. A batch is taken apart where the
+        program takes single inputs.
+    takes
+        What the program takes.
+    labels
+        One for each input, instead.
+    """
+    index = 0
+    for name, item, problem in _items(inputs):
+        if problem:
+            yield Entry(index, name, problem=problem)
+            index += 1
+            continue
+        for values, label in _arguments(item, takes):
+            given = labels[index] if labels is not None and index < len(labels) else label
+            yield Entry(index, name, values, given, why_not(values, takes))
+            index += 1
+
+
+def count_of(inputs: Any) -> int | None:
+    """How many items there are, None if they don't say."""
+    if isinstance(inputs, (str, Path)):
+        return len(_files(Path(inputs)))
+    return len(inputs) if hasattr(inputs, "__len__") else None
+
+
+def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
+    """The first item as a tuple of arguments, and the data set with that item still in it."""
+    if isinstance(inputs, Iterator):
+        taken: list[Any] = []
+        first = next(inputs, None)
+        taken += [] if first is None else [first]
+
+        def again() -> Iterator[Any]:
+            yield from taken
+            yield from inputs
+
+        return (None if first is None else _tuple(first)), again()
+    for _, item, problem in _items(inputs):
+        if not problem:
+            return _tuple(item), inputs
+    return None, inputs
+
+
+def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
+    """Why a program can't take some flat values, empty if it can."""
+    if len(values) != len(takes):
+        return f"the program takes {len(takes)} inputs, found {len(values)}"
+    for item, value in zip(takes, values, strict=True):
+        shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", "")).removeprefix("torch.")
+        if item.meta is None or shape is None:
+            continue
+        fits = len(shape) == len(item.meta.shape) and all(
+            a == b for a, b in zip(item.meta.shape, shape, strict=True) if isinstance(a, int)
+        )
+        if not fits:
+            return f"{item.name} must have the shape {tuple(item.meta.shape)}, found {tuple(shape)}"
+        if dtype and dtype != item.meta.dtype:
+            return f"{item.name} must be {item.meta.dtype}, found {dtype}"
+    return ""
+
+
+def encode(values: Sequence[Any]) -> bytes:
+    """Flat arguments as a safetensors file: tensors by position, plain values and strides in its metadata."""
+    import torch
+    from safetensors.torch import save
+
+    tensors = {str(at): value.detach().cpu() for at, value in enumerate(values) if isinstance(value, torch.Tensor)}
+    plain = {str(at): value for at, value in enumerate(values) if not isinstance(value, torch.Tensor)}
+    strides = {name: tensor.stride() for name, tensor in tensors.items() if not tensor.is_contiguous()}
+    about = json.dumps({"values": plain, "strides": strides, "count": len(values)})
+    return save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"etviz": about})
+
+
+def decode(data: bytes) -> list[Any]:
+    """What `encode` was given."""
+    import torch
+    from safetensors.torch import load
+
+    size = int.from_bytes(data[:8], "little")
+    about = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["etviz"])
+    tensors = load(data)
+    for name, stride in about["strides"].items():
+        tensor = tensors[name]
+        tensors[name] = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+    return [tensors[str(at)] if str(at) in tensors else about["values"][str(at)] for at in range(about["count"])]
+
+
+def content(data: bytes) -> str:
+    """The name of an encoded input: SHA-256 of its bytes."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _items(inputs: Any) -> Iterator[tuple[str, Any, str]]:
+    """Name, item and problem of each."""
+    if isinstance(inputs, (str, Path)):
+        for path in _files(Path(inputs)):
+            try:
+                yield path.name, _read(path), ""
+            except Exception as error:  # noqa: BLE001 - a file of the user's may be anything
+                yield path.name, None, _said(error)
+        return
+    if isinstance(inputs, Mapping) or not (hasattr(inputs, "__iter__") or hasattr(inputs, "__getitem__")):
+        raise UsageError(
+            f"inputs must be a list of inputs, a DataLoader, a generator or a folder, found {type(inputs).__name__}"
+        )
+    if hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__"):
+        for at in range(len(inputs)):
+            try:
+                yield "", inputs[at], ""
+            except Exception as error:  # noqa: BLE001 - the data set is the user's
+                yield "", None, _said(error)
+        return
+    yield from _iterated(inputs)
+
+
+def _iterated(inputs: Iterable[Any]) -> Iterator[tuple[str, Any, str]]:
+    source, failed = iter(inputs), 0
+    while failed < _PATIENCE:
+        try:
+            item = next(source)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - the data set is the user's
+            failed += 1
+            yield "", None, _said(error)
+            continue
+        failed = 0
+        yield "", item, ""
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return (
+        f"the data set raised {type(error).__name__}: {text}" if text else f"the data set raised {type(error).__name__}"
+    )
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise ArtifactError(folder, "there is no such folder of inputs", "name a folder with one file for each input")
+    found = sorted(path for path in folder.iterdir() if path.suffix in _READABLE)
+    if not found:
+        raise ArtifactError(folder, f"there is no input in it ({', '.join(_READABLE)})", "name another folder")
+    return found
+
+
+def _read(path: Path) -> Any:
+    import torch
+
+    if path.suffix == ".pt":
+        return torch.load(path, weights_only=True)
+    if path.suffix == ".npy":
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
+    data = path.read_bytes()
+    try:
+        return tuple(decode(data))
+    except KeyError:
+        from safetensors.torch import load
+
+        return tuple(load(data).values())
+
+
+def _tuple(item: Any) -> tuple[Any, ...]:
+    return tuple(item) if isinstance(item, (list, tuple)) else (item,)
+
+
+def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Flat values and label of an item; of each input of a batch, where that is what the program takes."""
+    values = tuple(_tensor(value) for value in flatten(_tuple(item)))
+    label = None
+    if len(values) == len(takes) + 1:
+        values, label = values[:-1], values[-1]
+    size = _batch(values, takes)
+    if size is None:
+        yield values, _plain(label)
+        return
+    several = label is not None and getattr(label, "ndim", 0) > 0
+    for at in range(size):
+        own = label[at] if label is not None and several else label
+        yield tuple(value[at : at + 1] for value in values), _plain(own)
+
+
+def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
+    """The size of a batch of inputs, of which the program takes one at a time; None if it is none."""
+    if not values or len(values) != len(takes):
+        return None
+    sizes = set()
+    for value, item in zip(values, takes, strict=True):
+        shape, expected = getattr(value, "shape", None), item.meta.shape if item.meta is not None else None
+        if shape is None or expected is None or len(shape) != len(expected) or not shape:
+            return None
+        if expected[0] != 1 or tuple(shape[1:]) != tuple(expected[1:]):
+            return None
+        sizes.add(int(shape[0]))
+    return sizes.pop() if len(sizes) == 1 and sizes != {1} else None
+
+
+def _tensor(value: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _plain(label: torch.Tensor | Any) -> Any:
+    """A label as a plain value where it is a single number."""
+    item = getattr(label, "item", None)
+    return item() if callable(item) and getattr(label, "size", None) is not None and _single(label) else label
+
+
+def _single(label: Any) -> bool:
+    count = label.numel() if hasattr(label, "numel") else np.size(label)
+    return count == 1

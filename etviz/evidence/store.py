@@ -1,0 +1,237 @@
+"""A study's folder: files by content, Parquet tables, and nothing in it that is only half there.
+
+    study.json              what is studied, and how
+    artifacts/<sha256>.pte  the program's files
+    operators.parquet       a row for each output of each instruction
+    gaps/000000.parquet     a row for each input and value, with every metric; a file for each chunk of inputs
+    runs/000000.parquet     a row for each input; written last, so a chunk is done if it is there
+    kept/<sha256>.safetensors   the inputs that can be opened again
+    table.parquet           the statistics, when the study is finished
+
+pandas, DuckDB and everything else that knows Parquet read it without etviz.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import open_artifact, whole_file
+from etviz.errors import ArtifactError, UsageError
+from etviz.evidence.subject import Subject, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+FORMAT: Final = "etviz-study"
+VERSION: Final = 1
+_ABOUT: Final = "study.json"
+_LARGEST: Final = 1 << 20
+_ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
+_ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin"}
+
+
+class Store:
+    """One study's folder, open for reading; `claim` opens it for writing.
+
+    Parameters
+    ----------
+    folder
+        It may be missing; None makes a temporary one, which is gone when nothing refers to the store any more.
+    """
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="etviz-study-") if folder is None else None
+        self.folder = Path(self._temporary.name if self._temporary else folder or "").absolute()
+        self._lock: Any = None
+
+    def claim(self) -> None:
+        """Make the folder, and keep every other writer out of it until `release`, or until this process ends.
+
+        Raises
+        ------
+        UsageError
+            If another process writes to it.
+        ArtifactError
+            If it can't be written to.
+        """
+        from filelock import FileLock, Timeout
+
+        try:
+            for name in ("artifacts", "gaps", "runs", "kept"):
+                (self.folder / name).mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.folder / ".lock")
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            self._lock = None
+            raise UsageError(
+                f"{self.folder}: another process writes to this study; wait for it, or choose another"
+            ) from None
+        except OSError as error:
+            raise ArtifactError(self.folder, f"the study can't be written ({error.strerror})", _ADVICE) from error
+
+    def release(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def about(self) -> dict[str, Any]:
+        """What is studied, and how; empty where nothing was begun.
+
+        Raises
+        ------
+        ArtifactError
+            If the file is damaged, or of a newer version.
+        """
+        path = self.folder / _ABOUT
+        if not path.is_file():
+            return {}
+        data = open_artifact(path, "the description of a study", _ADVICE)
+        try:
+            about = json.loads(bytes(data[:_LARGEST]))
+        except (ValueError, RecursionError) as error:
+            raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
+        if not isinstance(about, dict) or about.get("format") != FORMAT:
+            raise ArtifactError(path, "it does not describe a study", _ADVICE)
+        if about.get("version") != VERSION:
+            raise ArtifactError(path, f"it has version {about.get('version')!r}; this etviz reads {VERSION}", _ADVICE)
+        return about
+
+    def begin(self, about: Mapping[str, Any]) -> None:
+        """Write down what is studied, or check that it is what was begun here.
+
+        Raises
+        ------
+        UsageError
+            If the folder holds another study.
+        """
+        about = {"format": FORMAT, "version": VERSION, **about}
+        before = self.about()
+        if not before:
+            with whole_file(self.folder / _ABOUT, "the study") as partial:
+                partial.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+            return
+        different = [name for name in about if json.loads(json.dumps(about[name])) != before.get(name)]
+        if different:
+            raise UsageError(
+                f"{self.folder} holds a study of something else ({', '.join(different)} differ"
+                f"{'s' * (len(different) == 1)}); choose another folder, or delete this one"
+            )
+
+    def adopt(self, subject: Subject) -> Subject:
+        """Put the program's files into the folder, under the hash of their content."""
+        files = {}
+        for kind, path in subject.files.items():
+            target = self.folder / "artifacts" / f"{digest(path)}{_ENDINGS[kind]}"
+            if not target.is_file():
+                with whole_file(target, "the program") as partial:
+                    shutil.copyfile(path, partial)
+            files[kind] = str(target)
+        return Subject(files, subject.method, subject.title)
+
+    def subject(self) -> Subject:
+        """The program of a study that was begun.
+
+        Raises
+        ------
+        ArtifactError
+            If the folder does not hold it.
+        """
+        about = self.about()
+        named = about.get("program")
+        if not isinstance(named, dict) or not all(
+            kind in _ENDINGS and isinstance(name, str) and name.isalnum() for kind, name in named.items()
+        ):
+            raise ArtifactError(self.folder / _ABOUT, "it does not say which program was studied", _ADVICE)
+        files = {kind: self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}" for kind, name in named.items()}
+        for path in files.values():
+            if not path.is_file():
+                raise ArtifactError(path, "the file is gone from the study", _ADVICE)
+        return Subject(
+            {kind: str(path) for kind, path in files.items()}, str(about.get("method")), str(about.get("title"))
+        )
+
+    def done(self) -> list[int]:
+        """Numbers of the chunks that are there, ascending."""
+        return sorted(int(path.stem) for path in (self.folder / "runs").glob("*.parquet") if path.stem.isdecimal())
+
+    def put_chunk(self, number: int, gaps: pd.DataFrame, runs: pd.DataFrame) -> None:
+        """Keep what a chunk of inputs gave."""
+        self.put(gaps, f"gaps/{number:06}.parquet")
+        self.put(runs, f"runs/{number:06}.parquet")
+
+    def put(self, frame: pd.DataFrame, name: str) -> None:
+        """Write a table, whole or not at all."""
+        with whole_file(self.folder / name, "the study") as partial:
+            frame.to_parquet(partial, index=False)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A table that is not in chunks."""
+        return _read(self.folder / name, None)
+
+    def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
+        """The rows by input, chunk by chunk."""
+        for number in self.done():
+            yield number, _read(self.folder / "runs" / f"{number:06}.parquet", columns)
+
+    def gaps(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+        """The rows by input and value, chunk by chunk."""
+        for number in self.done():
+            yield _read(self.folder / "gaps" / f"{number:06}.parquet", columns)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep an input, so that it can be opened again."""
+        path = self._kept(name)
+        if not path.is_file():
+            with whole_file(path, "an input") as partial:
+                partial.write_bytes(data)
+
+    def drop(self, name: str) -> None:
+        """Keep an input no longer."""
+        self._kept(name).unlink(missing_ok=True)
+
+    def kept(self, name: str) -> bytes | None:
+        """An input that was kept."""
+        path = self._kept(name)
+        return path.read_bytes() if path.is_file() else None
+
+    def kept_names(self) -> set[str]:
+        """Of all inputs that were kept."""
+        return {path.stem for path in (self.folder / "kept").glob("*.safetensors")}
+
+    def _kept(self, name: str) -> Path:
+        if not name.isalnum():
+            raise ArtifactError(self.folder, f"{name!r} is no input's name", _ADVICE)
+        return self.folder / "kept" / f"{name}.safetensors"
+
+
+def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path, columns=list(columns) if columns is not None else None)
+    except FileNotFoundError:
+        raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=") from None
+    except (OSError, ValueError, KeyError) as error:
+        raise ArtifactError(
+            path, f"it can't be read ({' '.join(str(error).split())})", "delete it, and study again"
+        ) from error
+
+
+def require_parquet() -> None:
+    """Refuse early where tables can't be written.
+
+    Raises
+    ------
+    UsageError
+        If pyarrow is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("a study keeps its tables in Parquet, which needs pyarrow: pip install 'etviz[study]'")

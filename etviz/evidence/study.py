@@ -1,0 +1,709 @@
+"""One program over many inputs: every metric of every operator as a distribution, and the worst inputs to open again.
+
+Inputs are run in chunks. What a chunk gave is a file in the study's folder, and everything that is told is computed
+from these files in the order of the inputs, so it does not matter who ran them, in which order, or after how many
+interruptions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from etviz.analysis.analysis import Analysis
+from etviz.comparison.gap import MISMATCH
+from etviz.errors import ArtifactError, ExecutionError, UsageError
+from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item
+from etviz.evidence.executors import executor_of
+from etviz.evidence.measuring import (
+    COMPARED,
+    FAILED,
+    WORST_BY,
+    Measured,
+    Sample,
+    Work,
+    failure,
+    gap_columns,
+    measure,
+    run_columns,
+)
+from etviz.evidence.store import Store, require_parquet
+from etviz.evidence.subject import Subject, arguments_of, subject_of
+from etviz.evidence.task_metrics import choose as choose_tasks
+from etviz.graph.labels import describe, owners_of, row_name
+from etviz.inspection import Inspection
+from etviz.loading.load import read
+from etviz.tensors.custom_metrics import choose as choose_metrics
+from etviz.tensors.metrics import METRICS, NAN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+
+    from etviz.graph.ir import Graph
+
+CHUNK: Final = 32
+"""Inputs that are run together, at most."""
+_BUFFER: Final = 32 << 20
+"""Bytes of debug buffer that these may fill."""
+_VALUES: Final = 4 << 20
+"""Numbers that are in memory at a time while statistics are computed."""
+_IDENTITY: Final = ("instruction", "output", "kind", "op", "backend", "reference_ops", "module", "source")
+STATISTICS: Final = ("inputs", "mean", "min", "p50", "p99", "max", "worst", "worst_input", "nonfinite")
+
+
+class Study:
+    """A program over many inputs; made by `etviz.study`, and by `Study.open` from its folder.
+
+    Attributes
+    ----------
+    folder
+        Where it is kept.
+    """
+
+    def __init__(self, store: Store, source: Any = None) -> None:
+        self._store, self._source = store, source
+        self.folder = store.folder
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Study:
+        """A study that was finished, or interrupted, from its folder.
+
+        Raises
+        ------
+        ArtifactError
+            If it is none.
+        """
+        store = Store(folder)
+        if not store.about():
+            raise ArtifactError(folder, "there is no study in it", "give a folder that etviz.study() wrote")
+        require_parquet()
+        return cls(store)
+
+    @cached_property
+    def inputs(self) -> pd.DataFrame:
+        """A row for each input.
+
+        Returns
+        -------
+        DataFrame
+            By ``input`` (its number): ``name``; ``status`` (``compared`` or ``failed``) and ``reason``; ``compared``
+            and ``nonfinite`` values; ``matches`` (all final outputs are within tolerance of the reference);
+            ``output_…`` metrics of the final outputs against the reference, ``float_…`` against the float model that
+            was quantized, where it is known (the worst output each); the instruction that introduced most, and its
+            severity; then the task metrics.
+        """
+        frames = [frame for _, frame in self._store.runs()]
+        rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=run_columns({}))
+        return rows.drop(columns="content").set_index("input")
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """The distribution of every metric of every operator over the inputs.
+
+        Returns
+        -------
+        DataFrame
+            A row for each output of each instruction and metric (total and ``introduced_…``): what names the operator,
+            ``metric``; ``inputs`` with a number; ``mean, min, p50, p99, max`` of these (quantiles by nearest rank: each
+            is the number of an input; in the metric's unit); ``worst`` and ``worst_input``, by the metric's polarity,
+            inputs with NaN or Inf on one side only before all others; ``nonfinite`` such inputs.
+        """
+        operators = self._store.table("operators.parquet")
+        about = self._store.about()
+        names = [*about["metrics"], "noise"]
+        names = [*names, *(f"introduced_{name}" for name in names)]
+        records: list[dict[str, Any]] = []
+        rows = len(operators)
+        total = sum(len(frame) for frame in self._store.gaps(["input"]))
+        size = max(1, _VALUES // max(total // max(rows, 1), 1))
+        for first in range(0, rows, size):
+            part = operators.iloc[first : first + size]
+            records += self._statistics(part, names)
+        columns = [*_IDENTITY, "name", "metric", *STATISTICS]
+        return pd.DataFrame(records, columns=columns)
+
+    def _statistics(self, operators: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of some operators."""
+        keys = ["instruction", "output"]
+        wanted = pd.MultiIndex.from_frame(operators[keys])
+        about: dict[tuple[int, int], dict[str, Any]] = {
+            (int(row["instruction"]), int(row["output"])): {str(key): value for key, value in row.items()}
+            for row in operators.to_dict("records")
+        }
+        found: dict[tuple[int, int], list[dict[str, Any]]] = {key: [] for key in about}
+        for name in names:
+            parts = []
+            for frame in self._store.gaps(["input", *keys, "status", name]):
+                parts.append(frame[pd.MultiIndex.from_frame(frame[keys]).isin(wanted)])
+            values = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*keys, "input", name])
+            groups: Any = values.groupby(keys, sort=True)
+            for (instruction, output), group in groups:
+                statistics = _describe(group["input"], group[name], group["status"] == MISMATCH, name)
+                key = int(instruction), int(output)
+                if statistics["inputs"] or statistics["nonfinite"]:
+                    found[key].append({**about[key], "metric": name, **statistics})
+        return [row for key in about for row in found[key]]
+
+    def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
+        """The operators whose worst input is worst: rows of `table` of one metric.
+
+        Raises
+        ------
+        UsageError
+            If there is no such metric.
+        """
+        rows = self.table[self.table["metric"] == by]
+        if by.startswith("introduced_") and rows.empty:
+            return self.worst(n, by.removeprefix("introduced_"))
+        if rows.empty:
+            raise UsageError(
+                f"by must be a metric of the table, found {by!r}; there are {sorted(set(self.table['metric']))}"
+            )
+        return _ranked(rows, "worst", _higher(by)).head(n)
+
+    def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
+        """The inputs to look at first: rows of `inputs`, worst first.
+
+        Parameters
+        ----------
+        n
+            Number of rows.
+        by
+            A column of `inputs`; by default the error against the float model where it is known, else against the
+            reference (``float_rmse``, ``output_severity``). Task metrics count as better if they are higher.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column.
+        """
+        rows = self.inputs[self.inputs["status"] == COMPARED]
+        if not by:
+            by = "float_rmse" if "float_rmse" in rows and rows["float_rmse"].notna().any() else "output_severity"
+        if by not in rows:
+            raise UsageError(f"by must be a column of inputs, found {by!r}; there are {', '.join(rows.columns)}")
+        known = by.removeprefix("output_").removeprefix("float_")
+        tasks = self._store.about().get("tasks", [])
+        higher = METRICS[known].higher_is_better if known in METRICS else by in tasks and by != "kl"
+        return _ranked(rows, by, higher).head(n)
+
+    def open_input(self, index: int) -> Inspection:
+        """Run one input again, and look at it.
+
+        Parameters
+        ----------
+        index
+            Its number: one of the worst inputs, which a study keeps (`kept`), or any if the data set is still at hand.
+
+        Returns
+        -------
+        Inspection
+            Its `summary` says so if the numbers are not those of the study.
+
+        Raises
+        ------
+        UsageError
+            If there is no such input, or it was not kept.
+        ExecutionError
+            If the run fails.
+        """
+        import tempfile
+
+        values = self._values(index)
+        subject = self._store.subject()
+        folder = tempfile.TemporaryDirectory(prefix="etviz-")
+        run = subject.run([values], Path(folder.name))
+        if run.etdump is None:
+            raise ExecutionError("The run wrote no ETDump")
+        artifacts = subject.pair(run).artifacts
+        title = f"{subject.title or subject.pte.name}, input {index}"
+        findings = read(artifacts, [tuple(values)], subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
+        inspection = Inspection(Analysis(findings))
+        return self._checked(inspection, index)
+
+    def _checked(self, inspection: Inspection, index: int) -> Inspection:
+        """Say it where a run does not give what it gave in the study."""
+        from dataclasses import replace
+
+        before = self.gaps(index)
+        now = inspection.gaps.set_index(["instruction", "output"])["rmse"]
+        then = before.set_index(["instruction", "output"])["rmse"]
+        if len(now) == len(then) and np.array_equal(now.to_numpy(), then.reindex(now.index).to_numpy(), equal_nan=True):
+            return inspection
+        findings = inspection.analysis.findings
+        note = f"This run of input {index} does not give the numbers that it gave in the study: the program, or the "
+        note += "machine, is not deterministic; etviz.census() tells where."
+        return Inspection(Analysis(replace(findings, notes=(*findings.notes, note))))
+
+    def gaps(self, index: int) -> pd.DataFrame:
+        """The metrics of every value of one input, as in `Inspection.gaps`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such input.
+        """
+        self._require(index)
+        for frame in self._store.gaps():
+            own = frame[frame["input"] == index]
+            if len(own):
+                return own.reset_index(drop=True)
+        return pd.DataFrame(columns=["input", "instruction", "output", "rmse"])
+
+    @property
+    def kept(self) -> list[int]:
+        """Numbers of the inputs that the study keeps: the worst of each operator, and of the final outputs."""
+        names = self._store.kept_names()
+        return sorted(index for index, name in self._contents().items() if name in names)
+
+    def _contents(self) -> dict[int, str]:
+        """The name of each input among those that are kept."""
+        frames = (frame for _, frame in self._store.runs(["input", "content"]))
+        return {int(index): str(name) for frame in frames for index, name in frame.itertuples(index=False)}
+
+    def _require(self, index: Any) -> None:
+        if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) not in self.inputs.index:
+            raise UsageError(f"there is no input {index!r}; there are {len(self.inputs)}")
+
+    def _values(self, index: int) -> list[Any]:
+        self._require(index)
+        row = self.inputs.loc[int(index)]
+        if row["status"] == FAILED:
+            raise UsageError(f"input {index} could not be run: {row['reason']}")
+        name = self._contents()[int(index)]
+        data = self._store.kept(name)
+        if data is not None:
+            return decode(data)
+        if self._source is not None and not isinstance(self._source, Iterator):
+            for entry in entries(self._source, self._store.subject().takes()):
+                if entry.index == index and not entry.problem and content(encode(entry.values)) == name:
+                    return list(entry.values)
+        raise UsageError(f"input {index} was not kept, only the worst ones are: {self.kept}")
+
+    def summary(self) -> str:
+        """Short text: how many inputs, how the outputs are, which operator and which input are worst."""
+        rows = self.inputs
+        failed, compared = int((rows["status"] == FAILED).sum()), rows[rows["status"] == COMPARED]
+        lines = [f"{len(rows)} inputs: {len(compared)} compared, {failed} failed."]
+        if len(compared):
+            matching = int((compared["matches"] == True).sum())  # noqa: E712 - objects, None where not known
+            lines.append(f"The final outputs match their reference for {matching} of {len(compared)}.")
+            for name in self._store.about().get("tasks", []):
+                lines.append(
+                    f"{name}: mean {compared[name].mean():.6g} over {int(compared[name].notna().sum())} inputs."
+                )
+            worst = self.worst(1)
+            if len(worst):
+                row = worst.iloc[0]
+                lines.append(
+                    f"Worst operator: {row['name']}, {row['metric']} {row['worst']:.3g} (input {row['worst_input']})."
+                )
+            first = self.worst_inputs(1)
+            if len(first):
+                lines.append(f"Worst input: {first.index[0]}.")
+        for reason, count in rows.loc[rows["status"] == FAILED, "reason"].value_counts().head(3).items():
+            lines.append(f"{count} failed: {reason}")
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __repr__(self) -> str:
+        return f"<Study in {self.folder}>\n{self.summary()}"
+
+
+def study(
+    program: Any,
+    inputs: Any,
+    *,
+    executor: Executor | int | str | None = None,
+    folder: str | Path | None = None,
+    task: Any = None,
+    labels: Sequence[Any] | None = None,
+    method: str | None = None,
+    introduced: bool = True,
+    metrics: Iterable[Any] | None = None,
+    chunk: int | None = None,
+    timeout: float | None = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    reference: Any = None,
+    strict: bool | None = None,
+) -> Study:
+    """Run a program over many inputs, and compare every run with its reference.
+
+    Parameters
+    ----------
+    program
+        A `.pte` with its record or ETRecord beside it, or the folder of one; an Inspection, whose program it is; an
+        `nn.Module` or `ExportedProgram`, which is lowered as by `etviz.debug` for its first input.
+    inputs
+        A list, a data set, a DataLoader, a generator, or a folder of ``.npy``, ``.npz``, ``.pt`` and ``.safetensors``
+        files. An item is a tensor or a tuple of the program's arguments; one value more than the program takes is the
+        label. Batches are taken apart where the program takes single inputs. An item that can't be had, or that the
+        program can't take, is a row of `Study.inputs` with its reason.
+    executor
+        Who does the work: any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each
+        core; None for this process. The program runs in a child process in any case. A Dask cluster's is
+        ``client.get_executor()``; its workers must see `folder`. An executor that was given is not shut down.
+    folder
+        Where the study is kept: interrupted, or killed, it goes on from there when it is started again with the same
+        arguments, and nothing is done twice but the chunk that was under way. None for a temporary folder.
+    task
+        What counts for the task: a function of the expected outputs, the runtime's outputs and the label that returns
+        a number, one of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name.
+        Expected are the float model's outputs where it is known, else the reference's.
+    labels
+        One for each input, if the items have none.
+    method
+        Name of the method, ``forward`` or the only one if None.
+    introduced
+        Also replay every instruction on the runtime's own inputs. False takes about half the time.
+    metrics
+        As for `etviz.load`.
+    chunk
+        Inputs that are run together; by default as many as fill 32 MB of debug buffer, at most 32.
+    timeout
+        Seconds for a chunk, 600 if None.
+    partitioner, quantizer, calibration, reference, strict
+        To lower a model with, as for `etviz.debug`.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, pyarrow is not installed, or `folder` holds another study or has another writer.
+    ArtifactError
+        If a file is missing or damaged, or the study can't be written: what is done stays.
+    ExecutionError
+        If the executor's workers are lost.
+    """
+    require_parquet()
+    tasks, custom = choose_tasks(task), choose_metrics(metrics)
+    store = Store(folder)
+    first, inputs = first_item(inputs)
+    lowering = {
+        "partitioner": partitioner,
+        "quantizer": quantizer,
+        "calibration": calibration,
+        "reference": reference,
+        "strict": strict,
+    }
+    example = arguments_of(program, first) if first is not None else None
+    store.claim()
+    try:
+        begun = store.about()
+        if begun and not isinstance(program, Inspection) and hasattr(program, "parameters"):
+            subject = store.subject()  # a model is lowered once
+        else:
+            subject = store.adopt(subject_of(program, example, store.folder / "lowered", method, **lowering))
+        takes = subject.takes()
+        digests = subject.digests()
+        size = chunk or max(1, min(CHUNK, _BUFFER // max(subject.buffer_bytes, 1)))
+        if size < 1:
+            raise UsageError(f"chunk must be positive, found {chunk}")
+        about = {
+            "title": subject.title,
+            "program": digests,
+            "method": subject.method,
+            "introduced": introduced,
+            "metrics": [*_names(custom.metrics)],
+            "tasks": list(tasks),
+            "chunk": size,
+        }
+        store.begin(about)
+        made = Work(subject, digests, (), introduced, custom.metrics, tasks, timeout)
+        with executor_of(executor) as (pool, width):
+            _run(store, made, entries(inputs, takes, labels), size, pool, width, count_of(inputs))
+        _finish(store)
+    finally:
+        store.release()
+    return Study(store, inputs)
+
+
+def _names(custom: Sequence[Any]) -> list[str]:
+    from etviz.tensors.metrics import BUILT_IN
+
+    return [*BUILT_IN, *(metric.name for metric in custom)]
+
+
+def _run(
+    store: Store,
+    made: Work,
+    source: Iterator[Entry],
+    size: int,
+    pool: Executor,
+    width: int,
+    count: int | None,
+) -> None:
+    """Have every chunk done that is not there yet; only so many are under way that workers need not wait."""
+    from dataclasses import replace
+
+    done = set(store.done())
+    keeper = _Keeper(store)
+    under_way: dict[Future[Measured], tuple[int, list[Entry], dict[int, bytes]]] = {}
+    with tqdm(total=count, desc="study", leave=False, delay=1, unit="input") as bar:
+
+        def take(limit: int) -> None:
+            while len(under_way) > limit:
+                finished, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    number, chunk, data = under_way.pop(future)
+                    _keep(store, keeper, made, number, chunk, data, _result(future))
+                    bar.update(len(chunk))
+
+        try:
+            for number, chunk in _chunks(source, size):
+                data = {entry.index: encode(entry.values) for entry in chunk if not entry.problem}
+                if number in done:
+                    _check_same(store, number, chunk, data)
+                    bar.update(len(chunk))
+                    continue
+                samples = tuple(Sample(e.index, e.name, data[e.index], e.label) for e in chunk if not e.problem)
+                try:
+                    future = pool.submit(measure, replace(made, samples=samples))
+                except (BrokenProcessPool, RuntimeError) as error:
+                    raise _lost(store, error) from error
+                under_way[future] = number, chunk, data
+                take(2 * width - 1 if width > 1 else 0)
+            take(0)
+        except BaseException:
+            for future in under_way:
+                future.cancel()
+            raise
+
+
+def _result(future: Future[Measured]) -> Measured:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise _lost(None, error) from error
+
+
+def _lost(store: Store | None, error: Exception) -> ExecutionError:
+    where = f" ({store.folder})" if store is not None else ""
+    return ExecutionError(
+        f"A worker was lost ({' '.join(str(error).split())}). What was done is kept{where}: start the study again with "
+        "the same folder="
+    )
+
+
+def _chunks(source: Iterator[Entry], size: int) -> Iterator[tuple[int, list[Entry]]]:
+    chunk: list[Entry] = []
+    number = 0
+    for entry in source:
+        chunk.append(entry)
+        if len(chunk) == size:
+            yield number, chunk
+            number, chunk = number + 1, []
+    if chunk:
+        yield number, chunk
+
+
+def _check_same(store: Store, number: int, chunk: Sequence[Entry], data: Mapping[int, bytes]) -> None:
+    """Refuse to go on with other inputs than those that a chunk was done with."""
+    known = store.table(f"runs/{number:06}.parquet")
+    before = dict(zip(known["input"], known["content"], strict=True))
+    for entry in chunk:
+        now = content(data[entry.index]) if entry.index in data else ""
+        then = before.get(entry.index)
+        if entry.index not in before or (then and now != then) or (now and then == ""):
+            raise UsageError(
+                f"input {entry.index} is not the one that the study in {store.folder} was begun with; "
+                "give it the same inputs in the same order, or another folder"
+            )
+    if len(known) > len(chunk):
+        raise UsageError(f"the study in {store.folder} was begun with more inputs; give it the same, or another folder")
+
+
+def _keep(
+    store: Store,
+    keeper: _Keeper,
+    made: Work,
+    number: int,
+    chunk: Sequence[Entry],
+    data: Mapping[int, bytes],
+    found: Measured,
+) -> None:
+    """Put a chunk into the folder."""
+    refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk if entry.problem]
+    rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
+    runs = pd.DataFrame(rows, columns=run_columns(made.tasks))
+    contents = {index: content(item) for index, item in data.items()}
+    runs["content"] = [contents.get(index, "") for index in runs["input"]]
+    gaps = pd.DataFrame(found.gaps, columns=gap_columns(made.metrics))
+    if number == 0 or not (store.folder / "operators.parquet").is_file():
+        store.put(_operators(made.subject), "operators.parquet")
+    keeper.offer(_typed_gaps(gaps), _typed_runs(runs, made.tasks), contents, data)
+    store.put_chunk(number, _typed_gaps(gaps), _typed_runs(runs, made.tasks))
+
+
+def _typed_gaps(gaps: pd.DataFrame) -> pd.DataFrame:
+    whole = ["input", "instruction", "output", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf"]
+    types: dict[Any, Any] = {name: float for name in gaps if name not in (*whole, "status")}
+    return gaps.astype(types | dict.fromkeys(whole, np.int64) | {"status": str})
+
+
+def _typed_runs(runs: pd.DataFrame, tasks: Mapping[str, Any]) -> pd.DataFrame:
+    texts = {"name", "status", "reason", "content"}
+    types: dict[Any, Any] = {name: float for name in runs if name not in {*texts, "input", "matches"}}
+    types |= dict.fromkeys(texts, str)
+    runs = runs.astype(types | {"input": np.int64, "matches": "boolean"})
+    for name in ("compared", "nonfinite", "worst_instruction"):
+        runs[name] = runs[name].fillna(-1 if name == "worst_instruction" else 0).astype(np.int64)
+    return runs
+
+
+def _operators(subject: Subject) -> pd.DataFrame:
+    """A row for each output of each instruction: what it is called, and where it comes from."""
+    graph = _graph(subject)
+    owners = owners_of(graph)
+    rows = []
+    for node in graph.walk():
+        if node.instruction < 0:
+            continue
+        for output in range(max(len(node.outputs), 1)):
+            about = describe(owners.get(node.instruction, graph), node, output)
+            about["name"] = row_name(about["kind"], about["op"], about["reference_ops"], about["module"], output)
+            rows.append({"instruction": node.instruction, "output": output} | about)
+    frame = pd.DataFrame(rows, columns=[*_IDENTITY, "name"])
+    return frame.sort_values(["instruction", "output"], ignore_index=True)
+
+
+def _graph(subject: Subject) -> Graph:
+    """The graph with the instructions."""
+    from etviz.artifacts.program.program import read_program
+    from etviz.artifacts.record.etrecord import ETRecord
+    from etviz.artifacts.record.record_file import read_record
+    from etviz.pairing.derive import derive
+    from etviz.pairing.rebuild import InconsistentError, rebuild
+    from etviz.pairing.skeleton import skeleton
+
+    if "record" in subject.files:
+        return read_record(subject.files["record"]).graphs[subject.method]
+    program, etrecord = read_program(subject.pte), ETRecord(subject.files["etrecord"])
+    edge, handles = etrecord.edge_graph(subject.method), etrecord.debug_handles(subject.method)
+    plan = program.method(subject.method)
+    try:
+        return rebuild(plan, edge, derive(plan, edge, handles))
+    except InconsistentError:
+        return skeleton(subject.method, program, [], edge, handles, etrecord.backends(subject.method))
+
+
+class _Keeper:
+    """Keeps the inputs that are worst so far: of every operator, and of the final outputs."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._best: dict[tuple[Any, ...], tuple[float, int, str]] = {}
+        for (_, runs), gaps in zip(store.runs(), store.gaps(), strict=True):
+            contents = dict(zip(runs["input"], runs["content"], strict=True))
+            self._judge(gaps, runs, contents)
+        self._prune()
+
+    def offer(
+        self, gaps: pd.DataFrame, runs: pd.DataFrame, contents: Mapping[int, str], data: Mapping[int, bytes]
+    ) -> None:
+        """Keep those of a chunk that are worse than all before, and let go of those that these replace."""
+        self._judge(gaps, runs, contents)
+        names = {name for _, _, name in self._best.values()}
+        for index, name in contents.items():
+            if name in names:
+                self._store.keep(name, data[index])
+        self._prune()
+
+    def _prune(self) -> None:
+        names = {name for _, _, name in self._best.values()}
+        for name in self._store.kept_names() - names:
+            self._store.drop(name)
+
+    def _judge(self, gaps: pd.DataFrame, runs: pd.DataFrame, contents: Mapping[int, str]) -> None:
+        columns = [name for name in WORST_BY if name in gaps]
+        for row in gaps[["input", "instruction", "output", "status", *columns]].itertuples(index=False):
+            index, instruction, output, status, *values = row
+            for name, value in zip(columns, values, strict=True):
+                self._take((instruction, output, name), math.inf if status == MISMATCH else value, index, contents)
+        for name in runs:
+            if str(name).startswith(("output_", "float_")):
+                higher = _higher(str(name).partition("_")[2])
+                for index, value in zip(runs["input"], runs[name], strict=True):
+                    self._take((name,), -value if higher else value, index, contents)
+        known = {*("input", "name", "status", "reason", "content", "compared", "nonfinite", "matches")}
+        known |= {"worst_instruction", "worst_introduced_severity"}
+        for name in runs:  # task metrics: both ends are worth a look
+            if name not in known and not str(name).startswith(("output_", "float_")):
+                for index, value in zip(runs["input"], runs[name], strict=True):
+                    self._take((name, "low"), -value, index, contents)
+                    self._take((name, "high"), value, index, contents)
+
+    def _take(self, key: tuple[Any, ...], badness: float, index: int, contents: Mapping[int, str]) -> None:
+        if math.isnan(badness) or not contents.get(index):
+            return
+        held = self._best.get(key)
+        if held is None or (badness, -index) > (held[0], -held[1]):
+            self._best[key] = badness, index, contents[index]
+
+
+def _ranked(rows: pd.DataFrame, by: str, higher_is_better: bool) -> pd.DataFrame:
+    """Worst first; those with NaN or Inf on one side only before all others."""
+    order = rows.assign(_bad=rows["nonfinite"] > 0)
+    order = order.sort_values(["_bad", by], ascending=[False, higher_is_better], kind="stable")
+    return order.drop(columns="_bad")
+
+
+def _finish(store: Store) -> None:
+    if store.done():
+        store.put(Study(store).table, "table.parquet")
+
+
+def _higher(name: str) -> bool:
+    metric = METRICS.get(name.removeprefix("introduced_"))
+    return metric.higher_is_better if metric is not None else False
+
+
+def _describe(inputs: pd.Series, values: pd.Series, mismatched: pd.Series, name: str) -> dict[str, float | int]:
+    """Statistics of one metric of one value over the inputs."""
+    numbers = values.to_numpy(np.float64)
+    known = ~np.isnan(numbers)
+    own: npt.NDArray[np.float64] = np.sort(numbers[known])
+    count = int(known.sum())
+    bad = mismatched.to_numpy(bool)
+    keys = inputs.to_numpy()
+    worst, at = NAN, -1
+    if count:
+        worst = float(own[0] if _higher(name) else own[-1])
+        at = int(keys[known & (numbers == worst)].min())
+    if bad.any():
+        at = int(keys[bad].min())
+    with np.errstate(invalid="ignore"):
+        mean = float(np.sum(own) / count) if count else NAN
+    return {
+        "inputs": count,
+        "mean": mean,
+        "min": float(own[0]) if count else NAN,
+        "p50": _quantile(own, 0.5),
+        "p99": _quantile(own, 0.99),
+        "max": float(own[-1]) if count else NAN,
+        "worst": worst,
+        "worst_input": at,
+        "nonfinite": int(bad.sum()),
+    }
+
+
+def _quantile(ordered: npt.NDArray[np.float64], share: float) -> float:
+    """By nearest rank: the smallest value that at least `share` of them do not exceed."""
+    return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if len(ordered) else NAN
+
+
+__all__ = ["Study", "study"]

@@ -1,0 +1,202 @@
+"""The program that is run many times: its files, what they hold, and what it takes."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import read_program
+from etviz.artifacts.record.etrecord import ETRecord
+from etviz.artifacts.record.record_file import read_record
+from etviz.errors import ArtifactError, UsageError
+from etviz.inspection import Inspection
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.paired import Paired, pair
+from etviz.pipeline.execute import Run, execute
+from etviz.pipeline.lower import lower
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etviz.graph.ir import Input
+
+FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin"}
+"""The files of a program by kind, and the names that `etviz.debug` gives them."""
+_BLOCK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The files of one lowered program.
+
+    Attributes
+    ----------
+    files
+        Absolute paths by kind (`FILES`); record and ETRecord may be missing.
+    method
+        Name of the method.
+    title
+        Name for people.
+    """
+
+    files: Mapping[str, str]
+    method: str = "forward"
+    title: str = ""
+
+    @property
+    def pte(self) -> Path:
+        """The program itself."""
+        return Path(self.files["pte"])
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that one execution logs at most."""
+        return debug_buffer_bytes(read_program(self.pte), self.method)
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of each file, by kind."""
+        return {kind: digest(path) for kind, path in self.files.items()}
+
+    def takes(self) -> list[Input]:
+        """The inputs of the method, as far as record or ETRecord tell.
+
+        Raises
+        ------
+        UsageError
+            If there is neither: then there is no reference.
+        """
+        if "record" in self.files:
+            graphs = read_record(self.files["record"]).graphs
+            if self.method in graphs:
+                return graphs[self.method].user_inputs()
+            raise UsageError(f"the program has no method {self.method!r}; it has {', '.join(graphs)}")
+        if "etrecord" in self.files:
+            return ETRecord(self.files["etrecord"]).edge_graph(self.method).user_inputs()
+        raise UsageError(
+            f"{self.pte}: there is no record (model.etviz) and no ETRecord (etrecord.bin) beside the program, so there "
+            "is no reference; write one with etviz.record(), or give the model itself"
+        )
+
+    def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run:
+        """Execute it on flat inputs; the child process and its imports stay for the next time."""
+        return execute(self.pte, inputs, method=self.method, workdir=folder, timeout=timeout)
+
+    def pair(self, run: Run, base: Paired | None = None) -> Paired:
+        """What a run left behind, paired with its instructions.
+
+        `base` is what an earlier run of the same program gave: its record need not be read and checked again.
+        """
+        if run.etdump is None:
+            raise UsageError("the run wrote no ETDump")
+        if base is None:
+            pte, record, etrecord = (self.files.get(kind) for kind in FILES)
+            artifacts = ArtifactSet.open(
+                run.etdump, debug_buffer=run.debug_buffer, pte=pte, record=record, etrecord=etrecord
+            )
+            paired = pair(artifacts, artifacts.method(self.method))
+            artifacts.finish()
+            return paired
+        dump = read_etdump(run.etdump)
+        buffer = DebugBuffer(run.debug_buffer) if run.debug_buffer is not None else None
+        if buffer is not None:
+            buffer.require_whole(dump.tensor_refs())
+        named = {**base.artifacts.named, "etdump": str(run.etdump)}
+        if run.debug_buffer is not None:
+            named["debug_buffer"] = str(run.debug_buffer)
+        artifacts = replace(base.artifacts, named=named, dump=dump, buffer=buffer, checking=None)
+        blocks = tuple((at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute")
+        return replace(base, artifacts=artifacts, executions=blocks)
+
+
+def subject_of(
+    program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
+) -> Subject:
+    """The program that the user means.
+
+    Parameters
+    ----------
+    program
+        A `.pte`, or the folder that it is in; an Inspection; an `nn.Module` or `ExportedProgram`, which is lowered.
+    example
+        An input, to lower a model with.
+    folder
+        Where a model is lowered to.
+    method
+        Name of the method, ``forward`` or the only one if None.
+    lowering
+        As for `etviz.debug`.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these, or there is no such file.
+    LoweringError
+        If upstream refuses the model.
+    """
+    given = {name: value for name, value in lowering.items() if value is not None}
+    if isinstance(program, Inspection):
+        files = {kind: path for kind, path in program.analysis.findings.files.items() if kind in FILES}
+        if "pte" not in files:
+            raise UsageError("the Inspection was made without the program; give pte= to etviz.load")
+        _refuse(given)
+        return _subject(files, method or program.analysis.findings.method, program.title)
+    if hasattr(program, "__fspath__") or isinstance(program, str):
+        _refuse(given)
+        return _subject(_beside(Path(program)), method, Path(program).name)
+    if example is None:
+        raise UsageError("there is no input to lower the model with")
+    lowered = lower(program, example, folder, **given)
+    paths = {"pte": lowered.pte, "record": lowered.record, "etrecord": lowered.etrecord}
+    files = {kind: str(path) for kind, path in paths.items() if path is not None}
+    return _subject(files, method, type(program).__name__)
+
+
+def _refuse(lowering: Mapping[str, Any]) -> None:
+    if lowering:
+        raise UsageError(f"{', '.join(lowering)}: only a model can be lowered, the program that was given already is")
+
+
+def _beside(path: Path) -> dict[str, str]:
+    """The files of a program that stand together."""
+    pte = path / FILES["pte"] if path.is_dir() else path
+    if not pte.is_file():
+        raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")
+    found = {"pte": pte, "record": pte.with_suffix(".etviz"), "etrecord": pte.parent / FILES["etrecord"]}
+    return {kind: str(item.absolute()) for kind, item in found.items() if item.is_file()}
+
+
+def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subject:
+    names = [item.name for item in read_program(files["pte"]).methods]
+    chosen = method or ("forward" if "forward" in names or len(names) != 1 else names[0])
+    if chosen not in names:
+        raise UsageError(f"the program has no method {chosen!r}; it has {', '.join(names)}")
+    return Subject({kind: str(Path(path).absolute()) for kind, path in files.items()}, chosen, title)
+
+
+def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments of a model among those of a data set's item, which may have a label behind them."""
+    forward = getattr(model, "forward", None)
+    try:
+        kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []
+    except (TypeError, ValueError):
+        return tuple(item)
+    positional = sum(
+        kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds
+    )
+    open_ended = not kinds or inspect.Parameter.VAR_POSITIONAL in kinds
+    return tuple(item) if open_ended or len(item) != positional + 1 else tuple(item[:-1])
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    sha = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(_BLOCK):
+            sha.update(block)
+    return sha.hexdigest()

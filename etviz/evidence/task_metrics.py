@@ -1,0 +1,89 @@
+"""What the numbers mean for the task: whether the runtime still says what the model says."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    Task = Callable[[Sequence[Any], Sequence[Any], Any], Any]
+
+_TOP: Final = 5
+
+
+def top1(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
+    """1 if the highest score of the first output is at the same place, else 0."""
+    return float(_scores(expected).argmax() == _scores(found).argmax())
+
+
+def top5(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
+    """Share of the five highest scores of the first output that are the same, in whatever order."""
+    a, b = _scores(expected), _scores(found)
+    count = min(_TOP, len(a))
+    return len({*np.argsort(-a, kind="stable")[:count]} & {*np.argsort(-b, kind="stable")[:count]}) / count
+
+
+def margin(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
+    """How far the runtime's score of the expected class is above its next one: below 0 the answer has changed."""
+    a, b = _scores(expected), _scores(found)
+    best = int(a.argmax())
+    others = np.delete(b, best)
+    return float(b[best] - others.max()) if len(others) else math.inf
+
+
+def kl(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
+    """Kullback-Leibler divergence Σ p·log(p/q) in nats of the softmax of the first output, from the runtime's."""
+    p, q = _log_softmax(_scores(expected)), _log_softmax(_scores(found))
+    return float(np.sum(np.exp(p) * (p - q)))
+
+
+def accuracy(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
+    """1 if the runtime's highest score is at the label, else 0; NaN without a label."""
+    return math.nan if label is None else float(int(_scores(found).argmax()) == int(label))
+
+
+TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "kl": kl, "accuracy": accuracy}
+"""By name, what ``task=`` of `etviz.study` takes."""
+
+
+def choose(task: Any) -> dict[str, Task]:
+    """The task metrics that the user means: a name, a function, a list of both, or functions by name.
+
+    Raises
+    ------
+    UsageError
+        If there is no such metric, or something can't be called.
+    """
+    if task is None:
+        return {}
+    if isinstance(task, dict):
+        named: Mapping[str, Any] = task
+    else:
+        items = task if isinstance(task, (list, tuple)) else [task]
+        named = {item if isinstance(item, str) else getattr(item, "__name__", "task"): item for item in items}
+    chosen = {}
+    for name, item in named.items():
+        function = TASKS.get(item) if isinstance(item, str) else item
+        if function is None or not callable(function) or not str(name).replace("<lambda>", "task").isidentifier():
+            raise UsageError(f"task must be a function or one of {', '.join(TASKS)}, found {item!r} for {name!r}")
+        chosen[str(name).replace("<lambda>", "task")] = function
+    return chosen
+
+
+def _scores(outputs: Sequence[Any]) -> npt.NDArray[np.float64]:
+    if not outputs or not hasattr(outputs[0], "detach"):
+        raise ValueError("the first output is no tensor of scores")
+    return outputs[0].detach().double().reshape(-1).numpy()
+
+
+def _log_softmax(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    shifted = scores - scores.max()
+    return shifted - math.log(float(np.exp(shifted).sum()))

@@ -1,0 +1,72 @@
+"""Who does the work makes no difference to the result, also when a worker is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+import etviz
+from tests.programs import Executed
+
+Get = Callable[[str], Executed]
+
+
+@pytest.fixture(scope="module")
+def inputs() -> list[Any]:
+    """Enough for several chunks."""
+    generator = torch.Generator().manual_seed(5)
+    return [(torch.randn(2, 3, 8, 8, generator=generator),) for _ in range(12)]
+
+
+@pytest.fixture(scope="module")
+def serial(executed: Get, inputs: list[Any]) -> etviz.Study:
+    """The study by this process alone."""
+    return etviz.study(executed("plain_cnn").folder, inputs, chunk=2)
+
+
+def _same(a: etviz.Study, b: etviz.Study) -> None:
+    pd.testing.assert_frame_equal(a.table, b.table, check_exact=True)
+    pd.testing.assert_frame_equal(a.inputs, b.inputs, check_exact=True)
+    assert a.kept == b.kept
+
+
+@pytest.mark.slow
+def test_two_processes_give_what_one_gives(executed: Get, inputs: list[Any], serial: etviz.Study) -> None:
+    _same(etviz.study(executed("plain_cnn").folder, inputs, chunk=2, executor=2), serial)
+
+
+@pytest.mark.slow
+def test_dask_does_the_work_of_a_killed_worker_again(
+    executed: Get, inputs: list[Any], serial: etviz.Study, tmp_path: Path
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        workers = client.run(os.getpid)
+        victim = next(iter(workers.values()))
+
+        def kill() -> None:
+            while not list((tmp_path / "runs").glob("*.parquet")):
+                time.sleep(0.01)
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill, daemon=True)
+        killer.start()
+        study = etviz.study(
+            executed("plain_cnn").folder, inputs, chunk=2, executor=client.get_executor(), folder=tmp_path
+        )
+        killer.join(60)
+        assert not killer.is_alive()
+        assert victim not in client.run(os.getpid).values()
+    _same(study, serial)
