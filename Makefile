@@ -26,10 +26,10 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench zoo fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench bench-large zoo fuzz lab wheel chromium clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) $(BUNDLE) $(SIDE_PANEL)/package.json ## create .venv, install etviz in editable mode, build the front end
 
@@ -86,6 +86,9 @@ format: install ## let ruff format and sort imports
 
 bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspector
 	$(BIN)/python -m benchmarks
+
+bench-large: install ## a decoder of a billion parameters, made once (an hour, 20 GB of memory)
+	$(BIN)/python -m benchmarks.large
 
 $(BENCH_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[bench]'
