@@ -161,7 +161,7 @@ def _spread(grid: GridArguments, value: Any, like: torch.Tensor) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor) or value.numel() == 1:
-        return float(value)
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
     blocks = list(zip(like.shape, grid.blocks(like.shape), strict=True))
     value = value.detach().double().reshape([1 if size == block else size // block for size, block in blocks])
     for axis, (size, block) in enumerate(blocks):
