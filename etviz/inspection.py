@@ -385,6 +385,38 @@ class Inspection(ViewState):
         """
         return self.analysis.quantization.frame()
 
+    def ladder(self, *, run: int = 0) -> pd.DataFrame:
+        """At which stage between the model and its run each operator's value becomes another.
+
+        The stages are those that are known: ``float`` (the model before quantization, see `debug`), ``exported`` (or
+        ``quantized``), ``edge`` and whatever else the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
+        ``runtime``; each is evaluated on the same inputs, and compared with the one before it that has the value.
+        Values are taken where the next operators read them, after a quantization.
+
+        Parameters
+        ----------
+        run
+            Number of the execution.
+
+        Returns
+        -------
+        DataFrame
+            A row for each step of each operator of the exported program and of each final output: ``operator`` (empty
+            for final outputs), ``output``, ``module``, ``stage``, ``against`` (the stage before), ``rmse``,
+            ``max_abs``, ``sqnr_db``, ``noise`` (RMS error that other roundings give at this stage, in the tensor's
+            units; that of ideal rounding where the stage puts the value on a quantization grid), ``severity`` (RMSE
+            over that; NaN where a quantization changes a value that it does not put on a grid), ``status`` and
+            ``reason``. The status is ``same`` (every element is equal), ``rounding``, ``quantization`` (more than one
+            rounding to the grid, from float to quantized), ``differs`` (beyond its noise) or ``no partner`` (reason
+            says why).
+
+        Raises
+        ------
+        UsageError
+            If nothing was compared, or there is no such execution.
+        """
+        return self.analysis.ladder(run)
+
     def zoom(self, row: Any, *, timeout: float | None = None) -> Inspection:
         """Look inside the delegate call of a gap row.
 

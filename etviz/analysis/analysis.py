@@ -22,6 +22,7 @@ from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.comparison.tables import rank, ranking
 from etviz.errors import UsageError
+from etviz.explain.ladder import ladder
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
 from etviz.pipeline.relower import BackendRefusedError
@@ -219,6 +220,15 @@ class Analysis:
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""
         return what_if(self.rows, rows)
+
+    def ladder(self, run: int = 0) -> pd.DataFrame:
+        """Every stage from the model to its run against the one before it; see `Inspection.ladder`."""
+        replay = self.tables.compared.replay
+        if replay is None:
+            raise UsageError("no value of the runtime was compared, so there are no stages to compare; see summary()")
+        if not 0 <= run < len(replay.executions):
+            raise UsageError(f"run must be one of the {len(replay.executions)} executions, found {run!r}")
+        return ladder(replay, self.tables.gaps, run)
 
     def zoom(
         self,

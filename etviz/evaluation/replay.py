@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from etviz.graph.ir import OBSERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from etviz.evaluation.evaluator import Evaluator
     from etviz.graph.ir import Graph, Node
@@ -64,12 +64,14 @@ class Replay:
     """The executions of one method, in order, as `Gap.run` counts them.
 
     `fresh` makes an evaluator with the model's initial state, on which stateful executions have to follow one another;
-    `fresh_float` the same for the float model that was quantized, None where it is not known.
+    `fresh_float` the same for the float model that was quantized, None where it is not known; `stages` for the other
+    forms of the program that the files hold, from the exported one on.
     """
 
     fresh: Callable[[], Evaluator]
     executions: list[Execution] = field(default_factory=list)
     fresh_float: Callable[[], Evaluator] | None = None
+    stages: Mapping[str, Callable[[], Evaluator]] = field(default_factory=dict)
 
 
 SMALL: Final = 10_000_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etviz.graph.ir import Graph, Ref, map_arg
-from etviz.graph.uses import Key, item_of
+from etviz.graph.uses import Key, item_of, only_moves
 
 
 @dataclass(slots=True)
@@ -37,6 +37,29 @@ def inline(graph: Graph) -> Inlined:
     names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
     flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]
     return flat
+
+
+def without_mutation(graph: Graph) -> Graph:
+    """The graph with functional operators in place of those that overwrite their input: ``relu`` for ``relu_``.
+
+    Whoever reads the input afterwards reads the result. It is left as it is where the input shares its elements with
+    another value: the evaluator, which knows no such operators, then says so.
+    """
+    latest: dict[str, Any] = {}
+    shared = {name for node in graph.nodes if only_moves(node) for name in (node.name, *node.reads())}
+    nodes = []
+    for node in graph.nodes:
+        args, kwargs = tuple(_renamed(node.args, latest)), _renamed(node.kwargs, latest)
+        library, _, rest = node.target.partition(".")
+        name, _, overload = rest.partition(".")
+        first = args[0] if args else kwargs.get("self")
+        written = first.name if isinstance(first, Ref) else ""
+        if library == "aten" and name.endswith("_") and not name.startswith("_") and written not in shared | {""}:
+            node = replace(node, target=f"aten.{name[:-1]}.{overload}")
+            latest |= {before: Ref(node.name) for before, now in latest.items() if now == Ref(written)}
+            latest[written] = Ref(node.name)
+        nodes.append(replace(node, args=args, kwargs=kwargs))
+    return replace(graph, nodes=nodes, outputs=[_renamed(out, latest) for out in graph.outputs])
 
 
 def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:
@@ -80,4 +103,4 @@ def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> l
 
 
 def _renamed(value: Any, names: dict[str, Any]) -> Any:
-    return map_arg(value, lambda leaf: names[leaf.name] if isinstance(leaf, Ref) else leaf)
+    return map_arg(value, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)

@@ -106,7 +106,7 @@ def compare_executions(
     fresh_float = paired.float_evaluator if paired.has_float else None
     failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
     notes |= {f"{text[0].upper()}{text[1:]} ({count} of the values).": None for text, count in failed.items()}
-    return Compared(tuple(runs), Replay(paired.evaluator, replayed, fresh_float), tuple(notes))
+    return Compared(tuple(runs), Replay(paired.evaluator, replayed, fresh_float, paired.stages), tuple(notes))
 
 
 class _Stage:

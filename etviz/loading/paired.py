@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph,
 from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
@@ -127,6 +130,29 @@ class Paired:
             raise PairingError(f"The files hold no float model of the method {self.method}", "give record= with one")
         weights = Weights(record, self.artifacts.named["record"], self.artifacts.etrecord)
         return Evaluator(record.references[self.method], weights, self._limits())
+
+    @property
+    def stages(self) -> dict[str, Callable[[], Evaluator]]:
+        """Makers of evaluators of the forms of the method that the ETRecord holds, by name, in the order of lowering.
+
+        The exported program does not tell which method it is, so it is left out where there are several.
+        """
+        from etviz.evaluation.evaluator import Evaluator
+
+        etrecord = self.artifacts.etrecord
+        if etrecord is None:
+            return {}
+
+        def make(program: str) -> Evaluator:
+            return Evaluator(etrecord.graph(program), etrecord.weights(program), self._limits())
+
+        found = {}
+        for program in etrecord.programs:
+            module, _, method = program.rpartition("/")
+            if method == self.method or (len(etrecord.methods) == 1 and not module):
+                name = {"edge_dialect_exported_program": "edge", "exported_program": "exported"}
+                found[name.get(module or program, program)] = partial(make, program)
+        return found
 
     def _limits(self, budget: Budget | None = None) -> Limits:
         from etviz.evaluation.limits import Limits

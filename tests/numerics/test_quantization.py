@@ -107,6 +107,24 @@ def rmse(a: Tensor, b: Tensor) -> float:
     return float(np.sqrt(np.mean((a.double().numpy() - b.double().numpy()) ** 2)))
 
 
+def test_ladder(portable: Split) -> None:
+    """Float to quantized is what the split measures; from there on only the runtime's rounding is left."""
+    ladder, split = portable.inspection.ladder(), portable.inspection.quantization().set_index("op")
+    assert list(ladder.loc[ladder["operator"] == "relu", "stage"]) == ["quantized", "edge", "lowered", "runtime"]
+    found = ladder[(ladder["stage"] == "quantized") & (ladder["status"] != "no partner")].set_index("operator")
+    both = [op for op in split.index if op in found.index and split.at[op, "status"] != "no partner"]
+    assert len(both) > 3
+    np.testing.assert_allclose(found.loc[both, "rmse"], split.loc[both, "quantization_rmse"], rtol=1e-12)
+    assert set(ladder.loc[ladder["stage"].isin(["edge", "lowered"]), "status"]) <= {"same", "rounding", "no partner"}
+    ran = ladder[(ladder["stage"] == "runtime") & ladder["rmse"].notna()].set_index("operator")
+    both = [op for op in both if op in ran.index and split.at[op, "row"] >= 0]
+    assert len(both) > 3
+    np.testing.assert_allclose(ran.loc[both, "rmse"], split.loc[both, "backend_rmse"], rtol=1e-6, atol=1e-9)
+    final = ladder[ladder["operator"] == ""]
+    outputs = portable.inspection.outputs
+    assert final.loc[final["stage"] == "runtime", "rmse"].iloc[0] == pytest.approx(outputs["rmse"].iloc[0])
+
+
 def users(graph: fx.Graph, name: str, kind: str) -> list[fx.Node]:
     node = next(node for node in graph.nodes if node.name == name)
     return [user for user in node.users if str(user.target).startswith(f"quantized_decomposed.{kind}")]

@@ -129,18 +129,28 @@ class ETRecord:
         """True if the ETRecord has that member."""
         return member in self._members
 
+    @cached_property
+    def programs(self) -> list[str]:
+        """Names of the members that hold a program, in the order in which they were made: the exported one first."""
+        names = [name.removesuffix("_state_dict") for name in self._members if name.endswith("_state_dict")]
+        names = [name for name in names if name in self._members]
+        return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
+
     def edge_graph(self, method: str) -> Graph:
-        """The edge graph of a method, before delegation.
+        """The edge graph of a method, before delegation; see `graph`."""
+        return self.graph(_EDGE + method)
+
+    def graph(self, name: str) -> Graph:
+        """One of the programs.
 
         Raises
         ------
         ArtifactError
             If it is not there or damaged.
         """
-        name = _EDGE + method
         data = self.json(name)
         if data is None:
-            raise ArtifactError(self.path, f"there is no edge program of the method {method}", _ADVICE, where=name)
+            raise ArtifactError(self.path, f"there is no program {name}", _ADVICE, where=name)
         try:
             return read_exported_program(data)
         except MalformedGraphError as error:
