@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
 from etviz.pipeline.record import record
 from etviz.pipeline.worker import warm
+from etviz.settings import options
 from etviz.side_by_side import Comparison
 
 if TYPE_CHECKING:
@@ -120,7 +122,7 @@ def debug(
             title=type(model).__name__,
             keep_alive=temporary,
         )
-    return Inspection(Analysis(findings))
+    return _inspection(Analysis(findings))
 
 
 def load(
@@ -190,7 +192,8 @@ def load(
         findings = read(
             artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
         )
-        return Inspection(Analysis(findings))
+        analysis = Analysis(findings)
+    return _inspection(analysis)
 
 
 def from_inspector(
@@ -224,7 +227,17 @@ def from_inspector(
         If the reference can't be computed.
     """
     with collection_paused(), doing("reading what the Inspector holds"):
-        return Inspection(Analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs)))
+        analysis = Analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs))
+    return _inspection(analysis)
+
+
+def _inspection(analysis: Analysis) -> Inspection:
+    """What users hold; it begins to look inside of delegates, and stops that when nobody holds it any more."""
+    inspection = Inspection(analysis)
+    if options.look_inside == "auto":
+        analysis.insides.begin()
+        weakref.finalize(inspection, analysis.insides.stop)
+    return inspection
 
 
 def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:

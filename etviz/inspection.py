@@ -451,6 +451,27 @@ class Inspection(ViewState):
         inner = self.analysis.zoom(row, timeout)
         return self._inside.setdefault(id(inner), type(self)(inner))
 
+    def look_inside(self) -> list[Inspection]:
+        """Look inside of the delegates that matter, and wait for it.
+
+        They are those that hold more than a third of the program's operators, and those whose own error is more than
+        their precision explains. `etviz.debug` and `etviz.load` begin with them in the background
+        (`etviz.options.look_inside`); delegates with more than 512 MB of weights wait until they are asked for here.
+        Where no operator inside introduces more than its noise, the delegate's error is the accumulated rounding of
+        its operators: its row says so, its `introduced_noise` is that error, and it is no first divergence.
+
+        Returns
+        -------
+        list of Inspection
+            As `zoom` gives them, in the order of the rows; without those that the backend refuses.
+
+        Raises
+        ------
+        ExecutionError
+            If none of them could be looked into.
+        """
+        return [self._inside.setdefault(id(inner), type(self)(inner)) for inner in self.analysis.insides.wait()]
+
     @property
     def faithful(self) -> bool | None:
         """Of a zoomed delegate: True if its outputs are those of the run that it explains, bit for bit.

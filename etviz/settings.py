@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Final
 
 from traitlets import Bool, Enum, Float, HasTraits, TraitError
@@ -15,6 +16,15 @@ TENSORS: Final = ("none", "histograms", "worst")
 error, their statistics and the counts of non-finite values. ``worst``: these, of the 50 worst rows the elements with
 the largest error, and of the 20 worst rows where in the tensor the error is.
 """
+
+
+LOOK_INSIDE: Final = ("auto", "never")
+"""Whether delegates are looked into unasked."""
+
+
+def _from_environment() -> str:
+    told = os.environ.get("ETVIZ_LOOK_INSIDE", "")
+    return told if told in LOOK_INSIDE else LOOK_INSIDE[0]
 
 
 class _Flag(Bool[bool, bool | int]):
@@ -41,6 +51,11 @@ class Options(HasTraits):
     embed_megabytes
         Largest embedded report. One that would be larger gets along with fewer tensors, or is the table of the worst
         rows.
+    look_inside
+        ``auto``: after the first result, `debug` and `load` look in the background inside of the delegates that hold
+        more than a third of the program's operators, or whose error is more than their precision explains. ``never``:
+        only `Inspection.zoom` and `Inspection.look_inside` do. The environment variable ``ETVIZ_LOOK_INSIDE`` says
+        what holds at first.
 
     Examples
     --------
@@ -50,12 +65,14 @@ class Options(HasTraits):
     >>> etviz.options.embedd = True
     Traceback (most recent call last):
         ...
-    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors
+    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors, look_inside
     """
 
     embed = _Flag(False).tag(expected="True or False")
     embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
+
+    look_inside = Enum(LOOK_INSIDE, _from_environment()).tag(expected="'auto' or 'never'")
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
+from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.profile import module_total
 from etviz.analysis.quantization import Quantization
 from etviz.analysis.rows import Rows
@@ -90,6 +91,8 @@ class Analysis:
         The tensors of each row.
     zooms
         What can be looked into, and `inside` what was.
+    insides
+        Looks into delegates in the background.
     attributions, quantization
         Why numbers are off.
     changed
@@ -106,6 +109,10 @@ class Analysis:
         self.finder = Finder(self.rows, self.values, self.attributions)
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)
         self.inside: Mapping[Call, Analysis] = {}
+        self.insides = Insides(
+            lambda bounded: due(self, bounded=bounded),
+            lambda row, cancel: self.zoom(row, cancel=cancel, quiet=True),
+        )
         self.changed = Changes()
         self._lock = threading.Lock()
 
@@ -236,10 +243,12 @@ class Analysis:
         timeout: float | None = None,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
+        *,
+        quiet: bool = False,
     ) -> Analysis:
         """The inside of a row's delegate call; see `Inspection.zoom`.
 
-        `progress` is told the steps done and their number; setting `cancel` stops it.
+        `progress` is told the steps done and their number; setting `cancel` stops it; `quiet` shows no progress.
         """
         place = self.rows.own(row)
         call = place.gap.run, place.gap.instruction
@@ -248,15 +257,20 @@ class Analysis:
             if known is not None:
                 return known
             try:
-                inner = Analysis(self.zooms.look(row, timeout, progress, cancel))
+                inner = Analysis(self.zooms.look(row, timeout, progress, cancel, quiet=quiet))
             except BackendRefusedError:
                 self.changed.emit(Change("refused"))
                 raise
-            first = len(self.rows)
+            first, zoomed = len(self.rows), inner.findings.zoom
             self.rows.inside = {**self.rows.inside, call: inner.tables}
-            if inner.findings.zoom is not None:
-                self.quantization.zooms = {**self.quantization.zooms, call: inner.findings.zoom}
+            if zoomed is not None:
+                self.quantization.zooms = {**self.quantization.zooms, call: zoomed}
             self.inside = {**self.inside, call: inner}
+            explained = settled(self.rows.tables, call, inner.tables, zoomed) if zoomed is not None else None
+            if explained is not None:
+                self.rows.tables = Tables(self.findings, explained)
+        if explained is not None:
+            self.changed.emit(Change("introduced"))
         self.changed.emit(Change("zoom", first, len(inner.tables)))
         return inner
 

@@ -80,6 +80,8 @@ class Zooms:
         timeout: float | None = None,
         progress: Callable[[int, int], None] | None = None,
         cancel: threading.Event | None = None,
+        *,
+        quiet: bool = False,
     ) -> Findings:
         """What is found inside of a row's delegate call; see `Inspection.zoom`."""
         from etviz.explain.zoom.zoom import constant_inputs, zoom
@@ -94,6 +96,7 @@ class Zooms:
                 timeout=timeout,
                 progress=progress,
                 cancel=cancel,
+                quiet=quiet,
                 custom=self._custom(gap),
             )
         except BackendRefusedError:

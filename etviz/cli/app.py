@@ -13,6 +13,7 @@ from etviz import __version__
 from etviz.cli import check, compare, demo, gaps, info, report, verify, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError, UnexpectedError
+from etviz.settings import options
 from etviz.text import one_line
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ def _options(
 ) -> None:
     global _verbose
     _verbose = verbose
+    options.look_inside = "never"  # a command shows one result and ends
 
 
 app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)

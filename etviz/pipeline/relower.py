@@ -117,6 +117,7 @@ def run_alone(
     timeout: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
+    quiet: bool = False,
 ) -> AloneRun:
     """Lower a piece to its backend again, with inner values as further outputs, and run it on its inputs.
 
@@ -136,6 +137,8 @@ def run_alone(
         Is told the steps done and their number.
     cancel
         Ends the child process when it is set.
+    quiet
+        Show no progress bar.
 
     Raises
     ------
@@ -150,7 +153,7 @@ def run_alone(
         raise UsageError(f"timeout must be positive, found {timeout}")
     with (
         tempfile.TemporaryDirectory(prefix="etviz-") as folder,
-        tqdm(total=len(_STEPS), desc=label, leave=False) as bar,
+        tqdm(total=len(_STEPS), desc=label, leave=False, disable=quiet) as bar,
     ):
 
         def step(done: int) -> None:

@@ -122,20 +122,26 @@ def zoom(
     timeout: float | None = None,
     progress: Callable[[int, int], None] | None = None,
     cancel: threading.Event | None = None,
+    quiet: bool = False,
     custom: CustomMetrics | None = None,
 ) -> Zoom:
     """Look inside a delegate, from `delegate_piece`.
 
     The reference has the inputs that are `fixed` as they stand there, and the others as the runtime had them;
     `constants` are those of the piece of which the program has other versions.
-    `progress` is told the steps done and their number; setting `cancel` stops it. `custom` are the
-    metrics that users registered. Fails as `run_alone` does.
+    `progress` is told the steps done and their number; setting `cancel` stops it; `quiet` shows no
+    progress. `custom` are the metrics that users registered. Fails as `run_alone` does.
     """
     known = all(value is not None for value in piece.outputs)
     exposure = expose(piece.graph)
     expected = piece.outputs if known else []
     run = run_alone(
-        replace(piece, outputs=expected), exposure.candidates, timeout=timeout, progress=progress, cancel=cancel
+        replace(piece, outputs=expected),
+        exposure.candidates,
+        timeout=timeout,
+        progress=progress,
+        cancel=cancel,
+        quiet=quiet,
     )
     graph = _numbered(piece.graph, exposure)
     log = _log(graph, run)

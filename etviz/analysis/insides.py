@@ -1,0 +1,180 @@
+"""Delegates that are looked into without being asked for, and what their insides say of their own error."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tqdm.auto import tqdm
+
+from etviz.analysis.findings import Compared
+from etviz.analysis.summary import first_divergence, row_level
+from etviz.comparison.gap import MISMATCH
+from etviz.errors import EtvizError, ExecutionError
+from etviz.graph.labels import owners_of
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.rows import Call
+    from etviz.analysis.tables import Tables
+    from etviz.explain.zoom.zoom import Zoom
+    from etviz.graph.ir import Graph
+
+logger = logging.getLogger(__name__)
+
+SHARE: Final = 1 / 3
+"""Share of the program's operators from which on a delegate is looked into unasked."""
+_LARGEST: Final = 512 << 20
+"""Bytes of weights up to which that is done in the background."""
+_PATIENCE: Final = 0.1
+_LAST_WORDS: Final = 5.0
+
+
+class Insides:
+    """Looks into the delegates of one program on a thread of its own.
+
+    Parameters
+    ----------
+    rows
+        Tells which rows are due, see `due`; asked on the thread.
+    zoom
+        Looks into the delegate of one row.
+    """
+
+    def __init__(self, rows: Callable[[bool], list[int]], zoom: Callable[[int, threading.Event], Analysis]) -> None:
+        self._rows, self._zoom = rows, zoom
+        self._lock = threading.Lock()
+        self._cancel = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._due: list[int] | None = None
+        self.problems: dict[int, str] = {}
+
+    def begin(self) -> None:
+        """Start in the background, once; delegates with very large weights are left out."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="etviz-look-inside", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for row in self._rows(True):
+                if self._cancel.is_set():
+                    return
+                self._look(row)
+        except Exception:
+            logger.debug("the background look failed", exc_info=True)
+
+    def _look(self, row: int) -> Analysis | None:
+        try:
+            return self._zoom(row, self._cancel)
+        except EtvizError as error:
+            if not self._cancel.is_set():
+                self.problems[row] = str(error)
+                logger.debug("row %d can't be looked into: %s", row, error)
+            return None
+
+    def wait(self) -> list[Analysis]:
+        """Wait for what was begun, look into the rest that is due, and give back all of it, in program order.
+
+        Raises
+        ------
+        ExecutionError
+            If something is due, and all of it failed.
+        """
+        thread = self._thread
+        while thread is not None and thread.is_alive():
+            thread.join(_PATIENCE)  # an interrupt is heard in between
+        self._cancel.clear()
+        due = [row for row in self._rows(False) if row not in self.problems]
+        looks = [(row, self._look(row)) for row in tqdm(sorted(due), desc="look inside", leave=False, delay=1)]
+        found = [inside for _, inside in looks if inside is not None]
+        if self.problems and not found:
+            raise ExecutionError(next(iter(self.problems.values())))
+        return found
+
+    def stop(self) -> None:
+        """End what runs in the background."""
+        self._cancel.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_LAST_WORDS)
+
+
+def due(analysis: Analysis, *, bounded: bool) -> list[int]:
+    """The delegate rows to look into: first those beyond the threshold, then those with much of the program.
+
+    Each instruction once. `bounded` leaves out very large weights.
+    """
+    tables, zooms = analysis.tables, analysis.zooms
+    beyond: dict[int, int] = {}
+    large: dict[int, int] = {}
+    total = sum(1 for node in operators(analysis.graph.walk()) if node.instruction >= 0 and node.target != "delegate")
+    insides = {node.instruction: _inside(analysis.graph, node.instruction) for node in _delegates(analysis.graph)}
+    total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
+    rows = tables.rows
+    for row in rows.index[rows["kind"] == "delegate"] if len(rows) else ():
+        about = rows.loc[row]
+        inside = insides.get(int(about["instruction"]))
+        if inside is None or (bounded and _weights(inside) > _LARGEST) or not zooms.possible(int(row)):
+            continue
+        if "introduced_severity" in rows and (row_level(about, tables.on_grid) != "ok" or about["status"] == MISMATCH):
+            beyond.setdefault(int(about["instruction"]), int(row))
+        elif len(list(operators(inside.nodes))) > SHARE * total:
+            large.setdefault(int(about["instruction"]), int(row))
+    return [*beyond.values(), *(row for instruction, row in large.items() if instruction not in beyond)]
+
+
+def _delegates(graph: Graph) -> list[Any]:
+    return [node for node in graph.walk() if node.target == "delegate" and node.instruction >= 0]
+
+
+def _inside(graph: Graph, instruction: int) -> Graph:
+    owner = owners_of(graph).get(instruction, graph)
+    return owner.inside(next(node for node in owner.nodes if node.instruction == instruction))
+
+
+def _weights(inside: Graph) -> int:
+    """About how many bytes of constants a delegate has."""
+    metas = [item.meta for item in inside.inputs if item.kind != "user" and item.meta is not None]
+    sizes = (math.prod(size for size in meta.shape if isinstance(size, int)) for meta in metas)
+    return sum(size * (1 if "int8" in meta.dtype else 4) for size, meta in zip(sizes, metas, strict=True))
+
+
+def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
+    """The comparison again, where the inside of a delegate call explains its error by the rounding of its operators.
+
+    That is so if it is faithful, shows every operator, and none of them introduces more than its noise. What so many
+    operators give, each within its noise, is then the noise of the delegate. None if nothing is explained.
+    """
+    run, instruction = call
+    own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}
+    levels = [row_level(tables.rows.iloc[at], tables.on_grid) for at in own]
+    if zoom.faithful is not True or zoom.notes or all(level == "ok" for level in levels) or not len(inner):
+        return None
+    if inner.rows["introduced_severity"].isna().any() or first_divergence(inner.rows, inner.on_grid) is not None:
+        return None
+    count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
+    text = f"accumulated rounding of {count} operators, none of which introduces more than its noise"
+    changed = {}
+    for gap in own.values():
+        if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:
+            continue
+        after = replace(gap, introduced=dict(gap.introduced))
+        after.set_introduced_noise(gap.introduced["rmse"])
+        after.note = text
+        changed[id(gap)] = after
+    if not changed:
+        return None
+    compared = tables.compared
+    before = compared.runs[run].comparison
+    after = replace(before, gaps=[changed.get(id(gap), gap) for gap in before.gaps])
+    runs = list(compared.runs)
+    runs[run] = runs[run]._replace(comparison=after)
+    return replace(compared, runs=tuple(runs))
