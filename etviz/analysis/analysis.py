@@ -110,7 +110,7 @@ class Analysis:
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)
         self.inside: Mapping[Call, Analysis] = {}
         self.insides = Insides(
-            lambda bounded: due(self, bounded=bounded),
+            lambda bounded: due(self.graph, self.tables, self.zooms, bounded=bounded),
             lambda row, cancel: self.zoom(row, cancel=cancel, quiet=True),
         )
         self.changed = Changes()

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -20,14 +20,15 @@ from etviz.graph.uses import operators
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from etviz.analysis.analysis import Analysis
     from etviz.analysis.rows import Call
     from etviz.analysis.tables import Tables
+    from etviz.analysis.zooms import Zooms
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.ir import Graph
 
 logger = logging.getLogger(__name__)
 
+Inside = TypeVar("Inside")
 SHARE: Final = 1 / 3
 """Share of the program's operators from which on a delegate is looked into unasked."""
 _LARGEST: Final = 512 << 20
@@ -36,7 +37,7 @@ _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
 
 
-class Insides:
+class Insides(Generic[Inside]):
     """Looks into the delegates of one program on a thread of its own.
 
     Parameters
@@ -47,7 +48,7 @@ class Insides:
         Looks into the delegate of one row.
     """
 
-    def __init__(self, rows: Callable[[bool], list[int]], zoom: Callable[[int, threading.Event], Analysis]) -> None:
+    def __init__(self, rows: Callable[[bool], list[int]], zoom: Callable[[int, threading.Event], Inside]) -> None:
         self._rows, self._zoom = rows, zoom
         self._lock = threading.Lock()
         self._cancel = threading.Event()
@@ -71,7 +72,7 @@ class Insides:
         except Exception:
             logger.debug("the background look failed", exc_info=True)
 
-    def _look(self, row: int) -> Analysis | None:
+    def _look(self, row: int) -> Inside | None:
         try:
             return self._zoom(row, self._cancel)
         except EtvizError as error:
@@ -80,7 +81,7 @@ class Insides:
                 logger.debug("row %d can't be looked into: %s", row, error)
             return None
 
-    def wait(self) -> list[Analysis]:
+    def wait(self) -> list[Inside]:
         """Wait for what was begun, look into the rest that is due, and give back all of it, in program order.
 
         Raises
@@ -107,16 +108,15 @@ class Insides:
             thread.join(_LAST_WORDS)
 
 
-def due(analysis: Analysis, *, bounded: bool) -> list[int]:
+def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[int]:
     """The delegate rows to look into: first those beyond the threshold, then those with much of the program.
 
     Each instruction once. `bounded` leaves out very large weights.
     """
-    tables, zooms = analysis.tables, analysis.zooms
     beyond: dict[int, int] = {}
     large: dict[int, int] = {}
-    total = sum(1 for node in operators(analysis.graph.walk()) if node.instruction >= 0 and node.target != "delegate")
-    insides = {node.instruction: _inside(analysis.graph, node.instruction) for node in _delegates(analysis.graph)}
+    total = sum(1 for node in operators(graph.walk()) if node.instruction >= 0 and node.target != "delegate")
+    insides = {node.instruction: _inside(graph, node.instruction) for node in _delegates(graph)}
     total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
     rows = tables.rows
     for row in rows.index[rows["kind"] == "delegate"] if len(rows) else ():
