@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     submodules=["errors"],
     submod_attrs={
         "_version": ["__version__"],
-        "api": ["compare", "debug", "from_inspector", "load", "record"],
+        "api": ["Probe", "compare", "debug", "from_inspector", "load", "probe", "record"],
         "gate.bundle": ["bundle", "verify"],
         "evidence.census": ["Census", "census"],
         "evidence.study": ["Study", "study"],

@@ -1,9 +1,11 @@
 from etviz import errors as errors
 from etviz._version import __version__ as __version__
+from etviz.api import Probe as Probe
 from etviz.api import compare as compare
 from etviz.api import debug as debug
 from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
+from etviz.api import probe as probe
 from etviz.api import record as record
 from etviz.evidence.census import Census as Census
 from etviz.evidence.census import census as census

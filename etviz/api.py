@@ -16,8 +16,10 @@ from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
+from etviz.loading.outputs import outputs_findings
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
+from etviz.pipeline.probe import Probe, probe
 from etviz.pipeline.record import record
 from etviz.pipeline.worker import warm
 from etviz.settings import options
@@ -126,8 +128,9 @@ def debug(
 
 
 def load(
-    etdump: PathLike,
+    etdump: PathLike | None = None,
     *,
+    outputs: Any = None,
     etrecord: PathLike | None = None,
     debug_buffer: PathLike | None = None,
     pte: PathLike | None = None,
@@ -147,6 +150,11 @@ def load(
     ----------
     etdump
         What the runtime recorded.
+    outputs
+        What a program gave, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
+        list of such lists for several executions). Or those of the probes of `etviz.probe`: a dict of such lists by
+        name (``probe-0``, …, and ``model`` for the unmodified program), a list with a list for each of them, or a
+        folder with raw files ``probe-0-0.bin``, … (``probe-0-EXECUTION-OUTPUT.bin`` where there are several).
     etrecord
         The AOT graphs, weights and representative inputs.
     debug_buffer
@@ -186,8 +194,16 @@ def load(
             "delegate_metadata_parser must be a function of a list of bytes, "
             f"found {type(delegate_metadata_parser).__name__}"
         )
+    if (etdump is None) == (outputs is None):
+        raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
     with collection_paused(), doing("reading and comparing the artifacts"):
+        if etdump is None:
+            given: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "inputs": inputs}
+            if debug_buffer is not None:
+                raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
+            findings = outputs_findings(outputs, method=method, introduced=introduced, metrics=metrics, **given)
+            return Inspection(Analysis(findings))
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
         findings = read(
             artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
@@ -272,4 +288,4 @@ def _titles(inspections: Sequence[Inspection]) -> list[str]:
     return [f"{title} {index + 1}" if counts[title] > 1 else title for index, title in enumerate(titles)]
 
 
-__all__ = ["compare", "debug", "from_inspector", "load", "record"]
+__all__ = ["Probe", "compare", "debug", "from_inspector", "load", "probe", "record"]

@@ -95,14 +95,15 @@ def find(source: Path, **given: Path | None) -> Artifacts:
     named = {kind: path for kind, path in given.items() if path is not None}
     if not source.is_dir():
         return replace(Artifacts(source), **named)
-    found = {kind: named.get(kind) or _by_name(source, kind) for kind in USUAL}
+    found = {kind: named.get(kind) or by_name(source, kind) for kind in USUAL}
     etdump = found.pop("etdump")
     if etdump is None:
         raise UsageError(f"{source}: there is no ETDump in this folder (etdump.etdp); name the file")
     return Artifacts(etdump, **found)
 
 
-def _by_name(folder: Path, kind: str) -> Path | None:
+def by_name(folder: Path, kind: str) -> Path | None:
+    """The file of a kind in a folder, None if there is none."""
     for pattern in USUAL[kind]:
         fitting = sorted(path for path in folder.glob(pattern) if path.is_file())
         if len(fitting) == 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etviz.cli.artifacts import JsonOption, MethodOption
 from etviz.cli.console import out, plain_text, print_json
+from etviz.cli.gaps import records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,24 +27,11 @@ def verify(
 
     table = run(bundle, rtol=rtol, atol=atol, method=method)
     if as_json:
-        print_json({"verified": bool(table.verified.all()), "outputs": _records(table)})
+        print_json({"verified": bool(table.verified.all()), "outputs": records(table)})
     else:
         _print(table)
     if not table.verified.all():
         raise typer.Exit(1)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON can hold them: what is not known, or not finite, becomes null or text."""
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    return [{str(key): _plain(value) for key, value in row.items()} for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return (
-        repr(value) if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)) else value
-    )
 
 
 def _print(table: pd.DataFrame) -> None:

@@ -76,7 +76,8 @@ def compare_executions(
     stage = _Stage(paired, work, candidates, introduced, custom)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
-    blank = blank_tail(artifacts.buffer, refs) if artifacts.buffer is not None else None
+    file = artifacts.buffer if "debug_buffer" in artifacts.named else None
+    blank = blank_tail(file, refs) if file is not None else None
     runs, replayed, budget = [], [], KEPT_BYTES
     for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
         log = RuntimeLog(block, artifacts.buffer)

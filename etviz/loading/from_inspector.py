@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.analysis.profile import TO_MS
-from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, ProfileEvents, RunBlock, TensorRef
-from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, ProfileEvents, RunBlock
+from etviz.artifacts.etdump.value_writer import ValueWriter
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
     from etviz.artifacts.files import PathLike
 
-_CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
 _TICK: Final = TO_MS["ns"]
 _NO_STRIDES: Final = (
     "The program has values that are not stored row by row, and an Inspector keeps values without their strides: those "
@@ -102,42 +101,9 @@ def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
         False where tensors may lie in memory in another order than their sizes tell: then those of two and more
         dimensions are left out.
     """
-    writer = _Writer(bytearray(), readable)
+    writer = ValueWriter(folder / "debug_buffer.bin", readable=readable)
     blocks = tuple(RunBlock(run.name, run.index, _profile(run.events), tuple(_values(run, writer))) for run in runs)
-    if writer.data:
-        (folder / "debug_buffer.bin").write_bytes(writer.data)
     return ETDump(str(folder), blocks, [])
-
-
-class _Writer:
-    """Puts tensors one after another into a debug buffer."""
-
-    def __init__(self, data: bytearray, readable: bool) -> None:
-        self.data, self.readable = data, readable
-
-    def value(self, value: Any) -> tuple[str, Any]:
-        """Kind and value of a debug event."""
-        import torch
-
-        if isinstance(value, torch.Tensor):
-            ref = self._tensor(value)
-            return ("null", None) if ref is None else ("tensor", ref)
-        if isinstance(value, (list, tuple)):
-            refs = [self._tensor(item) for item in value]
-            whole = tuple(ref for ref in refs if ref is not None)
-            return ("tensor_list", whole) if len(whole) == len(refs) else ("null", None)
-        kinds = {bool: "bool", int: "int", float: "double"}
-        return kinds.get(type(value), "null"), value
-
-    def _tensor(self, tensor: Any) -> TensorRef | None:
-        if not self.readable and sum(size > 1 for size in tensor.shape) > 1:
-            return None
-        code = _CODES[str(tensor.dtype).removeprefix("torch.")]
-        self.data.extend(bytes(-len(self.data) % 64))
-        offset = len(self.data) if tensor.numel() else -1
-        plain = tensor.contiguous()
-        self.data.extend(plain.numpy().tobytes())
-        return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), offset)
 
 
 def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
@@ -161,7 +127,7 @@ def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
     )
 
 
-def _values(run: HeldRun, writer: _Writer) -> Iterator[DebugEvent]:
+def _values(run: HeldRun, writer: ValueWriter) -> Iterator[DebugEvent]:
     """The values of each instruction once: several events of an instruction all hold them."""
     seen: set[tuple[int, int, int | str | None]] = set()
     for event in run.events:
@@ -169,9 +135,5 @@ def _values(run: HeldRun, writer: _Writer) -> Iterator[DebugEvent]:
         if key in seen or not event.values:
             continue
         seen.add(key)
-        for value in event.values:
-            kind, stored = writer.value(value)
-            yield DebugEvent(*key, kind, stored, is_output=False)
-    for value in run.outputs:
-        kind, stored = writer.value(value)
-        yield DebugEvent(-1, 0, None, kind, stored, is_output=True)
+        yield from writer.events(event.chain, event.instruction, event.values, inside=event.inside)
+    yield from writer.events(-1, 0, run.outputs, output=True)

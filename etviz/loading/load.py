@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.findings import Compared, Findings
@@ -15,7 +16,7 @@ from etviz.loading.paired import Paired, pair
 from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -32,6 +33,7 @@ def read(
     metrics: Iterable[Any] | None = None,
     title: str = "",
     notes: tuple[str, ...] = (),
+    remarks: Mapping[int, str] = MappingProxyType({}),
     keep_alive: Any = None,
 ) -> Findings:
     """Compare what the artifacts hold.
@@ -54,6 +56,8 @@ def read(
         Name for people, by default the file's.
     notes
         What else is to be said.
+    remarks
+        What is to be said of an instruction's values, or of why it has none.
     keep_alive
         A folder that has to last as long as the findings.
 
@@ -64,7 +68,13 @@ def read(
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)
-    compare = partial(compare_executions, paired, inputs, ran_here=ran_here, custom=choose(metrics))
+    custom = choose(metrics)
+
+    def compare(*, introduced: bool) -> Compared:
+        compared = compare_executions(paired, inputs, ran_here=ran_here, introduced=introduced, custom=custom)
+        _remark(compared, remarks)
+        return compared
+
     missing = _missing(paired)
     constants = paired.comparing_constants() if not ran_here else None
     try:
@@ -78,7 +88,7 @@ def read(
     blocks = paired.artifacts.dump.blocks
     timed = [block for _, block in paired.executions]
     findings = Findings(
-        title=f"{title or Path(artifacts.named.get('pte', artifacts.named['etdump'])).name} ({chosen})",
+        title=f"{title or Path(artifacts.named.get('pte') or artifacts.named.get('etdump', '')).name} ({chosen})",
         method=chosen,
         graph=paired.graph,
         compared=compared,
@@ -96,6 +106,14 @@ def read(
     return findings
 
 
+def _remark(compared: Compared, remarks: Mapping[int, str]) -> None:
+    for run in compared.runs:
+        for gap in run.comparison.gaps:
+            gap.add_note(remarks.get(gap.instruction, ""))
+        silent = run.comparison.reasons.keys() & remarks.keys()
+        run.comparison.reasons |= {instruction: remarks[instruction] for instruction in silent}
+
+
 def _missing(paired: Paired) -> str:
     """Why nothing can be compared, empty if something can."""
     artifacts = paired.artifacts
@@ -105,7 +123,7 @@ def _missing(paired: Paired) -> str:
         return "The ETDump holds no execution, only the loading of the program."
     if artifacts.buffer is None:
         return "There is no debug buffer, so no value can be compared; give debug_buffer=."
-    if artifacts.buffer.is_blank(artifacts.dump.tensor_refs()):
+    if "debug_buffer" in artifacts.named and artifacts.buffer.is_blank(artifacts.dump.tensor_refs()):
         return (
             "All logged tensors are zero: the debug buffer was not written, or is of another run. Nothing is compared."
         )

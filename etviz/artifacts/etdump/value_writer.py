@@ -1,0 +1,89 @@
+"""Values that did not come with an ETDump, put into the form of one: events, and a debug buffer beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.artifacts.etdump.events import DebugEvent, ProfileEvents, TensorRef
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+_CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
+_ALIGNMENT: Final = 64
+_SCALARS: Final = {bool: "bool", int: "int", float: "double"}
+
+
+class ValueWriter:
+    """Puts tensors one after another into a debug buffer.
+
+    Parameters
+    ----------
+    path
+        The debug buffer, which is made when the first tensor comes.
+    readable
+        False where tensors may lie in memory in another order than their sizes tell: then those of two and more
+        dimensions are left out.
+    """
+
+    def __init__(self, path: Path, *, readable: bool = True) -> None:
+        self.path, self._readable, self._size = path, readable, 0
+
+    def events(
+        self,
+        chain: int,
+        instruction: int,
+        values: Iterable[Any],
+        *,
+        inside: int | str | None = None,
+        output: bool = False,
+    ) -> Iterator[DebugEvent]:
+        """The events of an instruction that logged these values; None stands for one that is not known."""
+        for value in values:
+            kind, stored = self.value(value)
+            yield DebugEvent(chain, instruction, inside, kind, stored, is_output=output)
+
+    def value(self, value: Any) -> tuple[str, Any]:
+        """Kind and value of a debug event."""
+        import torch
+
+        if isinstance(value, torch.Tensor):
+            ref = self._tensor(value)
+            return ("null", None) if ref is None else ("tensor", ref)
+        if isinstance(value, (list, tuple)):
+            refs = [self._tensor(item) for item in value]
+            whole = tuple(ref for ref in refs if ref is not None)
+            return ("tensor_list", whole) if len(whole) == len(refs) else ("null", None)
+        return _SCALARS.get(type(value), "null"), value
+
+    def _tensor(self, tensor: torch.Tensor) -> TensorRef | None:
+        import torch
+
+        if not self._readable and sum(size > 1 for size in tensor.shape) > 1:
+            return None
+        plain = tensor.detach().cpu().contiguous()
+        code = _CODES[str(tensor.dtype).removeprefix("torch.")]
+        if not plain.numel():
+            return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), -1)
+        padding = -self._size % _ALIGNMENT
+        with self.path.open("ab") as file:
+            file.write(bytes(padding))
+            file.write(memoryview(plain.reshape(-1).view(torch.uint8).numpy()))
+        offset = self._size + padding
+        self._size = offset + plain.nbytes
+        return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), offset)
+
+
+def no_profile() -> ProfileEvents:
+    """The profile of a run that was not timed."""
+    whole, ticks = np.empty(0, np.int64), np.empty(0, np.uint64)
+    text = np.empty(0, object)
+    return ProfileEvents(
+        name=text, chain=whole, instruction_id=whole, delegate_debug_id=text, metadata=text, start=ticks, end=ticks
+    )

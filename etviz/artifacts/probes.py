@@ -1,0 +1,177 @@
+"""The table of a program's probes: which output of which probe program is the value of which instruction.
+
+It is written beside the probes, as ``probes.json``. Whoever reads one checks it: numbers that lead nowhere are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from etviz.artifacts.files import PathLike, open_artifact, parse_json, whole_file
+from etviz.errors import ArtifactError
+
+FILE: Final = "probes.json"
+"""Name of the table, in the folder of the probes."""
+MODEL: Final = "model"
+"""Name under which the outputs of the unmodified program are given."""
+MAGIC: Final = 0x6574_7669_7A70
+"""First number of a probe's last output."""
+VERSION: Final = 1
+_ADVICE: Final = "make the probes again with etviz.probe()"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeValue:
+    """A value that a probe gives out.
+
+    Attributes
+    ----------
+    instruction
+        The instruction that makes it.
+    index
+        Which of the values that the instruction makes.
+    position
+        Which output of the probe it is.
+    dtype, shape
+        Of the tensor; the shape's upper bound where it is `dynamic`.
+    order
+        Dimensions from outermost to innermost in memory.
+    dynamic
+        True if only the run knows the shape.
+    inside
+        Name of the value inside of the delegate, empty for a value at an instruction's boundary.
+    """
+
+    instruction: int
+    index: int
+    position: int
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    dynamic: bool = False
+    inside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeEntry:
+    """One probe program: its values, how many outputs it has, and the last of them, which tells what it is."""
+
+    name: str
+    values: tuple[ProbeValue, ...]
+    outputs: int
+    mark: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTable:
+    """The probes of one method.
+
+    Attributes
+    ----------
+    path
+        The file.
+    method
+        The method's name.
+    pte_checksum
+        Of the unmodified program.
+    own
+        How many outputs the unmodified program has; they are the first ones of every probe.
+    probes
+        In program order.
+    missing
+        By instruction: why no probe gives its values.
+    """
+
+    path: str
+    method: str
+    pte_checksum: str
+    own: int
+    probes: tuple[ProbeEntry, ...]
+    missing: dict[int, str]
+
+    def probe(self, name: str) -> ProbeEntry | None:
+        """The probe of this name."""
+        return next((item for item in self.probes if item.name == name), None)
+
+
+def write_table(table: ProbeTable, path: PathLike) -> None:
+    """Write a table.
+
+    Raises
+    ------
+    ArtifactError
+        If the file can't be written.
+    """
+    body = asdict(table) | {"format": "etviz-probes", "version": VERSION}
+    body.pop("path")
+    with whole_file(path, "the table of probes") as partial:
+        partial.write_text(json.dumps(body, indent=1), encoding="utf-8")
+
+
+def read_table(path: PathLike) -> ProbeTable:
+    """Read a table.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, something else, or damaged.
+    """
+    try:
+        body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
+        if not isinstance(body, dict) or body.get("format") != "etviz-probes":
+            raise ArtifactError(path, "this is not a table of probes", _ADVICE)
+        if body["version"] != VERSION:
+            problem = f"the table of probes has version {body['version']}, this etviz knows version {VERSION}"
+            raise ArtifactError(path, problem, _ADVICE)
+        probes = tuple(_entry(item) for item in body["probes"])
+        missing = {int(key): str(reason) for key, reason in body["missing"].items()}
+        method, checksum, own = str(body["method"]), str(body["pte_checksum"]), int(body["own"])
+        _check(probes, own)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ArtifactError(path, f"the table of probes is damaged ({error})", _ADVICE) from error
+    return ProbeTable(os.fspath(path), method, checksum, own, probes, missing)
+
+
+def _entry(body: Any) -> ProbeEntry:
+    values = tuple(
+        ProbeValue(
+            int(item["instruction"]),
+            int(item["index"]),
+            int(item["position"]),
+            str(item["dtype"]),
+            tuple(map(int, item["shape"])),
+            tuple(map(int, item["order"])),
+            bool(item["dynamic"]),
+            str(item["inside"]),
+        )
+        for item in body["values"]
+    )
+    return ProbeEntry(str(body["name"]), values, int(body["outputs"]), tuple(map(int, body["mark"])))
+
+
+def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
+    names = [probe.name for probe in probes]
+    if len(set(names)) != len(names) or MODEL in names:
+        raise ValueError("two probes have one name")
+    for probe in probes:
+        for value in probe.values:
+            inside = 0 <= value.position < probe.outputs and value.index >= 0
+            if not inside or min(value.shape, default=0) < 0 or len(value.shape) > 64:
+                raise ValueError(f"{probe.name} has no such output")
+        if not 0 <= own < probe.outputs:
+            raise ValueError(f"{probe.name} has fewer outputs than the program")
+
+
+def find_table(*beside: PathLike | None) -> ProbeTable | None:
+    """The table in the folder of one of these files, or in one of these folders; None if there is none."""
+    for path in beside:
+        if path is None:
+            continue
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        if (folder / FILE).is_file():
+            return read_table(folder / FILE)
+    return None

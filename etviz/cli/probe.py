@@ -1,0 +1,95 @@
+"""`etviz probe` and `etviz load-outputs`: inner values from any runner that writes outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.gaps import records, show_summary, worst_table
+
+if TYPE_CHECKING:
+    from etviz.pipeline.probe import Probe
+
+
+def probe(
+    source: Annotated[Path, typer.Argument(metavar="PTE", help="A .pte, its record (.etviz), or a folder with both.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for the probes; by default the program's.")
+    ] = None,
+    budget: Annotated[str, typer.Option("--budget", help="Memory that a probe may take more: 512KB, 64MB.")] = "64MB",
+    instructions: Annotated[
+        str | None, typer.Option("--instructions", metavar="1,2,…", help="Only the values of these.")
+    ] = None,
+    method: given.MethodOption = None,
+    as_json: given.JsonOption = False,
+) -> None:
+    """Make programs whose ordinary outputs are the inner values of another, for runners that write outputs only."""
+    from etviz.errors import UsageError
+    from etviz.pipeline.probe import probe as make
+
+    try:
+        wanted = [int(part) for part in instructions.split(",")] if instructions else None
+    except ValueError:
+        raise UsageError(f"--instructions takes numbers with commas between them, found {instructions!r}") from None
+    made = make(source, budget=budget, method=method, instructions=wanted, workdir=output)
+    if as_json:
+        print_json([_facts(item) for item in made])
+        return
+    for item in made:
+        first, last = item.values[0].instruction, item.values[-1].instruction
+        size = f"{item.path.stat().st_size / 1e6:.2f} MB, {item.nbytes / 1e6:.2f} MB more memory"
+        out.print(
+            f"{plain_text(item.path)}: {len(item.values)} values of instructions {first} to {last}; {size}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    folder = plain_text(made[0].folder)
+    err.print(
+        f"Run {plain_text(made[0].model)} and each probe on the same inputs, keep the raw outputs as model-0.bin, …, "
+        f"probe-0-0.bin, …, and show them: etviz load-outputs OUTPUTS --record {folder}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _facts(item: Probe) -> dict[str, object]:
+    values = [{"instruction": v.instruction, "index": v.index, "output": v.position} for v in item.values]
+    return {"name": item.name, "path": str(item.path), "outputs": item.outputs, "bytes": item.nbytes, "values": values}
+
+
+def load_outputs(
+    outputs: Annotated[Path, typer.Argument(metavar="FOLDER", help="Raw outputs: probe-0-0.bin, …, model-0.bin, …")],
+    etrecord: given.EtrecordOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
+    method: given.MethodOption = None,
+    as_json: given.JsonOption = False,
+) -> None:
+    """Compare outputs that a runner without ETDump wrote: final ones, or those of probes."""
+    from etviz.api import load
+    from etviz.errors import UsageError
+
+    folder = next((path for path in (record, outputs) if path is not None and path.is_dir()), outputs)
+    kinds = {"etrecord": etrecord, "pte": pte, "record": None if record == folder else record}
+    found = {kind: path or given.by_name(folder, kind) for kind, path in kinds.items()}
+    if found["pte"] is not None and found["pte"].name.startswith("probe-"):
+        raise UsageError(f"{found['pte']} is a probe, not the program; name the program with --pte")
+    inspection = load(outputs=outputs, method=method, **found)
+    if report is not None:
+        inspection.to_html(report)
+    rows = inspection.worst(top or len(inspection.gaps), by)
+    if as_json:
+        digest = inspection.digest
+        told = {"title": inspection.title, "verdict": digest.verdict, "notes": digest.notes}
+        print_json(told | {"outputs": records(inspection.outputs), "rows": records(rows)})
+        return
+    show_summary(inspection)
+    if not rows.empty:
+        out.print(worst_table(rows, by))
