@@ -164,7 +164,8 @@ def load(
     record
         The record file for exact pairing; by default ``model.etviz`` beside the `.pte`, if it is there.
     inputs
-        The inputs of the run: a tuple, or a list with a tuple for each execution. By default the ETRecord's.
+        The inputs of the run: a tuple, or a list with a tuple for each execution; or a file of them
+        (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, or a list of raw files). By default the ETRecord's.
     method
         Name of the method, if the program has several.
     delegate_metadata_parser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,7 +78,7 @@ def load_outputs(
 
     folder = next((path for path in (record, outputs) if path is not None and path.is_dir()), outputs)
     kinds = {"etrecord": etrecord, "pte": pte, "record": None if record == folder else record}
-    found = {kind: path or given.by_name(folder, kind) for kind, path in kinds.items()}
+    found: dict[str, Any] = {kind: path or given.by_name(folder, kind) for kind, path in kinds.items()}
     if found["pte"] is not None and found["pte"].name.startswith("probe-"):
         raise UsageError(f"{found['pte']} is a probe, not the program; name the program with --pte")
     inspection = load(outputs=outputs, method=method, **found)

@@ -5,6 +5,7 @@ What only an evaluation needs is imported where it is needed, so that `etviz inf
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,9 +159,13 @@ class ArtifactSet:
 
     def inputs(self, given: Any, method: str) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""
+        from etviz.artifacts.inputs import read_inputs
         from etviz.artifacts.record.weights import Weights
         from etviz.pipeline.lower import flatten
 
+        if isinstance(given, (str, os.PathLike)):
+            plan = self.program.method(method) if self.program is not None else None
+            given = read_inputs(given, plan, self.record.graphs.get(method) if self.record is not None else None)
         if given is None and self.bundle is not None:
             given = [case.input_values() for case in self.bundle.suites.get(method, ())] or None
         if given is None and self.etrecord is not None:

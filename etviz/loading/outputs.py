@@ -381,12 +381,12 @@ def _check_mark(entry: ProbeEntry, mark: Any) -> None:
     """Refuse outputs whose mark is not the probe's."""
     import torch
 
-    found = tuple(mark.tolist()) if isinstance(mark, torch.Tensor) else ()
-    if found == entry.mark:
+    found = [*mark.tolist()] if isinstance(mark, torch.Tensor) else []
+    if tuple(found) == entry.mark:
         return
-    if found[:2] == entry.mark[:2]:
+    if tuple(found[:2]) == entry.mark[:2]:
         raise UsageError(f"what was given as {entry.name} are the outputs of probe-{found[2]}")
-    if found[:1] == entry.mark[:1]:
+    if tuple(found[:1]) == entry.mark[:1]:
         raise UsageError(f"what was given as {entry.name} are the outputs of a probe of another program")
     raise UsageError(f"what was given as {entry.name} does not end with its mark: these are outputs of something else")
 

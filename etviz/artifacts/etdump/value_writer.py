@@ -74,7 +74,7 @@ class ValueWriter:
         padding = -self._size % _ALIGNMENT
         with self.path.open("ab") as file:
             file.write(bytes(padding))
-            file.write(memoryview(plain.reshape(-1).view(torch.uint8).numpy()))
+            plain.reshape(-1).view(torch.uint8).numpy().tofile(file)
         offset = self._size + padding
         self._size = offset + plain.nbytes
         return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), offset)
