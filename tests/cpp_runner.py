@@ -24,7 +24,7 @@ class CppRunner:
 
     path: Path
 
-    def __call__(self, folder: Path, *arguments: str | Path, status: int = 0) -> str:
+    def __call__(self, folder: Path, *arguments: object, status: int = 0) -> str:
         """What it printed, run in `folder`; it must end with `status`."""
         command = [str(self.path), *map(str, arguments)]
         ended = subprocess.run(command, cwd=folder, capture_output=True, timeout=120, check=False)

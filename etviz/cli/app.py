@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from etviz import __version__
-from etviz.cli import check, compare, demo, gaps, info, probe, report, verify, why
+from etviz.cli import check, compare, demo, gaps, info, probe, report, run, verify, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError, UnexpectedError
 from etviz.settings import options
@@ -54,6 +54,7 @@ app.command("report", epilog="Example: etviz report etviz-demo -o report.html --
 app.command("check", epilog=check.EPILOG)(check.check)
 app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html")(compare.compare)
 app.command("verify", epilog="Example: etviz verify model.bpte --rtol 1e-3 --atol 1e-5")(verify.verify)
+app.command("run", epilog="Example: etviz run model.pte --runner examples/cpp_runner/build/etviz_runner")(run.run)
 app.command("probe", epilog="Example: etviz probe etviz-demo -o probes --budget 16MB")(probe.probe)
 app.command("load-outputs", epilog="Example: etviz load-outputs outputs --record probes")(probe.load_outputs)
 

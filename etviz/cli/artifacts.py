@@ -30,6 +30,12 @@ EtrecordOption = Annotated[Path | None, typer.Option("--etrecord", help="AOT gra
 DebugBufferOption = Annotated[Path | None, typer.Option("--debug-buffer", help="The tensors that the runtime logged.")]
 PteOption = Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")]
 RecordOption = Annotated[Path | None, typer.Option("--record", help="The record, for exact pairing.")]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs", help="The run's inputs: .safetensors, .npz, .npy, .pt, a raw file, or a list of raw files."
+    ),
+]
 MethodOption = Annotated[str | None, typer.Option("--method", help="The method, if the program has several.")]
 ScaleOption = Annotated[str, typer.Option("--time-scale", help="Unit of the device's clock: ns, us, ms, s, cycles.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]

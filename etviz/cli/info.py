@@ -10,6 +10,7 @@ from rich.table import Table
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json
+from etviz.cli.sizes import is_program, needs, print_needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,14 @@ def info(
     time_scale: given.ScaleOption = "ns",
     as_json: given.JsonOption = False,
 ) -> None:
-    """Files, methods, delegation and the slowest instructions. Nothing is executed, and torch is not needed."""
+    """Files, methods, delegation and the slowest instructions. Nothing is executed, and torch is not needed.
+
+    Of a program alone (etviz info model.pte): the debug buffer that a run of it needs, and each runner's flag for it.
+    """
+    if is_program(etdump):
+        needed = needs(etdump)
+        print_json(needed) if as_json else print_needs(needed)
+        return
     found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     body = describe(found, time_scale)
     if as_json:

@@ -66,6 +66,7 @@ def load_outputs(
     etrecord: given.EtrecordOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
     top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
     report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
@@ -81,7 +82,7 @@ def load_outputs(
     found: dict[str, Any] = {kind: path or given.by_name(folder, kind) for kind, path in kinds.items()}
     if found["pte"] is not None and found["pte"].name.startswith("probe-"):
         raise UsageError(f"{found['pte']} is a probe, not the program; name the program with --pte")
-    inspection = load(outputs=outputs, method=method, **found)
+    inspection = load(outputs=outputs, inputs=inputs, method=method, **found)
     if report is not None:
         inspection.to_html(report)
     rows = inspection.worst(top or len(inspection.gaps), by)

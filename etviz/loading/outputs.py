@@ -58,6 +58,11 @@ class _Execution:
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
 
 
+def no_etdump() -> ETDump:
+    """Stands for the ETDump of a run that wrote none."""
+    return ETDump("outputs", (), [])
+
+
 def outputs_findings(
     outputs: Any,
     *,
@@ -80,8 +85,7 @@ def outputs_findings(
     """
     if etrecord is None and record is None:
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
-    nothing = ETDump("outputs", (), [])
-    artifacts = ArtifactSet.open(nothing, etrecord=etrecord, pte=pte, record=record, checked=False)
+    artifacts = ArtifactSet.open(no_etdump(), etrecord=etrecord, pte=pte, record=record, checked=False)
     folder = outputs if isinstance(outputs, (str, os.PathLike)) else None
     table = find_table(folder, record, pte)
     if method is None and table is not None:

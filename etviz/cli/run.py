@@ -1,0 +1,101 @@
+"""`etviz run`: one command from a program to an Inspection, on this machine or on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.gaps import records, show_summary, worst_table
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from etviz.pipeline.device import Place
+
+_RUNNER: Final = "etviz_runner"
+
+
+def run(
+    pte: Annotated[Path, typer.Argument(metavar="PTE", help="The program (.pte).")],
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            "--runner",
+            metavar="CMD",
+            help="A command with {pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}; "
+            "without any of them it gets the flags of examples/cpp_runner.",
+        ),
+    ] = None,
+    adb: Annotated[bool, typer.Option("--adb", help="Run on a device: push, run, pull.")] = False,
+    device: Annotated[str | None, typer.Option("--device", help="Serial number of the device.")] = None,
+    device_folder: Annotated[str | None, typer.Option("--device-folder", help="Folder on the device.")] = None,
+    push: Annotated[list[Path] | None, typer.Option("--push", help="Also push this file (the runner, a .ptd).")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the run writes.")] = Path("etviz-run"),
+    inputs: given.InputsOption = None,
+    etrecord: given.EtrecordOption = None,
+    record: given.RecordOption = None,
+    method: given.MethodOption = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds that the run may take.")] = None,
+    time_scale: given.ScaleOption = "ns",
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    as_json: given.JsonOption = False,
+) -> None:
+    """Run a program with a runner of your own or on a device, and compare what it wrote."""
+    from etviz.api import load
+    from etviz.artifacts.program.program import read_program
+    from etviz.loading.artifact_set import ArtifactSet
+    from etviz.loading.outputs import no_etdump
+    from etviz.pipeline.device import run_elsewhere
+
+    if timeout is not None and timeout <= 0:
+        raise UsageError(f"--timeout must be positive, found {timeout:g}")
+    if not adb and (device or device_folder or push):
+        raise UsageError("--device, --device-folder and --push are for --adb")
+    if runner is None and not adb:
+        raise UsageError("say how to run it: --runner CMD, or --adb")
+    files: dict[str, Any] = {
+        "pte": pte,
+        "etrecord": etrecord or given.by_name(pte.parent, "etrecord"),
+        "record": record,
+    }
+    opened = ArtifactSet.open(no_etdump(), **files, checked=False)
+    program = opened.program or read_program(pte)
+    chosen = opened.method(method)
+    runs = opened.inputs(inputs, chosen)
+    if not runs:
+        raise UsageError("the inputs of the run are not known; give --inputs, or --etrecord with representative inputs")
+    place = _place(adb, device, device_folder, output, push or [])
+    command = runner or place.name(_RUNNER)
+    ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout)
+    if ran.problem:
+        err.print(f"etviz: {plain_text(ran.problem)}", style="red", highlight=False, soft_wrap=True)
+    known = [tuple(values) for values in runs]
+    common: dict[str, Any] = files | {"inputs": known if len(known) > 1 else known[0], "method": chosen}
+    if ran.etdump is not None:
+        inspection = load(ran.etdump, debug_buffer=ran.debug_buffer, source_time_scale=time_scale, **common)
+    else:
+        inspection = load(outputs=output, **common)
+    if as_json:
+        digest = inspection.digest
+        told = {"title": inspection.title, "verdict": digest.verdict, "notes": digest.notes, "folder": str(output)}
+        print_json(told | {"rows": records(inspection.worst(top or len(inspection.gaps)))})
+        return
+    show_summary(inspection)
+    rows = inspection.worst(top or len(inspection.gaps))
+    if not rows.empty:
+        out.print(worst_table(rows))
+    err.print(f"What the run wrote is in {plain_text(output)}", highlight=False, soft_wrap=True)
+
+
+def _place(adb: bool, device: str | None, folder: str | None, output: Path, push: list[Path]) -> Place:
+    from etviz.pipeline.device import DEVICE_FOLDER, Adb, Here
+
+    if not adb:
+        return Here(output)
+    place = Adb(device, folder or DEVICE_FOLDER)
+    for path in push:
+        place.put(path)
+    return place

@@ -1,0 +1,90 @@
+"""What a `.pte` needs of a run that is to be debugged: the debug buffer, and the flag for each runner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import Method, Program, read_program
+from etviz.cli.console import out, plain_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ROUNDING: Final = 1 << 16
+RUNNERS: Final = (
+    ("Python", "load_program(…, enable_etdump=True, debug_buffer_size={size})", 0),
+    ("etviz_runner", "--dump-intermediate-outputs --debug-buffer-size {size} (or none: it writes to the file)", 0),
+    ("example_runner", "--dump_intermediate_outputs --debug_buffer_size={size}", 256 << 10),
+    ("qnn_executor_runner", "--dump_intermediate_outputs --debug_buffer_size={size}", 100 << 20),
+    ("Core ML runner", "--dump_intermediate_outputs --debug_buffer_size {size}", 1 << 20),
+    ("Arm", "-DET_DUMP_INTERMEDIATE_OUTPUTS=ON -DET_DEBUG_BUFFER_SIZE={size}", 2 << 20),
+)
+"""Name, what to write, and the size that it has if nothing is written."""
+_NO_FLAG: Final = (
+    "executor_runner, llama_main, the Android and iOS apps and WebAssembly have no debug buffer: etviz probe"
+)
+
+
+def is_program(path: Path) -> bool:
+    """True for a `.pte` or `.bpte`, by its first bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(8)
+    return head[4:6] == b"ET" or head[4:8] == b"BP08"
+
+
+def needs(path: Path) -> dict[str, Any]:
+    """What each method of a program needs, as plain data.
+
+    Raises
+    ------
+    ArtifactError
+        If the file is damaged.
+    """
+    with path.open("rb") as file:
+        bundled = file.read(8)[4:8] == b"BP08"
+    program = read_bundled_program(path).program() if bundled else read_program(path)
+    return {
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        "methods": [_method(program, method) for method in program.methods],
+    }
+
+
+def _method(program: Program, method: Method) -> dict[str, Any]:
+    exact = debug_buffer_bytes(program, method.name)
+    size = -(-exact // _ROUNDING) * _ROUNDING
+    unbound = any(value.tensor is not None and value.tensor.dynamism == "dynamic_unbound" for value in method.values)
+    loops = any(item.target is not None and item.target <= item.index for item in method.instructions)
+    return {
+        "name": method.name,
+        "instructions": sum(item.kind in ("kernel", "delegate") for item in method.instructions),
+        "delegate_calls": sum(item.kind == "delegate" for item in method.instructions),
+        "debug_buffer_bytes": exact,
+        "at_least": unbound or loops,
+        "flags": {
+            name: {"flag": flag.format(size=size), "default": default, "enough": default >= exact}
+            for name, flag, default in RUNNERS
+        },
+    }
+
+
+def print_needs(body: Mapping[str, Any]) -> None:
+    """The same for people."""
+    out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", highlight=False, soft_wrap=True)
+    for method in body["methods"]:
+        out.print()
+        out.print(f"[bold]{plain_text(method['name'])}[/bold]", highlight=False)
+        calls = f"{method['instructions']} instructions, {method['delegate_calls']} of them delegate calls"
+        bound = "at least" if method["at_least"] else "at most"
+        out.print(f"  {calls}", highlight=False)
+        out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes an execution", highlight=False)
+        for name, item in method["flags"].items():
+            note = " [dim](its default is enough)[/dim]" if item["enough"] else ""
+            out.print(f"    {name}: {plain_text(item['flag'])}{note}", highlight=False, soft_wrap=True)
+    out.print()
+    out.print(_NO_FLAG, highlight=False, soft_wrap=True)

@@ -1,0 +1,375 @@
+"""Running a program with somebody else's runner: a command of this machine, or on a phone or board behind `adb`.
+
+The command says with placeholders where its files are; what it prints is kept in a log and means nothing. Files are
+brought back one by one, so that what came before something broke stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from tqdm.auto import tqdm
+
+from etviz.artifacts.files import PathLike
+from etviz.artifacts.program.logged import debug_buffer_bytes
+from etviz.artifacts.program.program import Program
+from etviz.artifacts.program.raw_values import write_inputs
+from etviz.errors import ExecutionError, UsageError
+
+PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method")
+DEFAULT_TIMEOUT: Final = 600.0
+"""Seconds that a run may take if the caller names no limit."""
+DEVICE_FOLDER: Final = "/data/local/tmp/etviz"
+"""Where files go on a device behind `adb`."""
+_FLAGS: Final = (
+    "--model {pte} --method {method} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer} "
+    "--debug-buffer-size {debug_buffer_size} --dump-intermediate-outputs --outputs {outputs}"
+)
+"""What is added to a command without placeholders: the flags of `examples/cpp_runner`."""
+_PTE, _ETDUMP, _DEBUG_BUFFER, _OUTPUTS = "model.pte", "etdump.etdp", "debug_output.bin", "outputs"
+_LOG: Final = "run.log"
+_DEVICE_LOG: Final = "logcat.txt"
+_KEPT_LINES: Final = 20
+_STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a run left behind, None for files that it did not write.
+
+    Attributes
+    ----------
+    log
+        What the command printed.
+    outputs
+        The raw files of the final outputs.
+    problem
+        What went wrong although the run itself ended well, empty if nothing did.
+    """
+
+    log: Path
+    etdump: Path | None
+    debug_buffer: Path | None
+    outputs: tuple[Path, ...]
+    problem: str = ""
+
+
+class Place(Protocol):
+    """Where a program is run: files are put there, a command is run, files are brought back."""
+
+    def put(self, path: Path) -> str:
+        """Copy a file there, and return its name there."""
+        ...
+
+    def name(self, file: str) -> str:
+        """How a file of the run is called there."""
+        ...
+
+    def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
+        """Run a command; an `ExecutionError` if it fails."""
+        ...
+
+    def get(self, folder: Path) -> str:
+        """Bring the files of the run into a folder; returns what is wrong with them, empty if nothing is."""
+        ...
+
+
+def run_elsewhere(
+    place: Place,
+    pte: PathLike,
+    program: Program,
+    method: str,
+    runs: Sequence[Sequence[Any]],
+    command: str,
+    folder: Path,
+    timeout: float | None = None,
+) -> Ran:
+    """Run a program's method, and bring back what it wrote.
+
+    Parameters
+    ----------
+    place
+        Where.
+    pte, program, method
+        What; `program` is what the file says.
+    runs
+        The flat inputs of each execution.
+    command
+        With the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}``; one
+        without any gets the flags of `examples/cpp_runner`. It is split as a shell does, but no shell runs it.
+    folder
+        Where the files go.
+    timeout
+        Seconds, `DEFAULT_TIMEOUT` if None.
+
+    Raises
+    ------
+    UsageError
+        If the command makes no sense.
+    ExecutionError
+        If it can't be started, fails, takes too long, or writes nothing. What was brought back stays.
+    """
+    words = _words(command)
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob(f"{_OUTPUTS}-*.bin"), *(folder / name for name in (_ETDUMP, _DEBUG_BUFFER, _LOG))):
+        old.unlink(missing_ok=True)
+    plan = program.method(method)
+    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch, _steps() as step:
+        step("put")
+        inputs = []
+        for at, values in enumerate(runs):
+            for name in write_inputs(Path(scratch), values, plan, prefix=f"input-{at}"):
+                path, colon, shape = name.partition(":")
+                inputs.append(place.put(Path(path)) + colon + shape)
+        values = {
+            "pte": place.put(Path(pte)),
+            "inputs": ",".join(inputs),
+            "etdump": place.name(_ETDUMP),
+            "debug_buffer": place.name(_DEBUG_BUFFER),
+            "debug_buffer_size": str(debug_buffer_bytes(program, method) * max(len(runs), 1)),
+            "outputs": place.name(_OUTPUTS),
+            "method": method,
+        }
+        step("run")
+        failed = None
+        try:
+            place.run([_filled(word, values) for word in words], folder / _LOG, timeout or DEFAULT_TIMEOUT)
+        except ExecutionError as error:
+            failed = error
+        step("get")
+        problem = ""
+        try:
+            problem = place.get(folder)
+        except ExecutionError as error:
+            failed = failed or error
+    etdump, debug_buffer = (_written(folder / name) for name in (_ETDUMP, _DEBUG_BUFFER))
+    ran = Ran(folder / _LOG, etdump, debug_buffer, _outputs(folder), problem)
+    if failed is not None:
+        kept = [path.name for path in (ran.etdump, ran.debug_buffer, *ran.outputs) if path is not None]
+        tail = f" What it left is in {folder}: {', '.join(kept)}." if kept else f" Its log is {ran.log}."
+        raise ExecutionError(failed.problem.rstrip(". ") + "." + tail, failed.exit_status, failed.last_lines)
+    if ran.etdump is None and not ran.outputs:
+        raise ExecutionError(
+            "The command ended well but wrote neither an ETDump nor outputs where it was told to ({etdump}, {outputs})",
+            0,
+            _last_lines(folder / _LOG),
+        )
+    return ran
+
+
+@contextlib.contextmanager
+def _steps() -> Generator[Any]:
+    with tqdm(total=3, desc="run", leave=False, delay=1) as bar:
+        done = [-1]
+
+        def step(name: str) -> None:
+            done[0] += 1
+            bar.update(min(done[0], 1))
+            bar.set_postfix_str(name)
+
+        yield step
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"the runner's command can't be split into words ({error}): {command}") from error
+    if not words:
+        raise UsageError("the runner's command is empty")
+    named = re.findall(r"\{(\w*)\}", command)
+    unknown = [name for name in named if name not in PLACEHOLDERS]
+    if unknown:
+        known = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise UsageError(f"the runner's command has the placeholder {{{unknown[0]}}}; known are {known}")
+    if not named:
+        words += shlex.split(_FLAGS)
+    elif "etdump" not in named and "outputs" not in named:
+        raise UsageError("the runner's command must say where it writes: {etdump} or {outputs}")
+    return words
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], word)
+
+
+def _written(path: Path) -> Path | None:
+    return path if path.is_file() and path.stat().st_size else None
+
+
+def _outputs(folder: Path) -> tuple[Path, ...]:
+    found = folder.glob(f"{_OUTPUTS}-*.bin")
+    return tuple(sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)]))
+
+
+def _last_lines(log: Path) -> list[str]:
+    if not log.is_file():
+        return []
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        return file.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]
+
+
+def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
+    """The exit status of a command; its whole process group ends with it."""
+    try:
+        process = subprocess.Popen(
+            list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    except OSError as error:
+        raise ExecutionError(f"{command[0]} can't be started ({error.strerror or error})") from error
+    try:
+        return process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        raise ExecutionError(f"{Path(command[0]).name} took longer than {timeout:g} s and was ended") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _why(status: int) -> str:
+    if status >= 0:
+        return f"failed with exit status {status}"
+    try:
+        return f"crashed ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+class Here:
+    """The machine that etviz runs on: the command writes straight into the folder.
+
+    Parameters
+    ----------
+    folder
+        Where the files of the run are.
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        self._folder = Path(folder).absolute()
+
+    def put(self, path: Path) -> str:
+        """The file is here already."""
+        return str(path.absolute())
+
+    def name(self, file: str) -> str:
+        """Its path."""
+        return str(self._folder / file)
+
+    def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
+        """Run it."""
+        with log.open("wb") as file:
+            try:
+                status = _call(command, file, timeout)
+            except ExecutionError as error:
+                raise ExecutionError(error.problem, error.exit_status, _last_lines(log)) from None
+        if status:
+            raise ExecutionError(f"The runner {_why(status)}", status, _last_lines(log))
+
+    def get(self, folder: Path) -> str:
+        """Nothing is to be brought."""
+        return ""
+
+
+class Adb:
+    """A device behind the Android debug bridge.
+
+    Parameters
+    ----------
+    serial
+        Which device, if there are several.
+    folder
+        Where files go there.
+    timeout
+        Seconds that pushing or pulling one file may take.
+    """
+
+    def __init__(
+        self, serial: str | None = None, folder: str = DEVICE_FOLDER, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        found = shutil.which("adb")
+        if found is None:
+            raise UsageError("there is no adb on this machine's PATH; install the Android platform tools")
+        self._adb = [found, *(["-s", serial] if serial else [])]
+        self._folder, self._timeout = folder.rstrip("/"), timeout
+        self._begin = ""
+        state = self._ask("get-state")
+        if state != "device":
+            raise ExecutionError(f"The device is not ready: adb get-state says {state!r}")
+        self._shell("rm", "-rf", self._folder)
+        self._shell("mkdir", "-p", self._folder)
+
+    def put(self, path: Path) -> str:
+        """Push a file."""
+        self._do(f"{path.name} can't be pushed", "push", str(path), f"{self._folder}/{path.name}")
+        return f"{self._folder}/{path.name}"
+
+    def name(self, file: str) -> str:
+        """Its path on the device."""
+        return f"{self._folder}/{file}"
+
+    def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
+        """Run it in the folder; its status comes with its last line, since older devices do not pass it on."""
+        with contextlib.suppress(ExecutionError):
+            self._begin = self._shell("date", "+%m-%d %H:%M:%S.000")
+        line = f"cd {shlex.quote(self._folder)} && {shlex.join(command)}; echo etviz-status:$?"
+        with log.open("wb") as file:
+            try:
+                status = _call([*self._adb, "shell", line], file, timeout)
+            except ExecutionError as error:
+                raise ExecutionError(error.problem, error.exit_status, _last_lines(log)) from None
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 64))
+            match = _STATUS.search(file.read())
+        if match is None:
+            raise ExecutionError("The device went away while the program ran", status, _last_lines(log))
+        if status := int(match[1]):
+            status = 128 - status if 128 < status < 160 else status
+            raise ExecutionError(f"The runner on the device {_why(status)}", status, _last_lines(log))
+
+    def get(self, folder: Path) -> str:
+        """Pull what the run wrote, and the device's log of that time."""
+        problems = []
+        wanted = re.compile(rf"{re.escape(_ETDUMP)}|{re.escape(_DEBUG_BUFFER)}|{_OUTPUTS}-[\d-]+\.bin")
+        listed = [name for name in self._shell("ls", self._folder).split() if wanted.fullmatch(name)]
+        for name in sorted(listed, reverse=True):  # outputs and ETDump first: they are small
+            remote = f"{self._folder}/{name}"
+            self._do(f"{name} can't be pulled", "pull", remote, str(folder / name))
+            size = self._shell("wc", "-c", remote).split()
+            if size and size[0].isdigit() and int(size[0]) != (folder / name).stat().st_size:
+                problems.append(f"{name} was cut: {(folder / name).stat().st_size} of {size[0]} bytes arrived.")
+        with contextlib.suppress(ExecutionError):
+            since = ["-T", self._begin] if self._begin else []
+            (folder / _DEVICE_LOG).write_text(self._ask("logcat", "-d", *since), encoding="utf-8")
+        self._shell("rm", "-rf", self._folder)
+        return " ".join(problems)
+
+    def _shell(self, *words: str) -> str:
+        return self._ask("shell", shlex.join(words))
+
+    def _ask(self, *words: str) -> str:
+        return self._do(f"adb {words[0]} failed", *words)
+
+    def _do(self, problem: str, *words: str) -> str:
+        """What adb printed; an `ExecutionError` that begins with `problem` if it failed."""
+        with tempfile.TemporaryFile() as file:
+            status = _call([*self._adb, *words], file, self._timeout)
+            file.seek(0)
+            said = file.read().decode(errors="replace")
+        if status:
+            lines = said.strip().splitlines()
+            reason = f": {lines[-1].strip()}" if lines else ""
+            raise ExecutionError(f"{problem}{reason}", status, lines[-_KEPT_LINES:])
+        return said.strip()

@@ -1,0 +1,182 @@
+"""`etviz run`: runners of other people, and devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+from etviz.cli.app import app
+from etviz.errors import ExecutionError, UsageError
+from tests.cpp_runner import CppRunner
+from tests.programs import Executed
+
+ADB = """#!/bin/sh
+# Stands in for adb: the "device" is a folder of this machine.
+[ "$1" = "-s" ] && shift 2
+verb=$1; shift
+case "$ADB_BREAKS:$verb" in
+  unplugged:get-state) echo "error: no devices/emulators found" >&2; exit 1;;
+  full:push) echo "adb: error: failed to copy: No space left on device" >&2; exit 1;;
+  gone:shell) case "$*" in *etviz-status*) echo "starting"; exit 255;; esac;;
+  lost:pull) case "$1" in *debug_output*) echo "adb: error: device offline" >&2; exit 1;; esac;;
+esac
+case $verb in
+  get-state) echo device;;
+  shell) sh -c "$*";;
+  push) cp "$1" "$2";;
+  pull) if [ "$ADB_BREAKS" = cut ]; then head -c 100 "$1" > "$2"; else cp "$1" "$2"; fi;;
+  logcat) echo "11-22 kernel: thermal throttling";;
+esac
+"""
+
+
+@pytest.fixture
+def built(executed: Callable[[str], Executed], tmp_path: Path) -> Path:
+    """A folder with a program, its ETRecord and its record."""
+    made = executed("plain_cnn")
+    folder = tmp_path / "build"
+    folder.mkdir()
+    for kind in ("pte", "etrecord", "record"):
+        (folder / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+    torch.save(made.inputs, folder / "inputs.pt")
+    return folder
+
+
+@pytest.fixture
+def adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for adb on the PATH; the folder of its device."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "adb").write_text(ADB)
+    (tools / "adb").chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    return tmp_path / "phone"
+
+
+def _run(built: Path, *arguments: str | Path) -> Result:
+    words = ["run", built / "model.pte", "--inputs", built / "inputs.pt", "-o", built / "run", *arguments]
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def _rows(ended: Result) -> list[dict[str, Any]]:
+    assert ended.exit_code == 0, (ended.output, ended.exception)
+    rows = json.loads(ended.stdout)["rows"]
+    return [{name: value for name, value in row.items() if name != "latency_ms"} for row in rows]
+
+
+def test_from_a_program_to_its_rows(built: Path, runner: CppRunner, executed: Callable[[str], Executed]):
+    rows = _rows(_run(built, "--runner", runner.path, "--json", "--top", "0"))
+    expected = executed("plain_cnn").inspection.worst(100)
+    assert [row["rmse"] for row in rows] == list(expected.rmse)
+    names = {path.name for path in (built / "run").iterdir()}
+    assert names == {"etdump.etdp", "debug_output.bin", "outputs-0.bin", "run.log"}
+
+
+def test_runner_without_tracer_gives_the_verdict(built: Path, release_runner: CppRunner):
+    command = f"{release_runner.path} --model {{pte}} --inputs {{inputs}} --outputs {{outputs}}"
+    ended = _run(built, "--runner", command, "--json")
+    assert _rows(ended) == []
+    told = json.loads(ended.stdout)
+    assert "matches the reference" in told["verdict"]
+    assert any("Only the final outputs" in note for note in told["notes"])
+
+
+def test_device_gives_what_this_machine_gives(built: Path, runner: CppRunner, adb: Path):
+    here = _rows(_run(built, "--runner", runner.path, "--json"))
+    there = _rows(_run(built, "--adb", "--push", runner.path, "--device-folder", adb, "--device", "emu", "--json"))
+    assert here == there
+    assert "thermal throttling" in (built / "run" / "logcat.txt").read_text()
+    assert not adb.exists()
+
+
+BROKEN = {
+    "unplugged": "adb get-state failed: error: no devices/emulators found",
+    "full": "can't be pushed: adb: error: failed to copy: No space left on device",
+    "gone": "The device went away while the program ran",
+    "lost": "debug_output.bin can't be pulled: adb: error: device offline",
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_broken_device_is_said(how: str, built: Path, runner: CppRunner, adb: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ADB_BREAKS", how)
+    ended = _run(built, "--adb", "--push", runner.path, "--device-folder", adb)
+    assert isinstance(ended.exception, ExecutionError)
+    assert BROKEN[how] in str(ended.exception)
+
+
+def test_what_was_pulled_stays(built: Path, runner: CppRunner, adb: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ADB_BREAKS", "lost")
+    (built / "run").mkdir()
+    ended = _run(built, "--adb", "--push", runner.path, "--device-folder", adb)
+    assert "What it left is in" in str(ended.exception)
+    monkeypatch.setenv("ADB_BREAKS", "cut")
+    ended = _run(built, "--adb", "--push", runner.path, "--device-folder", adb)
+    assert "debug_output.bin was cut: 100 of" in ended.output
+    assert ended.exit_code != 0
+
+
+MISTAKES = {
+    "crashes": ("sh -c 'echo about to fail; kill -SEGV $$; : {etdump}'", r"crashed \(SIGSEGV\)[\s\S]*about to fail"),
+    "fails": ("sh -c 'echo bad model; exit 3; : {etdump}'", r"failed with exit status 3[\s\S]*bad model"),
+    "writes nothing": ("sh -c 'echo {etdump}; : {outputs}'", "wrote neither an ETDump nor outputs"),
+    "is not there": ("/no/such/runner {etdump}", "can't be started"),
+    "hangs": ("sh -c 'sleep 60; : {etdump}'", "took longer than 0.5 s"),
+}
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_bad_runner_is_one_error(command: str, message: str, built: Path):
+    ended = _run(built, "--runner", command, "--timeout", "0.5" if "60" in command else "20")
+    assert isinstance(ended.exception, ExecutionError)
+    with pytest.raises(ExecutionError, match=message):
+        raise ended.exception
+
+
+USAGE = {
+    "unknown placeholder": (("--runner", "x {weights}"), "placeholder {weights}"),
+    "writes nowhere": (("--runner", "x {pte}"), "must say where it writes"),
+    "no words": (("--runner", "'"), "can't be split into words"),
+    "nothing to run": ((), "--runner CMD, or --adb"),
+    "device without adb": (("--runner", "x", "--device", "emu"), "are for --adb"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), USAGE.values(), ids=USAGE)
+def test_usage(arguments: tuple[str, ...], message: str, built: Path):
+    ended = _run(built, *arguments)
+    assert isinstance(ended.exception, UsageError)
+    assert message in str(ended.exception)
+
+
+def test_file_that_a_runner_cut_is_said(built: Path, runner: CppRunner):
+    cut = (
+        f"sh -c '{runner.path} --model {{pte}} --inputs {{inputs}} --etdump {{etdump}} --debug-output {{debug_buffer}}"
+    )
+    cut += " --dump-intermediate-outputs && truncate -s 200 {debug_buffer}'"
+    ended = _run(built, "--runner", cut)
+    assert ended.exception is not None
+    assert "debug_output.bin" in str(ended.exception)
+
+
+def test_debug_buffer_of_the_advised_size_is_enough(built: Path, runner: CppRunner, tmp_path: Path):
+    ended = CliRunner().invoke(app, ["info", str(built / "model.pte"), "--json"])
+    method = json.loads(ended.stdout)["methods"][0]
+    size = method["debug_buffer_bytes"]
+    common = ("--model", built / "model.pte", "--dump-intermediate-outputs", "--debug-buffer-size")
+    runner(tmp_path, *common, size)
+    used = (tmp_path / "debug_output.bin").stat().st_size
+    assert used <= size < 1.2 * used
+    assert "Ran out of space" in runner(tmp_path, *common, used // 2, status=-6)
+    assert method["flags"]["example_runner"]["enough"]
+    text = CliRunner().invoke(app, ["info", str(built / "model.pte")]).stdout
+    assert f"at most {size:,} bytes" in text
+    assert "-DET_DEBUG_BUFFER_SIZE=65536" in text
