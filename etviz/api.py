@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import scale_factor
 from etviz.artifacts.files import collection_paused
+from etviz.artifacts.ledger import note_written
 from etviz.errors import UsageError, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
 from etviz.loading.outputs import outputs_findings
+from etviz.loading.rehearsal import rehearse
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
 from etviz.pipeline.probe import Probe, probe
@@ -114,6 +116,10 @@ def debug(
             pte=lowered.pte,
             record=lowered.record,
         )
+        if temporary is None:
+            note_written(artifacts.named.values())
+        if options.isolation == "always":
+            rehearse(artifacts.named, tuple(example_inputs), None)
         findings = read(
             artifacts,
             tuple(example_inputs),
@@ -206,6 +212,7 @@ def load(
             findings = outputs_findings(outputs, method=method, introduced=introduced, metrics=metrics, **given)
             return Inspection(Analysis(findings))
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+        rehearse(artifacts.named, inputs, method, introduced=introduced)
         findings = read(
             artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
         )

@@ -20,11 +20,15 @@ the largest error, and of the 20 worst rows where in the tensor the error is.
 
 LOOK_INSIDE: Final = ("auto", "never")
 """Whether delegates are looked into unasked."""
+ISOLATIONS: Final = ("auto", "always", "never")
+"""When artifacts are evaluated in a process of its own first."""
 
 
-def _from_environment() -> str:
-    told = os.environ.get("ETVIZ_LOOK_INSIDE", "")
-    return told if told in LOOK_INSIDE else LOOK_INSIDE[0]
+def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str, str]:
+    """One of several; at first what an environment variable says, or the first one."""
+    told = os.environ.get(variable, "")
+    first = told if told in choices else choices[0]
+    return Enum(choices, first).tag(expected=f"one of {', '.join(map(repr, choices))}")
 
 
 class _Flag(Bool[bool, bool | int]):
@@ -48,6 +52,10 @@ class Options(HasTraits):
         is, above all in the HTML that nbconvert makes. Off at first.
     embed_tensors
         What the embedded report holds of the tensors, as ``tensors`` of `Inspection.to_html`.
+    isolation
+        Whether artifacts are evaluated in a process of its own before they are evaluated here, so that none can end
+        the kernel. ``auto``: those that etviz did not write on this machine, once. ``always``: all, every time.
+        ``never``: none. At first what the environment variable ``ETVIZ_ISOLATION`` says, or ``auto``.
     embed_megabytes
         Largest embedded report. One that would be larger gets along with fewer tensors, or is the table of the worst
         rows.
@@ -65,14 +73,19 @@ class Options(HasTraits):
     >>> etviz.options.embedd = True
     Traceback (most recent call last):
         ...
-    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors, look_inside
+    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors, isolation, look_inside
     """
 
     embed = _Flag(False).tag(expected="True or False")
     embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
+    isolation = Enum(ISOLATIONS, _from_environment("ETVIZ_ISOLATION", ISOLATIONS)).tag(
+        expected=f"one of {', '.join(map(repr, ISOLATIONS))}"
+    )
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
 
-    look_inside = Enum(LOOK_INSIDE, _from_environment()).tag(expected="'auto' or 'never'")
+    look_inside = Enum(LOOK_INSIDE, _from_environment("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)).tag(
+        expected="'auto' or 'never'"
+    )
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.programs import Executed
     from tests.scheduling import ByProgram
 
+os.environ.setdefault("ETVIZ_ISOLATION", "never")  # the tests of isolation ask for it
 LONG = ("browser", "slow", "fuzz")
 """Marks of what takes long: it is begun first, so that no process waits for it at the end."""
 

@@ -13,6 +13,7 @@ from etviz import __version__
 from etviz.cli import check, compare, demo, gaps, info, probe, report, run, verify, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError, UnexpectedError
+from etviz.pipeline.worker import PATIENT_THREADS
 from etviz.settings import options
 from etviz.text import one_line
 
@@ -67,6 +68,8 @@ def _fail(text: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; the console script."""
+    for name, value in PATIENT_THREADS.items():
+        os.environ.setdefault(name, value)
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
     # A --verbose after the command's name is as good as one before it.

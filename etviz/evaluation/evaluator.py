@@ -16,6 +16,7 @@ from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interpreter import Interpreter, flat_values
 from etviz.evaluation.limits import Limits, nbytes
+from etviz.evaluation.threads import threads_for
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.uses import is_size, only_moves
 
@@ -141,7 +142,7 @@ class Evaluator(Interpreter):
 
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
-        with torch.no_grad():
+        with threads_for(self.graph), torch.no_grad():
             env = self.bind(self.graph, inputs)
             told = logged is not None and (replay or any(node.target == "cond" for node in self.graph.nodes))
             local = self.second_lane(env) if told else None

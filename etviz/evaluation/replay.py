@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from etviz.graph.ir import OBSERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from etviz.evaluation.evaluator import Evaluator
-    from etviz.graph.ir import Graph, Node
+    from etviz.graph.ir import Node
 
 
 class Log(Protocol):
@@ -72,31 +70,3 @@ class Replay:
     executions: list[Execution] = field(default_factory=list)
     fresh_float: Callable[[], Evaluator] | None = None
     stages: Mapping[str, Callable[[], Evaluator]] = field(default_factory=dict)
-
-
-SMALL: Final = 10_000_000
-"""Weights up to which a model is small."""
-
-
-@contextmanager
-def threads_for(graph: Graph) -> Generator[None]:
-    """Let torch use the calling thread alone while a small model is evaluated, and all of its threads for others."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if sum(_weights(graph).values()) <= SMALL else threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _weights(graph: Graph) -> dict[str, int]:
-    """Elements of each constant, those of delegates and branches included; one of unknown size counts for none."""
-    sizes: dict[str, int] = {}
-    for item in graph.inputs:
-        if item.kind != "user" and item.meta is not None:
-            sizes[item.target] = math.prod(size for size in item.meta.shape if isinstance(size, int))
-    for inner in graph.subgraphs.values():
-        sizes |= _weights(inner)
-    return sizes

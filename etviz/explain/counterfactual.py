@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
-from etviz.evaluation.replay import threads_for
+from etviz.evaluation.threads import threads_for
 from etviz.graph.ir import OBSERVED, Graph, Node, map_arg
 from etviz.graph.uses import is_stateful
 

@@ -16,15 +16,13 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from etviz.errors import UsageError
 from etviz.pipeline.worker import IDLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
@@ -36,8 +34,27 @@ _NEEDED: Final = (
 )
 
 
+Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
+"""Answers a request; is given what takes the steps that are done."""
+
+
 def main(connection: int, parent: int) -> None:
-    """Answer requests until the parent ends, or has had none for a while."""
+    """The process that runs programs, and lowers pieces of them."""
+    serve(connection, parent, _NEEDED, {"run": _run, "relower": _relower})
+
+
+def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work]) -> None:
+    """Answer requests until the parent ends, or has had none for a while.
+
+    Parameters
+    ----------
+    connection, parent
+        A file descriptor, and the parent's process id.
+    needed
+        Modules to import before the first request; one that is not there is left to the request that needs it.
+    work
+        By what a request asks for, who answers it.
+    """
     _end_with(parent)
     answers = Connection(connection)
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
@@ -48,12 +65,12 @@ def main(connection: int, parent: int) -> None:
 
     status = 1
     try:
-        for name in _NEEDED:
+        for name in needed:
             with contextlib.suppress(ImportError):  # the request that needs it says so
                 importlib.import_module(name)
         while True:
             request = requests.get(timeout=IDLE)
-            say(answer=_WORK[request["work"]](request, lambda step: say(step=step)))
+            say(answer=work[request["work"]](request, lambda step: say(step=step)))
     except queue.Empty:
         status = 0
     except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
@@ -142,6 +159,3 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
     finally:
         step(3)
     return {"problem": "", "names": shown.names, "left_out": shown.left_out}
-
-
-_WORK: Final = {"run": _run, "relower": _relower}

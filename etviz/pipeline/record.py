@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.ledger import note_written
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import Place, Record, write_record
 from etviz.errors import UsageError
@@ -61,6 +62,7 @@ def record(
         )
     references = check_reference(reference, sorted(executorch_program_manager.methods))
     write_record(build_record(executorch_program_manager, references=references), path)
+    note_written([path])
 
 
 def build_record(

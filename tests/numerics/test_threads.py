@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from etviz.errors import UsageError
-from etviz.evaluation.replay import SMALL, threads_for
+from etviz.evaluation import threads as of_torch
+from etviz.evaluation.threads import SMALL, free_cores, threads_for
 from etviz.graph.ir import Graph, Input, Meta
 from tests.programs import Executed
 
@@ -29,10 +30,30 @@ def two() -> Generator[None]:
 
 
 @pytest.mark.usefixtures("two")
-@pytest.mark.parametrize(("weights", "threads"), [(100, 1), (SMALL, 1), (SMALL + 2, 2)])
-def test_small_models_use_one(weights: int, threads: int) -> None:
+@pytest.mark.parametrize(
+    ("weights", "free", "threads"), [(100, 8, 1), (SMALL, 8, 1), (SMALL + 2, 8, 2), (SMALL + 2, 1, 1)]
+)
+def test_small_models_use_one_and_large_ones_what_is_free(
+    weights: int, free: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_torch, "free_cores", lambda: free)
     with threads_for(graph(weights)):
         assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
+
+
+def test_cores_of_busy_processes_are_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_torch, "_quota", lambda most: most)
+    monkeypatch.setattr(of_torch.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(of_torch.os, "sched_getaffinity", lambda process: range(6), raising=False)
+    for running, free in ((1, 6), (3, 6), (6, 3), (9, 1), (50, 1)):
+        monkeypatch.setattr(of_torch, "_running", lambda running=running: running)
+        assert free_cores() == free
+
+
+@pytest.mark.usefixtures("two")
+def test_a_comparison_leaves_the_threads_alone(executed: Callable[[str], Executed]) -> None:
+    assert len(executed("encoder").load().gaps) > 3
     assert torch.get_num_threads() == 2
 
 

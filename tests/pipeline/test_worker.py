@@ -35,9 +35,8 @@ def work(request, step):
         ctypes.PyDLL(None).sleep(60)  # keeps the interpreter's lock, as the runtime does
     return {"pid": os.getpid()}
 
-child._NEEDED = ()
-child._WORK = dict.fromkeys(("pid", "sleep", "compute"), work)
-main = child.main
+def main(connection, parent):
+    child.serve(connection, parent, (), dict.fromkeys(("pid", "sleep", "compute"), work))
 """
 
 

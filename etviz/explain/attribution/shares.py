@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
-from etviz.evaluation.replay import threads_for
+from etviz.evaluation.threads import threads_for
 from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64
 from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer

@@ -1,0 +1,91 @@
+"""Which files this user's etviz wrote on this machine, or has seen a child process evaluate to the end.
+
+A file is known by its device, inode, size, and the times of its last change, of which the system sets the latest one:
+a copy, a download, an unpacked archive or an edited file is another one. The ledger holds digests of that, is readable
+by its owner only, and where it can't be read or written no file is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from etviz.artifacts.files import PathLike
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 4000
+
+
+def identity(path: PathLike) -> str:
+    """What tells this state of a file from any other on this machine.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    """
+    found = Path(path).stat()
+    parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def is_known(files: Mapping[str, PathLike]) -> bool:
+    """True if etviz wrote each of these files here, or has seen all of them evaluated together."""
+    try:
+        digests = {kind: identity(path) for kind, path in files.items()}
+    except OSError:
+        return False
+    known = set(_read())
+    return _together(digests) in known or all(digest in known for digest in digests.values())
+
+
+def note_written(paths: Iterable[PathLike]) -> None:
+    """Remember files that etviz has just written."""
+    digests = []
+    for path in paths:
+        try:
+            digests.append(identity(path))
+        except OSError:
+            continue
+    _add(digests)
+
+
+def note_evaluated(digests: Mapping[str, str]) -> None:
+    """Remember files, by kind and `identity`, that were evaluated together without harm."""
+    _add([_together(digests)])
+
+
+def _together(digests: Mapping[str, str]) -> str:
+    return hashlib.blake2b(repr(sorted(digests.items())).encode(), digest_size=16).hexdigest()
+
+
+def _place() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "etviz" / "known-files.json"
+
+
+def _read() -> list[str]:
+    try:
+        found = json.loads(_place().read_bytes()[: _MOST * 64])
+        return [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+    except (OSError, ValueError, RuntimeError):
+        return []
+
+
+def _add(digests: list[str]) -> None:
+    kept = dict.fromkeys([*_read(), *digests])
+    try:
+        place = _place()
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as file:
+            json.dump(list(kept)[-_MOST:], file)
+        Path(file.name).replace(place)
+    except (OSError, RuntimeError) as error:
+        logger.debug("the ledger of known files can't be written: %s", error)

@@ -1,0 +1,76 @@
+"""How many threads torch may use while a graph is evaluated.
+
+OpenMP's threads spin for one another: on a core that another process keeps busy, each parallel loop then waits for the
+slowest of them, and an evaluation takes six times as long as with one thread. A small model gains nothing from several.
+So there are as many as cores are free, and what the user has set is set again afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from etviz.graph.ir import Graph
+
+SMALL: Final = 10_000_000
+"""Weights up to which a model is small."""
+_SAMPLES: Final = 3
+
+
+@contextmanager
+def threads_for(graph: Graph) -> Generator[None]:
+    """Let torch use the calling thread alone while a small model is evaluated, and those that are free for others."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if threads == 1:
+        yield
+        return
+    small = sum(_weights(graph).values()) <= SMALL
+    torch.set_num_threads(1 if small else min(threads, free_cores()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def free_cores() -> int:
+    """Cores that this process may use and nobody else does at the moment, at least one."""
+    everyone = os.cpu_count() or 1
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
+    others = min(_running() for _ in range(_SAMPLES)) - 1
+    return max(1, min(own, _quota(own), everyone - max(others, 0)))
+
+
+def _running() -> int:
+    """Threads that are running or could be, on the whole machine; 1 where the system does not tell."""
+    try:
+        return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return 1
+
+
+def _quota(most: int) -> int:
+    """Cores that a control group grants, `most` where there is no limit."""
+    try:
+        granted, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
+        return most if granted == "max" else max(1, math.ceil(int(granted) / int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return most
+
+
+def _weights(graph: Graph) -> dict[str, int]:
+    """Elements of each constant, those of delegates and branches included; one of unknown size counts for none."""
+    sizes: dict[str, int] = {}
+    for item in graph.inputs:
+        if item.kind != "user" and item.meta is not None:
+            sizes[item.target] = math.prod(size for size in item.meta.shape if isinstance(size, int))
+    for inner in graph.subgraphs.values():
+        sizes |= _weights(inner)
+    return sizes

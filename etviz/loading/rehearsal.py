@@ -1,0 +1,109 @@
+"""Files that this machine did not write are evaluated in a child process first: if they end it, that is the answer.
+
+The child does what the caller is about to do, with the same code on the same files, in memory and time that the files
+justify. What it computes is thrown away; that it lived to the end is what counts, and is remembered
+(`etviz.artifacts.ledger`), so that the same files are rehearsed once. The child stays for the next files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.ledger import identity, is_known, note_evaluated
+from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.pipeline.child import serve
+from etviz.pipeline.worker import Worker
+from etviz.settings import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 120.0
+_SECONDS_PER_BYTE: Final = 2e-6
+_SPARE: Final = 1 << 30
+"""Bytes of its own that the child may have beside as many as the files have."""
+WORKER: Final = Worker("etviz.loading.rehearsal")
+
+
+def rehearse(files: Mapping[str, str], inputs: Any, method: str | None, *, introduced: bool = True) -> None:
+    """Evaluate files in a child process, if `etviz.options.isolation` asks for it.
+
+    Parameters
+    ----------
+    files
+        Paths by kind, as `ArtifactSet.named` has them.
+    inputs, method, introduced
+        As for `etviz.load`.
+
+    Raises
+    ------
+    ExecutionError
+        If the child process crashes, or takes more memory or time than the files justify.
+    ArtifactError
+        If a file is changed meanwhile.
+    """
+    if options.isolation == "never" or (options.isolation == "auto" and is_known(files)):
+        return
+    WORKER.warm()
+    import torch
+
+    before = {kind: identity(path) for kind, path in files.items()}
+    size = sum(Path(path).stat().st_size for path in files.values())
+    request = {"work": "rehearse", "method": method, "introduced": introduced, "inputs": "", "size": size}
+    request["files"] = {kind: str(Path(path).absolute()) for kind, path in files.items()}
+    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+        if inputs is not None:
+            request["inputs"] = str(Path(scratch) / "inputs.pt")
+            torch.save(inputs, request["inputs"])
+        try:
+            answer = WORKER.run(request, _SECONDS + _SECONDS_PER_BYTE * size)
+        except ExecutionError as error:
+            problem = (
+                f"These files were evaluated in a process of their own, and that failed: {error.problem.rstrip('.')}. "
+                "They are damaged, or made to do that; etviz.options.isolation = 'never' evaluates them here"
+            )
+            raise ExecutionError(problem, error.exit_status, error.last_lines) from None
+    for kind, path in files.items():
+        if identity(path) != before[kind]:
+            raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
+    if answer["whole"]:
+        note_evaluated(before)
+
+
+def main(connection: int, parent: int) -> None:
+    """The child process; see `etviz.pipeline.worker`."""
+    serve(connection, parent, ("torch", "etviz.loading.load"), {"rehearse": _rehearse})
+
+
+def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    """Do what the parent is about to do; an error of etviz is one there too."""
+    import torch
+
+    from etviz.loading.artifact_set import ArtifactSet
+    from etviz.loading.load import read
+
+    options.isolation = options.look_inside = "never"
+    _limit_memory(request["size"] + _SPARE)
+    inputs = torch.load(request["inputs"], weights_only=True) if request["inputs"] else None
+    try:
+        artifacts = ArtifactSet.open(**request["files"])
+        read(artifacts, inputs, request["method"], 1.0, introduced=request["introduced"])
+    except EtvizError:
+        return {"whole": False}
+    return {"whole": True}
+
+
+def _limit_memory(spare: int) -> None:
+    """Let allocations fail beyond what the process has now and so many bytes more, where the system can."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("ascii").splitlines())
+        limit = int(fields["VmData"].split()[0]) * 1024 + spare
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
