@@ -28,7 +28,7 @@ def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str, str]:
     """One of several; at first what an environment variable says, or the first one."""
     told = os.environ.get(variable, "")
     first = told if told in choices else choices[0]
-    return Enum(choices, first).tag(expected=f"one of {', '.join(map(repr, choices))}")
+    return Enum(choices, first).tag(expected=" or ".join(map(repr, choices)))
 
 
 class _Flag(Bool[bool, bool | int]):
@@ -78,14 +78,10 @@ class Options(HasTraits):
 
     embed = _Flag(False).tag(expected="True or False")
     embed_tensors = Enum(TENSORS, "histograms").tag(expected=f"one of {', '.join(map(repr, TENSORS))}")
-    isolation = Enum(ISOLATIONS, _from_environment("ETVIZ_ISOLATION", ISOLATIONS)).tag(
-        expected=f"one of {', '.join(map(repr, ISOLATIONS))}"
-    )
+    isolation = _choice("ETVIZ_ISOLATION", ISOLATIONS)
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
 
-    look_inside = Enum(LOOK_INSIDE, _from_environment("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)).tag(
-        expected="'auto' or 'never'"
-    )
+    look_inside = _choice("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")
