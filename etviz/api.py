@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import weakref
 from collections import Counter
@@ -209,6 +210,8 @@ def load(
             given: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "inputs": inputs}
             if debug_buffer is not None:
                 raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
+            named = {kind: os.fspath(given[kind]) for kind in ("etrecord", "pte", "record") if given[kind] is not None}
+            rehearse(named, inputs, method, introduced=introduced, outputs=outputs)
             findings = outputs_findings(outputs, method=method, introduced=introduced, metrics=metrics, **given)
             return Inspection(Analysis(findings))
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)

@@ -24,7 +24,7 @@ ISOLATIONS: Final = ("auto", "always", "never")
 """When artifacts are evaluated in a process of its own first."""
 
 
-def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str, str]:
+def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str]:
     """One of several; at first what an environment variable says, or the first one."""
     told = os.environ.get(variable, "")
     first = told if told in choices else choices[0]

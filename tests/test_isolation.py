@@ -114,6 +114,16 @@ def test_errors_are_the_same(foreign: dict[str, Any]) -> None:
         load(foreign, inputs=(torch.zeros(7, 7),))
 
 
+def test_outputs_alone(foreign: dict[str, Any], asked: list[Any], executed: Make) -> None:
+    outputs = executed("counter").model(*executed("counter").inputs)
+    files = {kind: foreign[kind] for kind in ("pte", "record", "etrecord")}
+    found = etviz.load(outputs=[outputs], **files)
+    assert len(asked) == 1
+    assert len(found.outputs) == 1
+    etviz.load(outputs=[outputs], **files)
+    assert len(asked) == 1
+
+
 def test_options() -> None:
     with pytest.raises(UsageError, match="isolation must be 'auto' or"):
         etviz.options.isolation = "sometimes"

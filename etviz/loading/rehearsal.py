@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -31,14 +32,16 @@ _SPARE: Final = 1 << 30
 WORKER: Final = Worker("etviz.loading.rehearsal")
 
 
-def rehearse(files: Mapping[str, str], inputs: Any, method: str | None, *, introduced: bool = True) -> None:
+def rehearse(
+    files: Mapping[str, str], inputs: Any, method: str | None, *, introduced: bool = True, outputs: Any = None
+) -> None:
     """Evaluate files in a child process, if `etviz.options.isolation` asks for it.
 
     Parameters
     ----------
     files
         Paths by kind, as `ArtifactSet.named` has them.
-    inputs, method, introduced
+    inputs, method, introduced, outputs
         As for `etviz.load`.
 
     Raises
@@ -55,12 +58,11 @@ def rehearse(files: Mapping[str, str], inputs: Any, method: str | None, *, intro
 
     before = {kind: identity(path) for kind, path in files.items()}
     size = sum(Path(path).stat().st_size for path in files.values())
-    request = {"work": "rehearse", "method": method, "introduced": introduced, "inputs": "", "size": size}
+    request = {"work": "rehearse", "method": method, "introduced": introduced, "size": size}
     request["files"] = {kind: str(Path(path).absolute()) for kind, path in files.items()}
     with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
-        if inputs is not None:
-            request["inputs"] = str(Path(scratch) / "inputs.pt")
-            torch.save(inputs, request["inputs"])
+        request["values"] = str(Path(scratch) / "values.pt")
+        torch.save([inputs, os.fspath(outputs) if isinstance(outputs, os.PathLike) else outputs], request["values"])
         try:
             answer = WORKER.run(request, _SECONDS + _SECONDS_PER_BYTE * size)
         except ExecutionError as error:
@@ -87,13 +89,18 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
 
     from etviz.loading.artifact_set import ArtifactSet
     from etviz.loading.load import read
+    from etviz.loading.outputs import outputs_findings
 
     options.isolation = options.look_inside = "never"
     _limit_memory(request["size"] + _SPARE)
-    inputs = torch.load(request["inputs"], weights_only=True) if request["inputs"] else None
+    inputs, outputs = torch.load(request["values"], weights_only=True)
+    files, method, introduced = request["files"], request["method"], request["introduced"]
     try:
-        artifacts = ArtifactSet.open(**request["files"])
-        read(artifacts, inputs, request["method"], 1.0, introduced=request["introduced"])
+        if outputs is not None:
+            given = {kind: files.get(kind) for kind in ("etrecord", "pte", "record")}
+            outputs_findings(outputs, inputs=inputs, method=method, introduced=introduced, **given)
+        else:
+            read(ArtifactSet.open(**files), inputs, method, 1.0, introduced=introduced)
     except EtvizError:
         return {"whole": False}
     return {"whole": True}
