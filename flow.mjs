@@ -10,7 +10,7 @@ export const LAYERS = [
   ["data"],
   ["state"],
   ["ui"],
-  ["table", "tree", "graph", "tensor"],
+  ["profile", "table", "tree", "graph", "tensor"],
   ["layout"],
   ["entries", "labextension"],
   ["dev"],

@@ -4,6 +4,6 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
-    include: ["js/**/*.test.{ts,tsx}", "flow.test.mjs"],
+    include: ["js/**/*.test.{ts,tsx,mjs}", "flow.test.mjs"],
   },
 });

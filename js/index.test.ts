@@ -78,7 +78,8 @@ test("a click on a row selects it everywhere and writes the trait", async () => 
   await until(() => view.one('.etv-node[aria-selected="true"]').dataset.node !== undefined);
   await until(() => view.all(".etv-histogram").length === 2);
   await until(() => view.model.state.selected === Number(row.dataset.row));
-  expect(view.params("tensor")).toEqual([{ row: Number(row.dataset.row), bins: 64 }]);
+  // The row of the finding may have been asked for before, where the machine is slow.
+  expect(view.params("tensor").at(-1)).toEqual({ row: Number(row.dataset.row), bins: 64 });
 });
 
 test("what Python selects is shown, and its tree node is opened", async () => {

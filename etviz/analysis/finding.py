@@ -70,7 +70,8 @@ class Finder:
         if divergent is not None:
             return self._divergence(tables, divergent)
         known = "introduced_severity" in tables.rows and not tables.rows["introduced_severity"].isna().all()
-        worst = rank(tables.rows, "introduced_severity" if known else "severity").iloc[0]
+        read = tables.rows.drop(index=list(tables.unused))
+        worst = rank(read if len(read) else tables.rows, "introduced_severity" if known else "severity").iloc[0]
         name, row = _named(worst), _number(worst)
         if not known:
             level = row_level(worst, tables.on_grid, introduced=False)

@@ -10,6 +10,8 @@ from etviz.artifacts.files import collection_paused
 from etviz.comparison.outputs import outputs_frame
 from etviz.comparison.references import References
 from etviz.comparison.tables import coverage_frame, gap_frame
+from etviz.graph.uses import unused
+from etviz.tensors.metrics import limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,6 +62,24 @@ class Tables:
         """Rows whose values lie on a quantization grid."""
         metas = ((row, gap.node.outputs[gap.output : gap.output + 1]) for row, gap in enumerate(self.gaps))
         return frozenset(row for row, meta in metas if meta and meta[0] is not None and meta[0].scale is not None)
+
+    @cached_property
+    def unused(self) -> frozenset[int]:
+        """Rows whose value nobody reads: an error in it does no harm."""
+        values = unused(self._findings.graph)
+        return frozenset(row for row, gap in enumerate(self.gaps) if (gap.node.name, gap.output) in values)
+
+    def limits(self, name: str) -> tuple[list[float], list[float]]:
+        """From which severity each row deserves a look and is a fault, by its precision or its measured noise.
+
+        `name` is ``severity`` or ``introduced_severity``; NaN where no severity is either.
+        """
+        noises = self.rows[name.replace("severity", "noise")]
+        pairs = [
+            limits("severity", str(dtype), on_grid=row in self.on_grid, noise=float(noise))
+            for row, (dtype, noise) in enumerate(zip(self.rows["dtype"], noises, strict=True))
+        ]
+        return [look for look, _ in pairs], [fault for _, fault in pairs]
 
     @cached_property
     def first_divergence(self) -> pd.Series | None:

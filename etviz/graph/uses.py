@@ -80,6 +80,17 @@ class Uses:
         return (node and item_of(node)) or (name, 0)
 
 
+def unused(graph: Graph) -> frozenset[Key]:
+    """The outputs of operators with several that nobody reads, such as the mean and rstd of a layer norm."""
+    uses, found = Uses(graph), set[Key]()
+    for operator in operators(graph.nodes):
+        users = uses.users.get(operator.name, ())
+        read = [item_of(user) for user in users if uses.count(user.name)]
+        if len(operator.outputs) > 1 and operator.name not in uses.results and None not in read:
+            found |= {(operator.name, at) for at in range(len(operator.outputs))} - {item for item in read if item}
+    return frozenset(found)
+
+
 _MOVING: Final = {
     "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
     "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from etviz.errors import UsageError
 from etviz.tensors.blocks import BLOCK, Floats, check_pair, floats, whole
@@ -41,6 +42,9 @@ class ErrorMap:
     values
         float64, ``(height, width)``. Each cell shows of its block the largest ``|error|``, or the value that is largest
         in magnitude (with its sign), so that one bad element stays visible; NaN where an element of it is not finite.
+    kinds
+        uint8, as `values`: what is not finite in a cell, 0 for nothing, 1 for +Inf, 2 for −Inf, 3 for NaN; of the
+        runtime before the reference where it is a map of the error.
     low, high
         Least and largest finite value of the cells; NaN where there is none.
     """
@@ -51,6 +55,7 @@ class ErrorMap:
     index: tuple[int, ...]
     block: tuple[int, int]
     values: Floats
+    kinds: npt.NDArray[np.uint8]
     low: float
     high: float
 
@@ -95,10 +100,10 @@ def error_map(
     planes = [_plane(tensor.detach(), across, at) for tensor in chosen]
     height, width = planes[0].shape
     block = (max(1, -(-height // size)), max(1, -(-width // size)))
-    values = _downsample(planes, block)
+    values, kinds = _downsample(planes, block)
     seen = values[np.isfinite(values)]
     low, high = (float(seen.min()), float(seen.max())) if len(seen) else (math.nan, math.nan)
-    return ErrorMap(of, shape, across, at, block, values, low, high)
+    return ErrorMap(of, shape, across, at, block, values, kinds, low, high)
 
 
 def _axes(shape: tuple[int, ...], axes: Sequence[int] | None) -> tuple[int, ...]:
@@ -150,12 +155,16 @@ def _plane(tensor: torch.Tensor, axes: tuple[int, ...], index: tuple[int, ...]) 
     return tensor if tensor.ndim == 2 else tensor.reshape(1, -1)
 
 
-def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> Floats:
-    """Each block's largest |difference| of two planes, or the value of one plane that is largest in magnitude."""
+def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.uint8]]:
+    """Each block's largest |difference| of two planes, or the value of one plane that is largest in magnitude.
+
+    And what is not finite in each block.
+    """
     height, width = planes[0].shape
     cells = np.full((-(-height // block[0]), -(-width // block[1])), -np.inf)
+    kinds = np.zeros(cells.shape, np.uint8)
     if not cells.size:
-        return np.empty((0, 0))
+        return np.empty((0, 0)), kinds
     least = np.full_like(cells, np.inf)
     starts = np.arange(0, width, block[1])
     step = max(1, BLOCK // width)
@@ -163,8 +172,21 @@ def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> Float
         rows = [floats(plane[first : first + step]) for plane in planes]
         with np.errstate(invalid="ignore", over="ignore"):
             values = rows[0] if len(rows) == 1 else np.abs(rows[1] - rows[0])
-        values[~np.isfinite(values)] = np.nan
+        lost = ~np.isfinite(values)
+        values[lost] = np.nan
         into = np.arange(first, first + len(values)) // block[0]
+        if lost.any():
+            np.maximum.at(kinds, into, np.maximum.reduceat(_kinds(rows, lost), starts, axis=1))
         np.maximum.at(cells, into, np.maximum.reduceat(values, starts, axis=1))
         np.minimum.at(least, into, np.minimum.reduceat(values, starts, axis=1))
-    return np.where(np.abs(least) > np.abs(cells), least, cells)
+    return np.where(np.abs(least) > np.abs(cells), least, cells), kinds
+
+
+def _kinds(rows: Sequence[Floats], lost: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
+    """What is not finite: of the last of the planes, else of the one before it."""
+    kinds = np.zeros(lost.shape, np.uint8)
+    for values in reversed(rows):
+        kind = np.where(np.isnan(values), 3, np.where(values == np.inf, 1, np.where(values == -np.inf, 2, 0)))
+        kinds = np.where(kinds == 0, kind, kinds).astype(np.uint8)
+    # The difference of two finite numbers can be too large for float64.
+    return np.where(lost & (kinds == 0), 1, kinds).astype(np.uint8)

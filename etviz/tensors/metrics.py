@@ -381,16 +381,19 @@ def level(metric: str, value: float, dtype: str, *, on_grid: bool = False, noise
     >>> level("severity", 50.0, "float32", noise=1e-6)
     'bad'
     """
-    definition = METRICS[metric]
-    limits = definition.thresholds.get(dtype if dtype in EPS and not on_grid else "quantized")
-    if metric == "severity" and not math.isnan(noise):
-        limits = NOISE_THRESHOLDS
-    if limits is None or math.isnan(value):
-        return "ok"
-    sign = -1.0 if definition.higher_is_better else 1.0
-    if sign * value >= sign * limits[1]:
+    least, most = limits(metric, dtype, on_grid=on_grid, noise=noise)
+    sign = -1.0 if METRICS[metric].higher_is_better else 1.0
+    if sign * value >= sign * most:
         return "bad"
-    return "warn" if sign * value >= sign * limits[0] else "ok"
+    return "warn" if sign * value >= sign * least else "ok"
+
+
+def limits(metric: str, dtype: str, *, on_grid: bool = False, noise: float = NAN) -> tuple[float, float]:
+    """Where `level` says ``warn`` and ``bad``; NaN where no value is either."""
+    if metric == "severity" and not math.isnan(noise):
+        return NOISE_THRESHOLDS
+    precision = dtype if dtype in EPS and not on_grid else "quantized"
+    return METRICS[metric].thresholds.get(precision, (NAN, NAN))
 
 
 def is_suspicious(severity: float, dtype: str, *, on_grid: bool, introduced: bool) -> bool:

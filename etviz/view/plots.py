@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError
-from etviz.graph.labels import operator_label
-from etviz.tensors.metrics import METRICS, NAN
+from etviz.graph.labels import describe_row, operator_label
+from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,13 @@ REFERENCE: Final = "#0d84d8"
 RUNTIME: Final = "#e8710a"
 INTRODUCED: Final = "#d64550"
 TOTAL: Final = "#8b93a1"
+LOOK: Final = "#c76a0c"
+FAULT: Final = "#b3261e"
+_LEAST: Final = 0.1
+"""Below it no error is told from another: the lower end of the axis."""
+_BANDS: Final = 16
+_LETTERS: Final = 130
+"""That fit into the width of a figure."""
 _NAMED: Final = 5
 """Worst rows whose operator is written beside them."""
 _FAINT: Final = 0.25
@@ -44,7 +52,11 @@ class Plots:
         self._analysis = analysis
 
     def gaps(self, ax: Axes | None = None) -> Axes:
-        """Severity along the program: total as a line, introduced as stems, thresholds dashed, the worst rows named.
+        """Severity along the program, as the view's profile shows it.
+
+        The total is a line, what each operator introduces stems in the colour of how bad it is for its precision; the
+        limits are dashed, what rounding or the measured noise explains is shaded, modules are bands, and the worst rows
+        are named. Values that nobody reads are left out.
 
         Raises
         ------
@@ -53,35 +65,53 @@ class Plots:
         """
         from matplotlib.ticker import MaxNLocator
 
-        gaps = self._analysis.gaps
+        tables = self._analysis.tables
+        gaps = self._analysis.gaps.drop(index=list(tables.unused))
         if gaps.empty:
             raise UsageError("no value was compared, so there is no gap to draw; see inspection.coverage")
+        gaps = gaps.sort_values(["event_block", "instruction", "output"], kind="stable")
         axes = _axes(ax, (9.0, 4.2))
         place = np.arange(len(gaps))
-        total = _finite(gaps["severity"])
-        introduced = _finite(gaps["introduced_severity"])
-        axes.set_yscale("symlog", linthresh=1.0, linscale=0.5)
-        axes.plot(place, total, color=TOTAL, lw=1.4, marker="o", ms=2.5, label="total", zorder=2)
-        if np.isfinite(introduced).any():
-            axes.vlines(place, 0, introduced, color=INTRODUCED, lw=1.2, alpha=0.6, zorder=3)
-            axes.plot(place, introduced, "o", color=INTRODUCED, ms=4, label="introduced", zorder=4)
-        _thresholds(axes, gaps)
-        mismatched = place[(gaps["status"] == "non-finite mismatch").to_numpy()]
-        top = np.nanmax([*total[np.isfinite(total)], *introduced[np.isfinite(introduced)], 1.0])
-        if len(mismatched):
+        total, introduced = (_finite(gaps[name]) for name in ("severity", "introduced_severity"))
+        known = np.isfinite(introduced).any()
+        name, own = ("introduced_severity", introduced) if known else ("severity", total)
+        look, fault = (np.array(ends)[gaps.index] for ends in tables.limits(name))
+        mismatched = (gaps["status"] == MISMATCH).to_numpy()
+        top = 2 * max(10.0, *(float(np.nanmax([*values, 0.0])) for values in (total, introduced, fault)))
+        axes.set_yscale("log")
+        axes.axhspan(_LEAST, 1, color=TOTAL, alpha=0.12, lw=0, zorder=0)
+        axes.plot(place, np.fmax(total, _LEAST), color=TOTAL, lw=1.4, label="total", zorder=2)
+        if known:
+            colors = np.where((own >= fault) | mismatched, FAULT, np.where(own >= look, LOOK, TOTAL))
+            axes.vlines(place, _LEAST, np.fmax(introduced, _LEAST), color=colors, lw=1.4, zorder=3)
+            axes.scatter(place, np.fmax(introduced, _LEAST), s=12, c=colors, label="introduced", zorder=4)
+        if mismatched.any():
             axes.plot(
-                mismatched, [top] * len(mismatched), "x", color=INTRODUCED, ms=7, mew=2, label="NaN or Inf mismatch"
-            )
-        _name_worst(axes, gaps, introduced if np.isfinite(introduced).any() else total)
-        axes.set_ylim(0, top * 12)
+                place[mismatched], np.full(mismatched.sum(), top / 1.3), "x", color=FAULT, ms=7, mew=2,
+                label="NaN or Inf mismatch",
+            )  # fmt: skip
+        for ends, word, color in ((look, "look", LOOK), (fault, "fault", FAULT)):
+            axes.step(place, ends, where="mid", color=color, lw=0.9, ls="--", zorder=1)
+            if np.isfinite(ends[-1]):
+                axes.annotate(
+                    word, (1, ends[-1]), xycoords=("axes fraction", "data"), xytext=(3, -2),
+                    textcoords="offset points", fontsize="x-small", color=color,
+                )  # fmt: skip
+        axes.annotate(
+            "noise", (1, 0.3), xycoords=("axes fraction", "data"), xytext=(3, -2), textcoords="offset points",
+            fontsize="x-small", color=TOTAL,
+        )  # fmt: skip
+        _bands(axes, list(gaps["module"].fillna("")))
+        _name_worst(axes, gaps, own, look)
+        axes.set_ylim(_LEAST, top)
         axes.set_xlim(-0.7, len(gaps) - 0.3)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(
-            xlabel="gap row, in program order",
-            ylabel="severity (1 = ideal rounding)",
-            title=_short(self._analysis.title),
+            xlabel="value, in program order",
+            ylabel="severity (1 = rounding or measured noise)",
         )
-        axes.legend(loc="upper left", frameon=False, ncols=4, fontsize="small")
+        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
         return axes
 
     def histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
@@ -198,33 +228,40 @@ class Plots:
         return axes
 
 
-def _thresholds(axes: Axes, gaps: pd.DataFrame) -> None:
-    """The lines of the dtype that most rows have."""
-    known = METRICS["severity"].thresholds
-    dtypes = [dtype for dtype in gaps["dtype"].value_counts().index if dtype in known]
-    if dtypes:
-        for limit, word in zip(known[dtypes[0]], ("look", "likely a fault"), strict=True):
-            axes.axhline(limit, color=TOTAL, lw=0.9, ls="--", zorder=1)
-            text = f"{word} ({dtypes[0]})"
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def _bands(axes: Axes, modules: list[str]) -> None:
+    """The modules that the values belong to, in as much detail as there is room for, as bands with names."""
+    bands: list[tuple[str, int, int]] = []
+    for depth in range(1, 1 + max(path.count(".") + 1 for path in modules)):
+        found: list[tuple[str, int, int]] = []
+        for at, path in enumerate(modules):
+            text = ".".join(path.split(".")[:depth])
+            if found and (not path or found[-1][0] == text):
+                found[-1] = (found[-1][0], found[-1][1], at + 1)
+            else:
+                found.append((text, at, at + 1))
+        if bands and len(found) > _BANDS:
+            break
+        bands = found
+    for at, (text, first, end) in enumerate(bands):
+        if at % 2 == 0:
+            axes.axvspan(first - 0.5, end - 0.5, color=TOTAL, alpha=0.07, lw=0, zorder=0)
+        if (end - first) * _LETTERS > len(text) * len(modules):
             axes.annotate(
-                text,
-                (1, limit),
-                xycoords=("axes fraction", "data"),
-                xytext=(-3, 2),
-                textcoords="offset points",
-                ha="right",
-                fontsize="x-small",
-                alpha=0.75,
-            )
+                text, ((first + end - 1) / 2, 0), xycoords=("data", "axes fraction"), xytext=(0, 3),
+                textcoords="offset points", ha="center", fontsize="x-small", alpha=0.75,
+            )  # fmt: skip
 
 
-def _name_worst(axes: Axes, gaps: pd.DataFrame, values: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Write the operators of the worst rows beside them, no two on top of each other."""
+def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Values, look: Values) -> None:
+    """Write the names of the worst row and of those that deserve a look beside them, none on top of another."""
     order = np.argsort(np.where(np.isfinite(values), values, -1.0))[::-1]
     taken: list[int] = []
     apart = 0.18 * len(gaps)
     for at in (int(k) for k in order):
-        if len(taken) == _NAMED or not values[at] > 0:
+        if len(taken) == _NAMED or not values[at] > 0 or (taken and not values[at] >= look[at]):
             return
         if any(abs(at - other) < apart for other in taken):
             continue
@@ -232,7 +269,7 @@ def _name_worst(axes: Axes, gaps: pd.DataFrame, values: np.ndarray[Any, np.dtype
         row = gaps.iloc[at]
         right = at > 0.8 * len(gaps)
         axes.annotate(
-            _short(operator_label(row["kind"], row["op"], row["reference_ops"]), 26),
+            _short(describe_row(row), 32),
             (at, values[at]),
             xytext=(-4 if right else 4, 5),
             textcoords="offset points",

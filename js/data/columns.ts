@@ -4,6 +4,8 @@ import type { ColumnInfo } from "../kernel/contract";
 export interface NumberColumn extends ColumnInfo {
   kind: "number";
   values: Float64Array;
+  /** From which value each row deserves a look (first), and from which it is a fault; NaN where neither is known. */
+  limits: readonly [Float64Array, Float64Array] | null;
 }
 
 export interface TextColumn extends ColumnInfo {

@@ -1,50 +1,25 @@
-// Which rows the table shows: free text, backend, kind, status and a threshold on a metric.
-// Text is matched once per dictionary entry, not once per row.
-import { type Column, type NumberColumn, isMetric } from "./columns";
-
-export interface Word {
-  text: string;
-  exclude: boolean;
-}
+// Which rows pass a query. Text is matched once per dictionary entry, not once per row.
+import { type Column, type NumberColumn, type TextColumn, isMetric } from "./columns";
+import { STATUS_FLAGS, type Span, type Term, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher } from "./query";
 
 export type StatusChoice = "compared" | "grouped" | "not compared";
-
-export interface Threshold {
-  column: string;
-  value: number;
-  below: boolean;
-}
-
-export interface RowFilter {
-  text: string;
-  backend: string | null;
-  kind: string | null;
-  statuses: ReadonlySet<StatusChoice>;
-  threshold: Threshold | null;
-}
 
 export interface FilterTable {
   rows: number;
   compared: number;
   mismatch: Uint8Array;
   status: Uint8Array;
+  /** How bad each row's own error is for its precision: 0, 1 (look), 2 (fault). */
+  levels: Uint8Array;
+  /** A flag for values that nobody reads and that nothing is wrong with. */
+  unused: Uint8Array;
+  /** The row that is to be looked at first, -1 for none. */
+  first: number;
   column(name: string): Column | undefined;
 }
 
 const TEXT_COLUMNS = ["op", "module", "source", "reference_ops", "backend"];
-export const STATUSES: readonly StatusChoice[] = ["compared", "grouped", "not compared"];
-/** What is shown at first. */
-export const DEFAULT_STATUSES: ReadonlySet<StatusChoice> = new Set(["compared", "grouped"]);
-
-/** Words of a filter text: spaces separate, quotes keep spaces, a leading minus excludes. */
-export function parseFilter(text: string): Word[] {
-  const words: Word[] = [];
-  for (const match of text.matchAll(/(-?)(?:"([^"]*)"?|(\S+))/g)) {
-    const word = (match[2] ?? match[3] ?? "").toLowerCase();
-    if (word !== "") words.push({ text: word, exclude: match[1] === "-" });
-  }
-  return words;
-}
+const STATUSES: readonly StatusChoice[] = ["compared", "grouped", "not compared"];
 
 /** For each row the index in STATUSES: anything that is neither grouped nor uncompared was compared. */
 export function statusOf(status: Column | undefined, rows: number, compared: number): Uint8Array {
@@ -76,56 +51,103 @@ export function textCounts(column: Column | undefined): { text: string; count: n
     .filter(({ count }) => count > 0);
 }
 
-function clearUnmatchedWord(keep: Uint8Array, word: Word, columns: readonly Column[]): void {
-  const hit = new Uint8Array(keep.length);
-  for (const column of columns) {
-    if (column.kind !== "text") continue;
-    const matches = column.dictionary.map((entry) => entry.toLowerCase().includes(word.text));
-    for (let row = 0; row < keep.length; row++) {
-      const code = column.codes[row];
-      if (code >= 0 && matches[code]) hit[row] = 1;
+function markText(hit: Uint8Array, column: TextColumn, matches: (entry: string) => boolean): void {
+  const found = column.dictionary.map(matches);
+  for (let row = 0; row < hit.length; row++) {
+    const code = column.codes[row];
+    if (code >= 0 && found[code]) hit[row] = 1;
+  }
+}
+
+/** A non-finite mismatch is beyond every number, on the bad side. */
+function markSpan(hit: Uint8Array, column: NumberColumn, { low, high, closed }: Span, mismatch: Uint8Array): void {
+  const beyond = isMetric(column) && (column.better === "high" ? low : high);
+  const passes = beyond === Infinity || beyond === -Infinity;
+  for (let row = 0; row < hit.length; row++) {
+    if (beyond !== false && mismatch[row]) {
+      if (passes) hit[row] = 1;
+      continue;
     }
-  }
-  for (let row = 0; row < keep.length; row++) {
-    if ((hit[row] === 1) === word.exclude) keep[row] = 0;
-  }
-}
-
-function clearOtherText(keep: Uint8Array, column: Column | undefined, wanted: string): void {
-  if (column?.kind !== "text") return;
-  const code = column.dictionary.indexOf(wanted);
-  for (let row = 0; row < keep.length; row++) if (column.codes[row] !== code) keep[row] = 0;
-}
-
-function clearBeyond(
-  keep: Uint8Array,
-  column: NumberColumn,
-  threshold: Threshold,
-  mismatch: Uint8Array,
-): void {
-  const metric = isMetric(column);
-  const badSide = threshold.below === (column.better === "high");
-  for (let row = 0; row < keep.length; row++) {
     const value = column.values[row];
-    const within = threshold.below ? value <= threshold.value : value >= threshold.value;
-    const passes = metric && mismatch[row] ? badSide : within;
-    if (!passes) keep[row] = 0;
+    const above = value > low || (value === low && (closed || low === -Infinity));
+    const below = value < high || (value === high && (closed || high === Infinity));
+    if (above && below) hit[row] = 1;
   }
 }
 
-/** Ids of the rows that pass, ascending. */
-export function filterRows(table: FilterTable, filter: RowFilter): Uint32Array {
-  const keep = new Uint8Array(table.rows);
-  for (let row = 0; row < table.rows; row++) {
-    keep[row] = filter.statuses.has(STATUSES[table.status[row]]) ? 1 : 0;
+function markPositive(hit: Uint8Array, column: Column | undefined): void {
+  if (column?.kind !== "number") return;
+  for (let row = 0; row < hit.length; row++) if (column.values[row] > 0) hit[row] = 1;
+}
+
+function markFlag(hit: Uint8Array, table: FilterTable, flag: string): void {
+  const where = (test: (row: number) => boolean): void => {
+    for (let row = 0; row < hit.length; row++) if (test(row)) hit[row] = 1;
+  };
+  const { status, levels, mismatch, unused, first } = table;
+  switch (flag) {
+    case "nan":
+    case "inf":
+      for (const side of ["reference", "runtime"]) markPositive(hit, table.column(`${side}_${flag}`));
+      return;
+    case "fault":
+      return where((row) => levels[row] === 2);
+    case "look":
+      return where((row) => levels[row] >= 1);
+    case "mismatch":
+      return where((row) => mismatch[row] === 1);
+    case "unused":
+      return where((row) => unused[row] === 1);
+    case "first":
+      return where((row) => row === first);
+    case "inside": {
+      const kinds = table.column("kind");
+      if (kinds?.kind === "text") markText(hit, kinds, (entry) => entry === "inner");
+      return;
+    }
+    case "any":
+      return where(() => true);
+    default:
+      return where((row) => status[row] === ["compared", "grouped", "uncompared"].indexOf(flag));
   }
-  const columns = TEXT_COLUMNS.map(table.column).filter((column) => column !== undefined);
-  for (const word of parseFilter(filter.text)) clearUnmatchedWord(keep, word, columns);
-  if (filter.backend !== null) clearOtherText(keep, table.column("backend"), filter.backend);
-  if (filter.kind !== null) clearOtherText(keep, table.column("kind"), filter.kind);
-  const limited = filter.threshold ? table.column(filter.threshold.column) : undefined;
-  if (filter.threshold && limited?.kind === "number") {
-    clearBeyond(keep, limited, filter.threshold, table.mismatch);
+}
+
+function markTerm(hit: Uint8Array, table: FilterTable, term: Term): void {
+  if (term.field === "is") return markFlag(hit, table, term.value);
+  const names = term.field === "" ? TEXT_COLUMNS.map(table.column) : columnsOf(term.field, table.column);
+  const matches = term.field === "" ? (entry: string) => entry.toLowerCase().includes(term.value) : textMatcher(term.value);
+  const span = spanOf(term);
+  for (const column of names) {
+    if (column?.kind === "text") markText(hit, column, matches);
+    else if (column && span) markSpan(hit, column, span, table.mismatch);
+  }
+}
+
+/** The terms of a text that can be answered, and what is wrong with the others. */
+export function readQuery(table: Pick<FilterTable, "column">, text: string): { terms: Term[]; problems: string[] } {
+  const all = parseQuery(text, (name) => isField(name, table.column));
+  const problems = all.map((term) => problemOf(term, table.column));
+  return {
+    terms: all.filter((_, k) => problems[k] === null),
+    problems: problems.filter((problem) => problem !== null),
+  };
+}
+
+/** True for a query that says itself whether rows that were not compared are wanted. */
+function saysStatus({ field, value }: Term): boolean {
+  return field === "status" || (field === "is" && STATUS_FLAGS.includes(value));
+}
+
+/** Ids of the rows that pass, ascending. Rows that were not compared, and values that nobody reads, are left out unless the query speaks of them. */
+export function filterRows(table: FilterTable, text: string): Uint32Array {
+  const { terms } = readQuery(table, text);
+  const keep = new Uint8Array(table.rows).fill(1);
+  if (!terms.some(saysStatus)) for (let row = 0; row < table.rows; row++) keep[row] = table.status[row] === 2 || table.unused[row] ? 0 : 1;
+  for (const term of terms) {
+    const hit = new Uint8Array(table.rows);
+    markTerm(hit, table, term);
+    const wanted = term.exclude ? 0 : 1;
+    for (let row = 0; row < table.rows; row++) if (hit[row] !== wanted) keep[row] = 0;
   }
   const rows = new Uint32Array(table.rows);
   let count = 0;

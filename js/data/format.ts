@@ -47,6 +47,7 @@ function formatPercent(share: number): string {
   }
   const percent = share * 100;
   if (percent === 0 || percent === 100) return `${percent} %`;
+  if (percent >= 1e5) return `${percent.toExponential(1).replace("e+", "e")} %`;
   const decimals = percent > 99.9 && percent < 100 ? 3 : 1;
   const scale = 10 ** decimals;
   const cut = percent < 100 ? Math.floor(percent * scale) / scale : percent;

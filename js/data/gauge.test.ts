@@ -27,6 +27,20 @@ test("without thresholds the bar spans the column", () => {
   expect(gauge(1, false)?.length).toBeCloseTo(1);
 });
 
+test("two equal values that are better high are no fault", () => {
+  const gauge = gaugeOf(numberColumn([0.5, 0.5], { better: "high" }));
+  expect(gauge(0.5, false)).toEqual({ length: 0, step: 0 });
+});
+
+test("a row is judged by the limits of its own precision", () => {
+  const limits = [Float64Array.of(100, 3, NaN), Float64Array.of(1000, 10, NaN)] as const;
+  const gauge = gaugeOf(numberColumn([20, 20, 20], { thresholds: [100, 1000], limits }));
+  expect(gauge(20, false, 0)?.step).toBe(0);
+  expect(gauge(20, false, 1)?.step).toBe(3);
+  expect(gauge(20, false, 2)?.step).toBe(0);
+  expect(gauge(NaN, true, 2)?.step).toBe(4);
+});
+
 test("exact is empty, unknown is nothing, a mismatch is full", () => {
   const gauge = gaugeOf(numberColumn([], { thresholds: [10, 100] }));
   expect(gauge(0, false)).toEqual({ length: 0, step: 0 });

@@ -1,6 +1,7 @@
 // How bad a number is, as a bar: a length from 0 to 1 and one of five colour steps.
-// With thresholds the scale is absolute (a third at "suspicious", two thirds at "bad"), so that a
-// harmless program looks harmless; without them it spans the column.
+// With thresholds the scale is absolute (a third at "look", two thirds at "fault"), so that a harmless program looks
+// harmless; where a row has limits of its own (its precision's, or its measured noise's), these are the thresholds.
+// Without any the scale spans the column.
 import { type NumberColumn, addsUp, onceAColumn } from "./columns";
 
 export interface Gauge {
@@ -9,7 +10,8 @@ export interface Gauge {
   step: 0 | 1 | 2 | 3 | 4 | "part" | "less";
 }
 
-export type GaugeOf = (value: number, mismatch: boolean) => Gauge | null;
+/** `row` tells whose limits hold, where these differ from row to row. */
+export type GaugeOf = (value: number, mismatch: boolean, row?: number) => Gauge | null;
 
 const WORST: Gauge = { length: 1, step: 4 };
 const NONE: Gauge = { length: 0, step: 0 };
@@ -30,12 +32,26 @@ function readsLinearly(column: NumberColumn): boolean {
   return column.format === "db" || column.format === "percent" || column.better === "high";
 }
 
+/** Where a value is between the two thresholds: 0 at "look", 1 at "fault". */
+function positionOf(value: number, warn: number, bad: number, linear: boolean): number {
+  return linear ? (value - warn) / (bad - warn) : Math.log(value / warn) / Math.log(bad / warn);
+}
+
 function byThresholds(warn: number, bad: number, linear: boolean): GaugeOf {
-  const scale = (value: number): number =>
-    linear ? (value - warn) / (bad - warn) : Math.log(value / warn) / Math.log(bad / warn);
   return (value) => {
-    const position = scale(value);
+    const position = positionOf(value, warn, bad, linear);
     return { length: clamp((position + 1) / 3), step: stepOf(position) };
+  };
+}
+
+/** The limits of each row's own precision; a row without any looks harmless, whatever its size. */
+function byRow([look, fault]: readonly [Float64Array, Float64Array], usual: GaugeOf, linear: boolean): GaugeOf {
+  return (value, mismatch, row = -1) => {
+    if (!(look[row] < fault[row])) {
+      const gauge = usual(value, mismatch);
+      return gauge && row >= 0 ? { ...gauge, step: 0 } : gauge;
+    }
+    return byThresholds(look[row], fault[row], linear)(value, mismatch);
   };
 }
 
@@ -48,10 +64,10 @@ function byRange(column: NumberColumn, linear: boolean): GaugeOf {
     high = Math.max(high, value);
   }
   const read = linear ? (value: number) => value : Math.log;
-  const span = read(high) - read(low) || 1;
+  const span = read(high) - read(low);
   return (value) => {
     const share = clamp((read(value) - read(low)) / span);
-    const length = column.better === "high" ? 1 - share : share;
+    const length = span > 0 ? (column.better === "high" ? 1 - share : share) : 0;
     return { length, step: Math.min(3, Math.floor(length * 4)) as Gauge["step"] };
   };
 }
@@ -67,16 +83,17 @@ export function gaugeOfParts(values: Float64Array): GaugeOf {
 export const gaugeOf = onceAColumn((column): GaugeOf => {
   if (addsUp(column)) return gaugeOfParts(column.values);
   const linear = readsLinearly(column);
-  const inner = column.thresholds
+  const usual = column.thresholds
     ? byThresholds(column.thresholds[0], column.thresholds[1], linear)
     : byRange(column, linear);
-  return (value, mismatch) => {
+  const inner = column.limits ? byRow(column.limits, usual, linear) : usual;
+  return (value, mismatch, row) => {
     if (mismatch) return WORST;
     if (Number.isNaN(value)) return null;
     if (!Number.isFinite(value)) {
       const bad = value > 0 === (column.better !== "high");
       return bad ? WORST : NONE;
     }
-    return !linear && value <= 0 ? NONE : inner(value, false);
+    return !linear && value <= 0 ? NONE : inner(value, false, row);
   };
 });

@@ -34,6 +34,6 @@ test("the largest instruction has the longest bar, a share below zero is marked"
   const { tree, column, bars } = barsOf("attribution");
   const largest = column.values.indexOf(Math.max(...column.values));
   const least = column.values.indexOf(Math.min(...column.values));
-  expect(bars.gauge(bars.values[tree.rowNode[largest]], false)).toEqual({ length: 1, step: "part" });
-  expect(bars.gauge(bars.values[tree.rowNode[least]], false)?.step).toBe("less");
+  expect(bars.gauge(tree.rowNode[largest])).toEqual({ length: 1, step: "part" });
+  expect(bars.gauge(tree.rowNode[least])?.step).toBe("less");
 });

@@ -1,7 +1,7 @@
 // The bar of each tree node: the worst value at or under it, or, for what adds up (shares of the
 // error, time), the sum.
 import { type NumberColumn, addsUp } from "./columns";
-import { type GaugeOf, gaugeOf, gaugeOfParts } from "./gauge";
+import { type Gauge, gaugeOf, gaugeOfParts } from "./gauge";
 import type { Payload } from "./payload";
 import type { Tree } from "./tree";
 
@@ -12,7 +12,7 @@ export interface NodeBars {
   /** NaN for a node without a value. */
   values: Float64Array;
   mismatch: (node: number) => boolean;
-  gauge: GaugeOf;
+  gauge: (node: number) => Gauge | null;
 }
 
 /** Sum at and under each node; NaN where nothing is known. A node's own value wins over its children's. */
@@ -43,23 +43,28 @@ function ownValues(tree: Tree, column: NumberColumn): Float64Array {
 /** The longest bar is that of the largest instruction: groups would dwarf all the others. */
 function sumBars(tree: Tree, column: NumberColumn): NodeBars {
   const own = ownValues(tree, column);
+  const values = sumsUnder(tree, own);
+  const gauge = gaugeOfParts(own);
   return {
     column,
     head: "sum",
-    values: sumsUnder(tree, own),
+    values,
     mismatch: () => false,
-    gauge: gaugeOfParts(own),
+    gauge: (node) => gauge(values[node], false),
   };
 }
 
 /** `worst` is the worst row under each node, -1 for none. */
 export function nodeBars(payload: Payload, tree: Tree, column: NumberColumn, worst: Int32Array): NodeBars {
   if (addsUp(column)) return sumBars(tree, column);
+  const values = Float64Array.from(worst, (row) => (row < 0 ? NaN : column.values[row]));
+  const mismatch = (node: number): boolean => worst[node] >= 0 && payload.mismatch[worst[node]] === 1;
+  const gauge = gaugeOf(column);
   return {
     column,
     head: "worst",
-    values: Float64Array.from(worst, (row) => (row < 0 ? NaN : column.values[row])),
-    mismatch: (node) => worst[node] >= 0 && payload.mismatch[worst[node]] === 1,
-    gauge: gaugeOf(column),
+    values,
+    mismatch,
+    gauge: (node) => gauge(values[node], mismatch(node), worst[node]),
   };
 }

@@ -2,7 +2,7 @@
 import { decodeFloats, decodeInts } from "../kernel/codec";
 import type { Attribution, Summary, TreeName, WireColumn, WirePayload } from "../kernel/contract";
 import type { Answer } from "../kernel/source";
-import { type Column, mismatchRows, numberAt, textAt } from "./columns";
+import { type Column, hasValues, mismatchRows, numberAt, textAt } from "./columns";
 import { type Edges, decodeEdges } from "./edges";
 import { type FilterTable, statusOf } from "./filter";
 import { type Ranks, rankColumn } from "./sort";
@@ -29,14 +29,18 @@ export interface Payload extends FilterTable {
   number(name: string, row: number): number;
   /** What a row is called: "#1 norm1 · layer_norm". */
   nameOf(row: number): string;
+  /** The compared rows that are worst by a column, the worst first. */
+  worst(name: string, most: number): number[];
 }
 
 const NEWEST = 2;
 
 function decodeColumn(wire: WireColumn, buffers: readonly DataView[]): Column {
-  const { values, dictionary, ...info } = wire;
+  const { values, dictionary, limits, ...info } = wire;
   if (info.kind === "number") {
-    return { ...info, kind: "number", values: decodeFloats(values, buffers) };
+    const [look, fault] = limits?.map((ends) => decodeFloats(ends, buffers)) ?? [];
+    const each = look && fault ? ([look, fault] as const) : null;
+    return { ...info, kind: "number", values: decodeFloats(values, buffers), limits: each };
   }
   return { ...info, kind: "text", codes: decodeInts(values, buffers), dictionary: dictionary ?? [] };
 }
@@ -59,6 +63,24 @@ function memoized<T>(compute: (key: string) => T): (key: string) => T {
   };
 }
 
+/** How bad each row's own error is for its precision: 0, 1 (look), 2 (fault). */
+function levelsOf(rows: number, own: Column | undefined, mismatch: Uint8Array): Uint8Array {
+  const levels = new Uint8Array(rows);
+  const limits = own?.kind === "number" ? own.limits : null;
+  for (let row = 0; row < rows; row++) {
+    const value = own?.kind === "number" ? own.values[row] : NaN;
+    if (mismatch[row] || (limits && value >= limits[1][row])) levels[row] = 2;
+    else if (limits && value >= limits[0][row]) levels[row] = 1;
+  }
+  return levels;
+}
+
+/** A flag for each row that nobody has to see: its value is not read, and nothing is wrong with it. */
+function unusedOf({ unused, rows }: WirePayload, buffers: readonly DataView[], levels: Uint8Array): Uint8Array {
+  const flags = unused ? decodeInts(unused, buffers) : new Int32Array(rows);
+  return Uint8Array.from(levels, (level, row) => (level === 0 ? flags[row] : 0));
+}
+
 /** Decode the answer to `payload`; an error names the buffer that is missing or short. */
 export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): Payload {
   if (wire.version > NEWEST) {
@@ -76,6 +98,9 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     return ranked ? rankColumn(ranked, mismatch) : null;
   });
   const text = (name: string, row: number): string | null => textAt(column(name), row);
+  const badness = memoized((name) => badnessOf(column(name), ranks(name)));
+  const own = ["introduced_severity", "severity"].map(column).find(hasValues);
+  const levels = levelsOf(wire.rows, own, mismatch);
   return {
     title: wire.title,
     summary: wire.summary,
@@ -85,6 +110,9 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     column,
     mismatch,
     status: statusOf(status, wire.rows, wire.compared),
+    levels,
+    unused: unusedOf(wire, buffers, levels),
+    first: wire.summary.finding?.row ?? -1,
     trees: {
       program: decodeTree("program", wire.trees.program, buffers),
       modules: decodeTree("modules", wire.trees.modules, buffers),
@@ -93,13 +121,25 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     zooms: decodeZooms(wire, buffers, column),
     edges: decodeEdges(wire, buffers),
     ranks,
-    badness: memoized((name) => badnessOf(column(name), ranks(name))),
+    badness,
     text,
     number: (name, row) => numberAt(column(name), row),
     nameOf(row) {
       const instruction = numberAt(column("instruction"), row);
       const name = text("op", row) ?? `row ${row}`;
       return Number.isNaN(instruction) ? name : `#${instruction} ${name}`;
+    },
+    worst(name, most) {
+      const known = badness(name);
+      const found: number[] = [];
+      for (let row = 0; known && row < wire.compared; row++) {
+        if (this.unused[row]) continue;
+        if (known[row] < 0 || (found.length === most && known[row] <= known[found[most - 1]])) continue;
+        const at = found.findIndex((other) => known[other] < known[row]);
+        found.splice(at < 0 ? found.length : at, 0, row);
+        if (found.length > most) found.pop();
+      }
+      return found;
     },
   };
 }

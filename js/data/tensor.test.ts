@@ -1,9 +1,9 @@
 // Where a cell of a map is in the tensor.
 import { expect, test } from "vitest";
 import { sampleMap } from "../dev/sampleTensor";
-import { FIRST_MAP, cellIndex, channelAxis, mapQuestion, parseShape } from "./tensor";
+import { FIRST_MAP, cellIndex, cellOf, sliceAt, channelAxis, mapQuestion, parseShape } from "./tensor";
 
-const base = { row: 0, values: new Float64Array(), low: 0, high: 1 };
+const base = { row: 0, values: new Float64Array(), kinds: null, low: 0, high: 1 };
 
 test("the index of a cell names the elements that it stands for", () => {
   const map = {
@@ -17,6 +17,28 @@ test("the index of a cell names the elements that it stands for", () => {
   };
   expect(cellIndex(map, 40, 77)).toBe("[0, 40, 231–233]");
   expect(cellIndex({ ...map, shape: [1, 197, 767] }, 0, 255)).toBe("[0, 0, 765–766]");
+});
+
+test("an element's cell is the one that names it; off the slice it has none", () => {
+  const map = {
+    ...base,
+    shape: [2, 197, 768],
+    axes: [1, 2],
+    index: [1, 9, 9],
+    height: 197,
+    width: 256,
+    block: [1, 3],
+  };
+  expect(cellOf(map, [1, 40, 232])).toEqual({ down: 40, across: 77 });
+  expect(cellIndex(map, 40, 77)).toBe("[1, 40, 231–233]");
+  expect(cellOf(map, [0, 40, 232])).toBeNull();
+  expect(cellOf(map, [40, 232])).toBeNull();
+});
+
+test("the slice of a channel runs over the other axes", () => {
+  expect(sliceAt([2, 16, 8, 8], 1, 5)).toEqual({ axes: [2, 3], index: [0, 5, 0, 0] });
+  expect(sliceAt([2, 197, 768], 2, 7)).toEqual({ axes: [0, 1], index: [0, 0, 7] });
+  expect(sliceAt([16], 0, 3)).toEqual({ axes: null, index: [3] });
 });
 
 test("axes that are turned around are read turned around", () => {

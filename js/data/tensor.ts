@@ -1,6 +1,6 @@
 // What the kernel says about the tensor of a row: the questions, and their answers decoded.
 import type { Question } from "../kernel/answers";
-import { decodeFloats, decodeNumber } from "../kernel/codec";
+import { decodeFloats, decodeInts, decodeNumber } from "../kernel/codec";
 import type {
   Fingerprint,
   MapOf,
@@ -53,9 +53,11 @@ export interface TensorFacts {
 }
 
 /** Where the error is; a single cell or strip for a tensor with less than two axes. */
-export interface ErrorMap extends Omit<WireErrorMap, "values" | "low" | "high"> {
+export interface ErrorMap extends Omit<WireErrorMap, "values" | "kinds" | "low" | "high"> {
   row: number;
   values: Float64Array;
+  /** What is not finite in each cell: 0 nothing, 1 Inf, 2 −Inf, 3 NaN; null if all is finite. */
+  kinds: Int32Array | null;
   low: number;
   high: number;
 }
@@ -87,6 +89,15 @@ export interface MapChoice {
 }
 
 export const FIRST_MAP: MapChoice = { of: "error", axes: null, index: null };
+
+/** The slice at an index along one axis, over the two last others; all of a vector. */
+export function sliceAt(shape: readonly number[], axis: number, at: number): Pick<MapChoice, "axes" | "index"> {
+  const others = shape.map((_, other) => other).filter((other) => other !== axis);
+  return {
+    axes: others.length < 2 ? null : others.slice(-2),
+    index: shape.map((_, other) => (other === axis ? at : 0)),
+  };
+}
 
 const BINS = 64;
 const MAP_SIZE = 256;
@@ -152,6 +163,7 @@ export function mapQuestion(row: number, { of, axes, index }: MapChoice): Questi
         ...wire,
         row,
         values: decodeFloats(wire.values, buffers),
+        kinds: wire.kinds ? decodeInts(wire.kinds, buffers) : null,
         low: decodeNumber(wire.low) ?? NaN,
         high: decodeNumber(wire.high) ?? NaN,
       };
@@ -203,6 +215,15 @@ export function channelAxis(shape: readonly number[]): number {
 export function parseShape(text: string | null): number[] | null {
   const numbers = text?.match(/\d+/g)?.map(Number);
   return numbers && text?.trim().startsWith("[") ? numbers : text?.trim() === "[]" ? [] : null;
+}
+
+/** The cell of an element; null if it is not in the slice. */
+export function cellOf(map: ErrorMap, index: readonly number[]): { down: number; across: number } | null {
+  const { shape, axes, block } = map;
+  const inSlice = shape.every((size, axis) => index[axis] < size && (axes.includes(axis) || index[axis] === map.index[axis]));
+  if (index.length !== shape.length || !inSlice) return null;
+  const at = axes.map((axis, side) => Math.floor(index[axis] / (block[axes.length > 1 ? side : block.length - 1] || 1)));
+  return axes.length > 1 ? { down: at[0], across: at[1] } : { down: 0, across: at[0] ?? 0 };
 }
 
 /** The elements behind one cell of a map, as an index such as "[0, 3, 12–15, 8]". */

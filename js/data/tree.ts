@@ -21,13 +21,14 @@ export function parentsOf(tree: TreeShape): Int32Array {
   return parents;
 }
 
-/** Ids of the nodes that are on screen when the flagged nodes are open, in order. */
-export function visibleNodes(tree: TreeShape, open: Uint8Array): Int32Array {
+/** Ids of the nodes that are on screen when the flagged nodes are open, in order; `left` are those that a filter leaves. */
+export function visibleNodes(tree: TreeShape, open: Uint8Array, left: Uint8Array | null = null): Int32Array {
   const visible = new Int32Array(tree.nodes);
   let count = 0;
   for (let node = 0; node < tree.nodes;) {
-    visible[count++] = node;
-    node += open[node] ? 1 : Math.max(1, tree.size[node]);
+    const shown = !left || left[node] === 1;
+    if (shown) visible[count++] = node;
+    node += shown && open[node] ? 1 : Math.max(1, tree.size[node]);
   }
   return visible.slice(0, count);
 }
@@ -100,6 +101,8 @@ export interface Tree extends TreeShape {
   latency: Float64Array;
   operators: Int32Array;
   text(field: TextField, node: number): string | null;
+  /** Every text of a field, each once. */
+  words(field: TextField): readonly string[];
 }
 
 export function decodeTree(name: TreeName, wire: WireTree, buffers: readonly DataView[]): Tree {
@@ -125,6 +128,7 @@ export function decodeTree(name: TreeName, wire: WireTree, buffers: readonly Dat
       const text = texts.get(field);
       return text?.words[text.codes[node]] ?? null;
     },
+    words: (field) => texts.get(field)?.words ?? [],
   };
 }
 

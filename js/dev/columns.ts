@@ -11,7 +11,7 @@ const INFO = {
 };
 
 export function numberColumn(values: number[], more: Partial<NumberColumn> = {}): NumberColumn {
-  const numbers = { values: Float64Array.from(values) };
+  const numbers = { values: Float64Array.from(values), limits: null };
   return { ...INFO, kind: "number", format: "metric", better: "low", ...numbers, ...more };
 }
 

@@ -20,6 +20,8 @@ export interface SampleModelOptions extends SampleOptions {
   silent?: string[];
   /** The payload comes with the model. */
   opened?: boolean;
+  /** What Python wants to be done at first. */
+  commands?: readonly string[];
   /** The row that Python has selected. */
   selected?: number;
   /** How many changes of the Inspection the kernel counts. */
@@ -57,6 +59,7 @@ export class SampleModel {
 
   constructor(readonly options: SampleModelOptions = {}) {
     if (options.selected !== undefined) this.state.selected = options.selected;
+    if (options.commands) this.state.commands = options.commands;
     if (options.opened) this.state._opening = samplePayload(options);
   }
 

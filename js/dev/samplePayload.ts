@@ -3,6 +3,7 @@ import {
   type Summary,
   TEXT_FIELDS,
   type TextField,
+  type Values,
   type WireColumn,
   type WirePayload,
   type WireTree,
@@ -247,6 +248,7 @@ class Columns {
   constructor(readonly pool: Pool) {}
 
   number(name: string, values: number[], more: More = {}): void {
+    const { thresholds } = more;
     this.all.push({
       name,
       label: name.replaceAll("_", " "),
@@ -259,7 +261,14 @@ class Columns {
       thresholds: null,
       visible: true,
       ...more,
+      ...(thresholds && name.endsWith("severity") ? { limits: this.limits(thresholds, values.length) } : {}),
     });
+  }
+
+  /** Every row has the column's own thresholds. */
+  limits(ends: readonly number[], rows: number): [Values, Values] {
+    const [look, fault] = ends.map((end) => this.pool.floats(Array<number>(rows).fill(end)));
+    return [look, fault];
   }
 
   text(name: string, values: (string | null)[], more: More = {}): void {

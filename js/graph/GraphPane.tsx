@@ -37,7 +37,7 @@ function Picture({ payload, center }: Props): JSX.Element {
     const mismatch = payload.mismatch[row] === 1;
     const value = column.values[row];
     const figure = mismatch ? "non-finite" : formatNumber(value, column.format);
-    return { gauge: gaugeOf(column)(value, mismatch), figure };
+    return { gauge: gaugeOf(column)(value, mismatch, row), figure };
   };
   return (
     <div class="etv-graph">

@@ -13,7 +13,8 @@ export interface Question<T> {
   decode: (answer: Answer) => T;
 }
 
-const MOST = 500;
+/** The least recently asked for is let go: a map has half a megabyte. */
+const MOST = 100;
 
 export function keyOf({ method, params }: Question<unknown>): string {
   return `${method} ${JSON.stringify(params)}`;
@@ -47,7 +48,11 @@ export class Answers {
   get<T>(question: Question<T>): Signal<Loadable<T>> {
     const key = keyOf(question);
     const known = this.#held.get(key);
-    if (known) return known as Signal<Loadable<T>>;
+    if (known) {
+      this.#held.delete(key);
+      this.#held.set(key, known);
+      return known as Signal<Loadable<T>>;
+    }
     if (this.#held.size >= MOST) this.#held.delete(this.#held.keys().next().value as string);
     const held = signal<Loadable<T>>({ status: "loading" });
     this.#held.set(key, held as Signal<Loadable<unknown>>);
@@ -57,8 +62,7 @@ export class Answers {
 
   /** Ask again after a failure. */
   retry<T>(question: Question<T>): void {
-    const held = this.#held.get(keyOf(question)) as Signal<Loadable<T>> | undefined;
-    if (!held) return;
+    const held = this.get(question);
     if (held.peek().status !== "loading") held.value = { status: "loading" };
     ask(this.source, question, held);
   }

@@ -56,6 +56,8 @@ export interface ColumnInfo {
 export interface WireColumn extends ColumnInfo {
   values: Values;
   dictionary?: string[];
+  /** From which value each row deserves a look, and from which it is a fault. */
+  limits?: [Values, Values];
 }
 
 /** Texts of the nodes of a tree: each field holds codes, its plural the words. */
@@ -106,6 +108,8 @@ export interface WirePayload {
   attribution?: Attribution | null;
   /** Pairs of nodes of the program tree: the second one reads a value of the first. */
   edges?: Values;
+  /** 1: a value that nobody reads. */
+  unused?: Values;
   /** 1: a delegate call that can be zoomed and is not yet. */
   zoomable?: Values;
   zooms?: WireZoom[];
@@ -189,6 +193,8 @@ export interface WireErrorMap {
   height: number;
   width: number;
   values: Values;
+  /** What is not finite in each cell: 0 nothing, 1 Inf, 2 −Inf, 3 NaN; null or not sent if all is finite. */
+  kinds?: Values | null;
   /** Elements in a cell, down and across. */
   block: number[];
   low: WireNumber;

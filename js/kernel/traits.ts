@@ -22,6 +22,8 @@ export function localTraits() {
     filter: signal(""),
     expanded: signal<readonly number[]>([]),
     height: signal(620),
+    /** Commands that are run when the view has something to show. */
+    commands: signal<readonly string[]>([]),
     /** A place in a side panel (state/panelHost.ts), or null for the cell. */
     panel: signal<unknown>(null),
   };
@@ -30,8 +32,8 @@ export function localTraits() {
 export type Traits = ReturnType<typeof localTraits>;
 
 function traitNames(traits: Traits): [string, Signal<unknown>][] {
-  const { selected, sortBy, descending, filter, expanded, height, panel } = traits;
-  const pairs = { selected, sort_by: sortBy, descending, filter, expanded, height, panel };
+  const { selected, sortBy, descending, filter, expanded, height, commands, panel } = traits;
+  const pairs = { selected, sort_by: sortBy, descending, filter, expanded, height, commands, panel };
   return Object.entries(pairs) as [string, Signal<unknown>][];
 }
 

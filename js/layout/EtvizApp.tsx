@@ -1,27 +1,28 @@
 // The whole view: header, filter bar, three panes, and the edge that changes its height.
-// Widths decide the arrangement by container queries; in narrow places the panes become tabs.
+// Widths decide the arrangement by container queries; in narrow places the panes stand below one another.
 import type { JSX } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { WireError } from "../kernel/contract";
 import { isWaiting } from "../kernel/source";
 import type { Payload } from "../data/payload";
 import type { App } from "../state/app";
-import type { Tab } from "../state/view";
+import { runCommand, runKey } from "../state/commands";
 import { RetryButton } from "../ui/Button";
 import { AppContext, useApp } from "../ui/context";
 import { LevelIcon } from "../ui/Icon";
-import { keepKeys } from "../ui/keys";
+import { isTyping, keepKeys, useKeptFocus } from "../ui/keys";
 import { RankBy } from "../ui/RankBy";
 import { useScheme } from "../ui/scheme";
-import { TabList } from "../ui/TabList";
 import { Tooltip } from "../ui/Tooltip";
 import { FilterBar } from "../table/FilterBar";
 import { Table } from "../table/Table";
 import { TreeBar } from "../tree/TreeBar";
 import { TreeGrid } from "../tree/TreeGrid";
 import { GraphPane } from "../graph/GraphPane";
+import { ProfileStrip } from "../profile/ProfileStrip";
 import { TensorPane } from "../tensor/TensorPane";
 import { Header } from "./Header";
+import { Help } from "./Help";
 import { KernelLine } from "./KernelLine";
 import { Splitter } from "./Splitter";
 
@@ -79,39 +80,19 @@ function LoadFailed({ error, retry }: { error: WireError; retry: () => void }): 
   );
 }
 
-const TABS: { name: Tab; text: string }[] = [
-  { name: "tree", text: "Graph" },
-  { name: "table", text: "Gaps" },
-  { name: "tensor", text: "Selected value" },
-];
-
-/** The panes as tabs; shown by the style sheet only where there is room for one pane. */
-function Tabs(): JSX.Element {
-  const { tab } = useApp().view;
-  return (
-    <TabList
-      label="Panes"
-      class="etv-tabs"
-      tabs={TABS}
-      value={tab.value}
-      onChange={(name) => (tab.value = name)}
-    />
-  );
-}
-
 function pixels(size: number | null): string | undefined {
   return size === null ? undefined : `${size}px`;
 }
 
 function Panes({ payload }: { payload: Payload }): JSX.Element {
-  const { treeMode, treeWidth, tensorWidth, tensorHeight, tab } = useApp().view;
+  const { treeMode, treeWidth, tensorWidth, tensorHeight } = useApp().view;
   const sizes = {
     "--etv-tree-width": pixels(treeWidth.value),
     "--etv-tensor-width": pixels(tensorWidth.value),
     "--etv-tensor-height": pixels(tensorHeight.value),
   };
   return (
-    <div class="etv-panes" style={sizes} data-tab={tab.value}>
+    <div class="etv-panes" style={sizes}>
       <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
         <TreeBar payload={payload} />
         {treeMode.value === "graph" ? <GraphPane payload={payload} /> : <TreeGrid payload={payload} />}
@@ -156,20 +137,51 @@ interface Props {
   frame: Frame;
 }
 
+/** Full screen, and back. */
+function useLarge(app: App, root: { readonly current: HTMLElement | null }): void {
+  const wanted = app.view.large.value;
+  useEffect(() => {
+    const element = root.current;
+    if (wanted === 0 || !element) return;
+    if (element.ownerDocument.fullscreenElement) void element.ownerDocument.exitFullscreen();
+    else element.requestFullscreen?.().catch(() => (app.view.said.value = "Full screen is not allowed here"));
+  }, [wanted]);
+}
+
+/** What Python or a link asked for, once there is something to do it with. */
+function useCommands(app: App, ready: boolean): void {
+  const asked = app.store.traits.commands.value;
+  useEffect(() => {
+    if (!ready) return;
+    const unknown = asked.filter((command) => !runCommand(app, command));
+    if (unknown.length > 0) app.view.said.value = `There is no command ${unknown[0]}`;
+  }, [ready, asked]);
+}
+
 export function EtvizApp({ app, frame }: Props): JSX.Element {
   const root = useRef<HTMLDivElement>(null);
   const { payload, traits } = app.store;
   const height = frame === "cell" ? `${traits.height.value}px` : FILL[frame];
   useScheme(root);
   const { value } = payload;
+  useKeptFocus(root);
+  useLarge(app, root);
+  useCommands(app, value.status === "ready");
+  const profile = app.profile.value;
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const chord = event.ctrlKey || event.metaKey || event.altKey;
+    if (!chord && !isTyping(event.target) && runKey(app, event.key)) event.preventDefault();
+    keepKeys(event);
+  };
   return (
     <AppContext.Provider value={app}>
       <div
         class="etviz"
         ref={root}
+        tabIndex={-1}
         data-fill={frame !== "cell"}
         style={{ height, "--etv-height": frame === "panel" ? "100vh" : height }}
-        onKeyDown={keepKeys}
+        onKeyDown={onKeyDown}
       >
         <ProgressLine />
         <KernelLine />
@@ -178,8 +190,8 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         {value.status === "ready" && (
           <>
             <Header payload={value.value} />
+            {profile && <ProfileStrip payload={value.value} profile={profile} />}
             <FilterBar payload={value.value} />
-            <Tabs />
             <Panes payload={value.value} />
           </>
         )}
@@ -190,11 +202,12 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
             size={traits.height}
             axis="y"
             of="around"
-            min={260}
-            max={2400}
+            min={200}
+            max={4000}
             step={20}
           />
         )}
+        <Help />
         <Tooltip root={root} />
       </div>
     </AppContext.Provider>

@@ -1,11 +1,11 @@
-// The verdict in words, the facts as chips (some jump to a row), who caused the error, and the notes.
+// One line: the verdict, what to know first, and behind a button the facts (some jump to a row) and the notes.
 import type { JSX } from "preact";
 import type { Fact, Finding } from "../kernel/contract";
 import type { Payload } from "../data/payload";
-import { IconButton } from "../ui/Button";
+import { Button, IconButton } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
-import { AttributeButton, AttributionBar } from "./Attribution";
+import { Popover } from "../ui/Popover";
 
 const LEVEL_NAMES = { ok: "OK", warn: "Warning", bad: "Problem", unknown: "Not known" };
 
@@ -61,41 +61,78 @@ function PanelButton({ title }: { title: string }): JSX.Element | null {
   );
 }
 
-export function Header({ payload }: { payload: Payload }): JSX.Element {
-  const { summary, title } = payload;
+/** The facts and the notes; the button says how many of them want a look. */
+function Facts({ payload }: { payload: Payload }): JSX.Element | null {
+  const { facts, notes } = payload.summary;
+  const loud = facts.filter(({ level }) => level === "warn" || level === "bad");
+  const worst = loud.some(({ level }) => level === "bad") ? "bad" : "warn";
+  if (facts.length + notes.length === 0) return null;
   return (
-    <header class="etv-header" data-level={summary.level}>
-      <div class="etv-verdict">
-        <LevelIcon level={summary.level} />
-        <span class="etv-verdict-text">
-          <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
-          {summary.verdict}
-        </span>
-        <span class="etv-title" data-tip={title} data-tip-clipped>
-          {title}
-        </span>
-        <PanelButton title={title} />
-      </div>
-      {summary.finding && <FindingLine finding={summary.finding} />}
-      {summary.facts.length > 0 && (
-        <ul class="etv-facts" aria-label="Facts">
-          {summary.facts.map((fact) => (
-            <li key={fact.label}>
-              <FactChip fact={fact} />
-            </li>
-          ))}
-          <li>
-            <AttributeButton payload={payload} />
+    <Popover
+      label="Facts"
+      class="etv-facts-popover"
+      align="right"
+      tip={[...facts.map(({ label, value }) => `${label}: ${value}`), ...notes].join("\n")}
+      button={
+        <>
+          {loud.length > 0 && <LevelIcon level={worst} />}
+          Facts
+          {notes.length > 0 && ` · ${notes.length} ${notes.length === 1 ? "note" : "notes"}`}
+        </>
+      }
+    >
+      <ul class="etv-facts" aria-label="Facts">
+        {facts.map((fact) => (
+          <li key={fact.label}>
+            <FactChip fact={fact} />
           </li>
-        </ul>
-      )}
-      <AttributionBar payload={payload} />
-      {summary.notes.map((note) => (
+        ))}
+      </ul>
+      {notes.map((note) => (
         <p key={note} class="etv-note">
           <Icon name="note" />
           <span>{note}</span>
         </p>
       ))}
+    </Popover>
+  );
+}
+
+export function Header({ payload }: { payload: Payload }): JSX.Element {
+  const { view } = useApp();
+  const { summary, title } = payload;
+  return (
+    <header class="etv-header" data-level={summary.level}>
+      <LevelIcon level={summary.level} />
+      <div class="etv-said" role="status">
+        <h2 class="etv-verdict">
+          <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
+          {summary.verdict}
+        </h2>
+        {summary.finding && <FindingLine finding={summary.finding} />}
+      </div>
+      <span class="etv-title" data-tip={title} data-tip-clipped>
+        {title}
+      </span>
+      <div class="etv-header-buttons">
+        <Facts payload={payload} />
+        <Button
+          class="etv-quiet etv-square"
+          aria-label="All keys and commands"
+          data-tip="All keys and commands (?)"
+          onClick={() => (view.help.value = true)}
+        >
+          ?
+        </Button>
+        <IconButton
+          class="etv-quiet etv-square"
+          label="Full screen"
+          icon="large"
+          data-tip="Full screen (f)"
+          onClick={() => void view.large.value++}
+        />
+        <PanelButton title={title} />
+      </div>
     </header>
   );
 }

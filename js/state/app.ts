@@ -1,6 +1,10 @@
 // One view's state put together: kernel state, its own state, and everything computed from both.
-import { computed } from "@preact/signals";
+import { batch, computed } from "@preact/signals";
+import { csvOf, markdownOf, pandasOf } from "../data/export";
+import { linkOf } from "../data/link";
+import { sliceAt } from "../data/tensor";
 import type { Payload } from "../data/payload";
+import { type Profile, profileOf } from "../data/profile";
 import { Nodes } from "./nodes";
 import type { Placement } from "./placement";
 import { Rows } from "./rows";
@@ -14,6 +18,8 @@ export class App {
   readonly rows: Rows;
   readonly nodes: Nodes;
   readonly selection: Selection;
+  /** The compared rows in program order; null where there are too few for a picture. */
+  readonly profile: Read<Profile | null>;
 
   /** `placement` moves the view to a side panel; only a view in a cell has it. */
   constructor(
@@ -24,9 +30,84 @@ export class App {
     const { traits, payload: asked } = store;
     const payload = computed(() => (asked.value.status === "ready" ? asked.value.value : null));
     this.payload = payload;
+    this.profile = computed(() => (payload.value && payload.value.compared > 0 ? profileOf(payload.value) : null));
     this.rows = new Rows(traits, view, payload);
     this.nodes = new Nodes(traits, view, payload, this.rows);
     this.selection = new Selection(traits, view, payload, this.rows, this.nodes);
+  }
+
+  /** Go to the next or previous row whose own error is more than its precision explains. */
+  worse(by: -1 | 1): void {
+    const profile = this.profile.peek();
+    if (profile) this.selection.worse(profile, by);
+  }
+
+  goFirst(): void {
+    const first = this.payload.peek()?.first ?? -1;
+    if (first >= 0) this.selection.selectRow(first);
+  }
+
+  togglePin(): void {
+    const row = this.selection.row.peek();
+    const { pins } = this.view;
+    if (row < 0) return;
+    pins.value = pins.peek().includes(row) ? pins.peek().filter((one) => one !== row) : [...pins.peek(), row];
+  }
+
+  /** Show an element of the selected row in the map. */
+  lookAt(index: readonly number[]): void {
+    const row = this.selection.row.peek();
+    batch(() => {
+      this.view.element.value = row < 0 ? null : { row, index };
+      this.view.slice.value = { row, axes: null, index };
+      this.view.chart.value = "map";
+    });
+  }
+
+  /** Show the slice of a row at an index along one axis. */
+  lookAtSlice(row: number, shape: readonly number[], axis: number, at: number): void {
+    batch(() => {
+      this.view.element.value = null;
+      this.view.slice.value = { row, ...sliceAt(shape, axis, at) };
+      this.view.chart.value = "map";
+    });
+  }
+
+  /** Put the rows of the table, or a link to what is shown, on the clipboard. */
+  copy(as: "pandas" | "csv" | "markdown" | "link"): void {
+    const payload = this.payload.peek();
+    if (!payload) return;
+    const rows = [...this.rows.order.peek()];
+    const columns = this.rows.columns.peek();
+    const text = {
+      pandas: () => pandasOf(payload, rows),
+      csv: () => csvOf(rows, payload.columns),
+      markdown: () => markdownOf(payload, rows, columns),
+      link: () => this.#link(),
+    }[as]();
+    const said = as === "link" ? "Link copied" : `${rows.length} rows copied`;
+    const { said: tell } = this.view;
+    const { clipboard } = navigator;
+    if (!clipboard) return void (tell.value = "Copying is not allowed here");
+    clipboard.writeText(text).then(
+      () => void (tell.value = said),
+      () => void (tell.value = "Copying is not allowed here"),
+    );
+  }
+
+  /** An address that shows the same; in a notebook, only what comes behind the report's own. */
+  #link(): string {
+    const { selection, store, view } = this;
+    const row = selection.row.peek();
+    const element = view.element.peek();
+    const link = linkOf({
+      row,
+      tab: view.chart.peek(),
+      at: element?.row === row ? element.index : null,
+      filter: store.traits.filter.peek(),
+      graph: view.treeMode.peek() === "graph",
+    });
+    return store.source.kernel ? link : location.href.split("#")[0] + link;
   }
 
   /** Look into the delegate call of a row, and open its node when that is done. */

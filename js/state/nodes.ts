@@ -17,8 +17,13 @@ export class Nodes {
 
   readonly open = computed(() => openFlags(this.tree.value?.nodes ?? 0, this.expanded.value));
 
+  /** Which nodes the filter leaves; null without a filter. */
+  readonly left = computed(() =>
+    this.tree.value && this.rows.filtered.value ? this.rows.nodesLeft(this.tree.value) : null,
+  );
+
   readonly visible = computed(() =>
-    this.tree.value ? visibleNodes(this.tree.value, this.open.value) : new Int32Array(0),
+    this.tree.value ? visibleNodes(this.tree.value, this.open.value, this.left.value) : new Int32Array(0),
   );
 
   /** The worst row under each node of the tree by the gauge column, -1 for none. */

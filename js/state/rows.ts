@@ -2,9 +2,10 @@
 import { batch, computed } from "@preact/signals";
 import type { Traits } from "../kernel/traits";
 import { type Column, type NumberColumn, hasGauge, hasValues, isMetric, worstFirst } from "../data/columns";
-import { DEFAULT_STATUSES, filterRows } from "../data/filter";
+import { filterRows } from "../data/filter";
 import type { Payload } from "../data/payload";
 import { type SortKey, nextKeys, sortRows } from "../data/sort";
+import type { Tree } from "../data/tree";
 import type { Read, ViewState } from "./view";
 
 export class Rows {
@@ -27,22 +28,22 @@ export class Rows {
   });
 
   readonly #passing = computed(() => {
-    const { backend, kind, statuses, threshold } = this.view;
     const payload = this.payload.value;
-    if (!payload) return new Uint32Array(0);
-    return filterRows(payload, {
-      text: this.traits.filter.value,
-      backend: backend.value,
-      kind: kind.value,
-      statuses: statuses.value,
-      threshold: threshold.value,
-    });
+    return payload ? filterRows(payload, this.traits.filter.value) : new Uint32Array(0);
   });
 
-  /** Row ids that the table shows, in order. */
-  readonly order = computed(() =>
-    sortRows(this.#passing.value, this.keys.value, (name) => this.payload.value?.ranks(name) ?? null),
-  );
+  /** Row ids that the table shows, in order: pinned rows first, whatever the filter. */
+  readonly order = computed(() => {
+    const sorted = sortRows(
+      this.#passing.value,
+      this.keys.value,
+      (name) => this.payload.value?.ranks(name) ?? null,
+    );
+    const pins = this.view.pins.value.filter((row) => row < (this.payload.value?.rows ?? 0));
+    if (pins.length === 0) return sorted;
+    const pinned = new Set(pins);
+    return Uint32Array.from([...pins, ...sorted.filter((row) => !pinned.has(row))]);
+  });
 
   /** Position of each row in `order`, -1 if it is filtered out. */
   readonly positions = computed(() => {
@@ -61,14 +62,24 @@ export class Rows {
   });
 
   /** True if other rows are shown than at first. */
-  readonly filtered = computed(
-    () =>
-      this.traits.filter.value.trim() !== "" ||
-      this.view.backend.value !== null ||
-      this.view.kind.value !== null ||
-      this.view.threshold.value !== null ||
-      this.view.statuses.value !== DEFAULT_STATUSES,
-  );
+  readonly filtered = computed(() => this.traits.filter.value.trim() !== "");
+
+  /** A flag for each node of a tree: whether the filter leaves it. A node without rows goes with what it is in. */
+  nodesLeft({ nodes, parents, rowNode }: Tree): Uint8Array {
+    const positions = this.positions.value;
+    const HAS = 1;
+    const PASSES = 2;
+    const flags = new Uint8Array(nodes);
+    rowNode.forEach((node, row) => {
+      if (node >= 0) flags[node] |= positions[row] >= 0 ? HAS | PASSES : HAS;
+    });
+    for (let node = nodes - 1; node > 0; node--) if (parents[node] >= 0) flags[parents[node]] |= flags[node];
+    for (let node = 0; node < nodes; node++) {
+      const parent = parents[node];
+      flags[node] = flags[node] === 0 ? (parent < 0 ? 1 : flags[parent]) : Number((flags[node] & PASSES) > 0);
+    }
+    return flags;
+  }
 
   constructor(
     private readonly traits: Traits,
@@ -77,13 +88,7 @@ export class Rows {
   ) {}
 
   clearFilters(): void {
-    batch(() => {
-      this.traits.filter.value = "";
-      this.view.backend.value = null;
-      this.view.kind.value = null;
-      this.view.threshold.value = null;
-      this.view.statuses.value = DEFAULT_STATUSES;
-    });
+    this.traits.filter.value = "";
   }
 
   /** Sort by a column; `add` makes it the second key. */

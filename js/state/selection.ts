@@ -2,6 +2,7 @@
 import { batch, computed } from "@preact/signals";
 import type { Traits } from "../kernel/traits";
 import type { Payload } from "../data/payload";
+import type { Profile } from "../data/profile";
 import { worstOf } from "../data/rank";
 import type { Tree } from "../data/tree";
 import type { Nodes } from "./nodes";
@@ -39,18 +40,54 @@ export class Selection {
     private readonly nodes: Nodes,
   ) {}
 
+  /** Rows that were selected, and where in them we are. */
+  readonly #path: number[] = [];
+  #at = -1;
+
   readonly selectRow = (row: number): void => {
+    if (row !== this.#path[this.#at]) {
+      const held = this.row.peek();
+      if (this.#at < 0 && held >= 0 && held !== row) this.#path[++this.#at] = held;
+      this.#path.splice(++this.#at, Infinity, row);
+    }
+    this.#show(row);
+  };
+
+  /** Go back (-1) or forward (1) through what was selected. */
+  step(by: -1 | 1): void {
+    const row = this.#path[this.#at + by];
+    if (row === undefined || row >= (this.payload.peek()?.rows ?? 0)) return;
+    this.#at += by;
+    this.#show(row);
+  }
+
+  /** The next (1) or previous (-1) row, in program order, whose own error is more than its precision explains. */
+  worse(profile: Profile, by: -1 | 1): void {
+    const levels = this.payload.peek()?.levels;
+    const positions = this.rows.positions.peek();
+    const { rows, places } = profile;
+    const from = places[this.row.peek()] ?? -1;
+    let place = from < 0 && by < 0 ? rows.length : from;
+    for (place += by; place >= 0 && place < rows.length; place += by) {
+      const row = rows[place];
+      if (levels?.[row] && positions[row] >= 0) return this.selectRow(row);
+    }
+  }
+
+  #show(row: number): void {
     const compared = this.payload.peek()?.compared ?? 0;
     if (row < compared) this.#select(row, null);
     else this.#select(null, { kind: "row", row });
-  };
+  }
 
   /** Select the worst row of a node, or the node itself if it has none. */
   selectNode(tree: Tree, node: number): void {
-    const rows = tree.rowsOf(node);
-    if (rows.length === 0) return this.#select(null, { kind: "node", tree: tree.name, node });
+    const own = tree.rowsOf(node);
+    if (own.length === 0) return this.#select(null, { kind: "node", tree: tree.name, node });
     const payload = this.payload.peek();
-    if (!payload || rows.includes(this.row.peek())) return;
+    if (!payload || own.includes(this.row.peek())) return;
+    const read = own.filter((row) => payload.unused[row] === 0);
+    const rows = read.length > 0 ? read : own;
     const worst = worstOf(payload, rows, this.rows.gaugeColumn.peek()?.name ?? "");
     this.selectRow(worst < 0 ? rows[0] : worst);
   }

@@ -1,16 +1,15 @@
 // What only one view knows: chosen columns and filters, tree mode, log counts, pane sizes.
 import { type ReadonlySignal, signal } from "@preact/signals";
 import type { MapOf, TreeName } from "../kernel/contract";
-import { DEFAULT_STATUSES, type Threshold } from "../data/filter";
 import type { SortKey } from "../data/sort";
-
-export type Tab = "tree" | "table" | "tensor";
 
 /** How the delegated graph is shown. */
 export type TreeMode = "tree" | "graph";
 
 /** What the tensor pane draws. */
 export type Chart = "histogram" | "map" | "channels" | "scatter";
+/** What the strongest colour of a map stands for: the largest value, three deviations, or the largest by decades. */
+export type MapScale = "linear" | "trimmed" | "log";
 export type ChannelMetric = "rmse" | "maxAbs" | "share";
 
 /** What the tensor pane is about. */
@@ -21,10 +20,8 @@ export type Read<T> = ReadonlySignal<T>;
 export function createViewState() {
   return {
     secondKey: signal<SortKey | null>(null),
-    backend: signal<string | null>(null),
-    kind: signal<string | null>(null),
-    statuses: signal(DEFAULT_STATUSES),
-    threshold: signal<Threshold | null>(null),
+    /** Rows that stay on top of the table, whatever it is sorted by and whatever the filter says. */
+    pins: signal<readonly number[]>([]),
     /** Columns switched on or off by hand; the others follow the payload's default. */
     columnChoice: signal<ReadonlyMap<string, boolean>>(new Map()),
     columnWidths: signal<ReadonlyMap<string, number>>(new Map()),
@@ -32,13 +29,27 @@ export function createViewState() {
     treeMode: signal<TreeMode>("tree"),
     moduleExpanded: signal<readonly number[] | null>(null),
     logCounts: signal(false),
-    chart: signal<Chart>("histogram"),
+    /** What the tensor pane draws; null: what the row's likely fault is seen best in. */
+    chart: signal<Chart | null>(null),
+    /** An element that is looked at, and the row whose it is. */
+    element: signal<{ row: number; index: readonly number[] } | null>(null),
+    /** What is typed after ">" in the search box; null while it holds a query. */
+    palette: signal<string | null>(null),
+    /** Counts the wishes to type into the search box. */
+    searching: signal(0),
+    /** Counts the wishes to have the view on the whole screen, or back. */
+    large: signal(0),
+    /** What was last put on the clipboard, or why it was not. */
+    said: signal(""),
+    /** The list of all keys is open. */
+    help: signal(false),
     mapOf: signal<MapOf>("error"),
-    logMap: signal(false),
+    mapScale: signal<MapScale>("linear"),
+    /** Which slice of a row the maps show; another row's is its own. */
+    slice: signal<{ row: number; axes: readonly number[] | null; index: readonly number[] | null } | null>(null),
     channelMetric: signal<ChannelMetric>("rmse"),
     /** Something selected that is not a gap row. */
     detail: signal<Detail | null>(null),
-    tab: signal<Tab>("table"),
     /** Pane sizes in px once dragged; null follows the width of the view. */
     treeWidth: signal<number | null>(null),
     tensorWidth: signal<number | null>(null),

@@ -74,7 +74,7 @@ function NumberCell({ column, facts, index, bar }: Props<NumberColumn>): JSX.Ele
   const value = column.values[row];
   const mismatch = facts.mismatch && isMetric(column);
   const rated = bar || (column.thresholds !== null && !facts.mismatch);
-  const gauge = rated ? gaugeOf(column)(value, mismatch) : null;
+  const gauge = rated ? gaugeOf(column)(value, mismatch, row) : null;
   const unknown = Number.isNaN(value);
   const text = unknown ? (mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
   return (

@@ -1,6 +1,5 @@
 // What the table says when it has no rows: nothing was compared (and why), or the filter hides all.
 import type { JSX } from "preact";
-import { STATUSES } from "../data/filter";
 import { formatCount } from "../data/format";
 import type { Payload } from "../data/payload";
 import { Button } from "../ui/Button";
@@ -9,7 +8,7 @@ import { useApp } from "../ui/context";
 const UNSAID = "No instruction was compared with a reference.";
 
 function NoGaps({ payload }: { payload: Payload }): JSX.Element {
-  const { statuses } = useApp().view;
+  const { filter } = useApp().store.traits;
   const { notes } = payload.summary;
   return (
     <div class="etv-empty" role="status">
@@ -18,7 +17,7 @@ function NoGaps({ payload }: { payload: Payload }): JSX.Element {
         <p key={note}>{note}</p>
       ))}
       {payload.rows > 0 && (
-        <Button onClick={() => (statuses.value = new Set(STATUSES))}>
+        <Button onClick={() => (filter.value = "is:any")}>
           List the {formatCount(payload.rows)} instructions
         </Button>
       )}

@@ -7,6 +7,7 @@ interface Props extends RowFacts {
   position: number;
   columns: readonly PlacedColumn[];
   selected: boolean;
+  pinned: boolean;
   /** The row that Tab reaches. */
   reachable: boolean;
   compared: boolean;
@@ -28,6 +29,7 @@ export const Row = memo<Props>((props) => {
       data-row={row}
       data-mismatch={mismatch ? true : undefined}
       data-inner={inner ? true : undefined}
+      data-pinned={props.pinned ? true : undefined}
       data-zoomable={zoomable ? true : undefined}
       data-muted={props.compared ? undefined : true}
       style={{ transform: `translateY(${position * ROW_HEIGHT}px)` }}

@@ -5,6 +5,7 @@ import { useEffect } from "preact/hooks";
 import { type Column, INTRODUCED_PART } from "../data/columns";
 import type { Payload } from "../data/payload";
 import { useApp } from "../ui/context";
+import { useWidth } from "../ui/useWidth";
 import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
 import {
   HEAD_HEIGHT,
@@ -53,10 +54,11 @@ interface BodyProps {
 }
 
 function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element {
-  const { rows, selection, store } = useApp();
+  const { rows, selection, store, view } = useApp();
   const order = rows.order.value;
   const selected = selection.row.value;
   const { kernel } = store.source;
+  const pinned = new Set(view.pins.value);
   const reachable = Math.max(0, rows.positions.value[selected] ?? 0);
   return (
     <div
@@ -74,6 +76,7 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             position={position}
             columns={columns}
             selected={row === selected}
+            pinned={pinned.has(row)}
             reachable={position === reachable && focus.part === "rows"}
             mismatch={payload.mismatch[row] === 1}
             part={payload.number(INTRODUCED_PART, row)}
@@ -133,7 +136,8 @@ export function Table({ payload }: { payload: Payload }): JSX.Element {
   const { rows, view } = useApp();
   const count = rows.order.value.length;
   const columns = useComputed(() => tableOrder(rows.columns.value)).value;
-  const widths = columnWidths(columns, view.columnWidths.value);
+  const [frame, room] = useWidth<HTMLDivElement>(0);
+  const widths = columnWidths(columns, view.columnWidths.value, room);
   const width = widths.reduce((sum, one) => sum + one, 0);
   const list = useWindow(count, ROW_HEIGHT, HEAD_HEIGHT);
   const inView = useColumnsInView(list.element, columns, widths);
@@ -147,7 +151,10 @@ export function Table({ payload }: { payload: Payload }): JSX.Element {
       aria-label="Gap table"
       aria-rowcount={count + 1}
       aria-colcount={columns.length}
-      ref={list.ref}
+      ref={(element) => {
+        list.ref(element);
+        frame.current = element;
+      }}
       onKeyDown={onKeyDown}
       style={{ "--etv-columns": widths.map((one) => `${one}px`).join(" ") }}
     >

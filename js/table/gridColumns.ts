@@ -37,15 +37,50 @@ function defaultWidth(column: Column): number {
 }
 
 function headWidth(column: Column): number {
-  return Math.ceil(column.label.length * CHARACTER) + 28;
+  return Math.ceil(column.label.length * CHARACTER) + 36;
 }
 
 export function clampWidth(width: number): number {
   return Math.round(Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, width)));
 }
 
-export function columnWidths(columns: readonly Column[], chosen: ReadonlyMap<string, number>): number[] {
-  return columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
+/** The narrowest in which a column's numbers are whole. */
+function leastWidth(column: Column): number {
+  if (column.kind === "text") return column.name === "op" ? 210 : 96;
+  return Math.max(76, headWidth(column));
+}
+
+/** How much of what is left over a column takes: names are longer than anything else. */
+function stretch({ kind, name }: Column): number {
+  return name === "op" ? 4 : kind === "text" ? 2 : 1;
+}
+
+/**
+ * Widths that fill the room: as many columns as can stand in it stand in it whole, so that no number is cut at the
+ * edge; the others follow, out of sight. What was sized by hand stays as it is.
+ */
+export function columnWidths(
+  columns: readonly Column[],
+  chosen: ReadonlyMap<string, number>,
+  room: number,
+): number[] {
+  const usual = columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
+  if (room <= 0) return usual;
+  const least = columns.map((column) => chosen.get(column.name) ?? Math.min(leastWidth(column), defaultWidth(column)));
+  let fit = 0;
+  for (let used = 0; fit < columns.length && used + least[fit] <= room; fit++) used += least[fit];
+  const inside = columns.slice(0, fit);
+  // From the least to the usual, then beyond it.
+  const sum = (widths: readonly number[]): number => widths.slice(0, fit).reduce((all, one) => all + one, 0);
+  const share = Math.min(1, (room - sum(least)) / Math.max(1, sum(usual) - sum(least)));
+  const widths = usual.map((width, k) => (k < fit ? Math.floor(least[k] + share * (width - least[k])) : width));
+  const free = room - sum(widths);
+  const elastic = inside.map((column) => (chosen.has(column.name) ? 0 : stretch(column)));
+  const parts = elastic.reduce((all, one) => all + one, 0);
+  if (parts === 0) return widths;
+  inside.forEach((_, k) => (widths[k] += Math.floor((free * elastic[k]) / parts)));
+  widths[0] += chosen.has(columns[0].name) ? 0 : room - sum(widths);
+  return widths;
 }
 
 interface ColumnRange {

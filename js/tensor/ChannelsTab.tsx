@@ -57,7 +57,13 @@ function markPath(scales: Scales, channel: number, value: number): string {
   return `M${center - 4},${Math.max(1, scales.y(value) - 8)}h8l-4,6z`;
 }
 
-function ChannelChart({ facts, stale }: { facts: Channels; stale: boolean }): JSX.Element {
+interface ChannelChartProps {
+  facts: Channels;
+  stale: boolean;
+  onSelect: (channel: number) => void;
+}
+
+function ChannelChart({ facts, stale, onSelect }: ChannelChartProps): JSX.Element {
   const metric = useApp().view.channelMetric.value;
   const [box, width] = useWidth<HTMLDivElement>(340);
   if (facts.size === 0) return <p class="etv-none">The axis has no elements.</p>;
@@ -73,6 +79,7 @@ function ChannelChart({ facts, stale }: { facts: Channels; stale: boolean }): JS
       frame={frame}
       first={Math.max(0, worst)}
       stale={stale}
+      onSelect={onSelect}
       read={(channel) => <Reading facts={facts} metric={metric} channel={channel} worst={worst} />}
     >
       <path class="etv-channel-bars" d={barPath(values, scales)} />
@@ -85,7 +92,8 @@ function ChannelChart({ facts, stale }: { facts: Channels; stale: boolean }): JS
 
 /** The axis is chosen anew for each row: shapes differ. */
 export function ChannelsTab({ row, shape }: { row: number; shape: readonly number[] }): JSX.Element {
-  const { view, store } = useApp();
+  const app = useApp();
+  const { view, store } = app;
   const { channelMetric } = view;
   const { kernel } = store.source;
   const [chosen, setChosen] = useState<{ row: number; axis: number } | null>(null);
@@ -110,7 +118,13 @@ export function ChannelsTab({ row, shape }: { row: number; shape: readonly numbe
           onChange={(name) => (channelMetric.value = name)}
         />
       </div>
-      <Answered answer={answer}>{(facts) => <ChannelChart facts={facts} stale={answer.stale} />}</Answered>
+      <Answered answer={answer}>{(facts) => (
+          <ChannelChart
+            facts={facts}
+            stale={answer.stale}
+            onSelect={(channel) => app.lookAtSlice(row, shape, facts.axis, channel)}
+          />
+        )}</Answered>
     </>
   );
 }

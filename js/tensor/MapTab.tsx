@@ -1,16 +1,18 @@
-// The tab with where in the tensor the error is: a slice of the error, the reference or the runtime as a picture.
-// A cell stands for a block of elements and shows the one that is furthest from zero: a single bad element stays visible.
+// The tab with where in the tensor the error is: a slice of the error, the reference or the runtime as a picture; the two
+// have one scale, so that what differs looks different. A cell stands for a block of elements and shows the one that is
+// furthest from zero: a single bad element stays visible. What has no place on the scale is drawn in its cell.
 import type { JSX } from "preact";
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { MapOf } from "../kernel/contract";
 import { formatMetric } from "../data/format";
-import { type ErrorMap, FIRST_MAP, type MapChoice, cellIndex, mapQuestion } from "../data/tensor";
+import { type ErrorMap, FIRST_MAP, type MapChoice, cellIndex, cellOf, mapQuestion } from "../data/tensor";
+import type { MapScale } from "../state/view";
 import { useApp } from "../ui/context";
 import { type Choice, Switches } from "../ui/Switches";
 import { Answered, useAnswer } from "./answer";
 import { AxisSelect } from "./AxisSelect";
-import { ABOVE, ERROR, type Rgb, extent, gradient, paintSigned } from "./colors";
-import { type Cell, PixelGrid } from "./PixelGrid";
+import { ABOVE, ERROR, type Rgb, extent, gradient, paintSigned, spread } from "./colors";
+import { type Cell, type Mark, PixelGrid } from "./PixelGrid";
 
 const LOWEST = 0.12;
 const HIGHEST = 1.1;
@@ -25,15 +27,36 @@ function furthest({ values, width }: ErrorMap): Cell | null {
   return at < 0 ? null : { down: Math.floor(at / width), across: at % width };
 }
 
+/** What is drawn in a cell that is not finite, and what it is called. */
+const KINDS: readonly { glyph: string; name: string }[] = [
+  { glyph: "", name: "non-finite" },
+  { glyph: "I", name: "+Inf" },
+  { glyph: "−I", name: "−Inf" },
+  { glyph: "X", name: "NaN" },
+];
+
+/** The cells that the scale does not show: X for NaN, I and −I for infinities, + and − beyond its ends. */
+function marksOf({ values, kinds, width }: ErrorMap, most: number): Mark[] {
+  const marks: Mark[] = [];
+  values.forEach((value, k) => {
+    const finite = Number.isFinite(value);
+    const glyph = finite ? (value > most ? "+" : value < -most ? "−" : "") : (KINDS[kinds?.[k] ?? 3]?.glyph ?? "X");
+    if (glyph) marks.push({ down: Math.floor(k / width), across: k % width, glyph });
+  });
+  return marks;
+}
+
 interface LegendProps {
   signed: boolean;
   most: number;
-  log: boolean;
+  scale: MapScale;
   color: Rgb;
   nonfinite: boolean;
 }
 
-function Legend({ signed, most, log, color, nonfinite }: LegendProps): JSX.Element {
+const SCALE_NOTES = { linear: "", trimmed: "3σ; + and − beyond", log: "log" };
+
+function Legend({ signed, most, scale, color, nonfinite }: LegendProps): JSX.Element {
   const size = formatMetric(most);
   const least = signed ? `-${size}` : "0";
   return (
@@ -41,34 +64,54 @@ function Legend({ signed, most, log, color, nonfinite }: LegendProps): JSX.Eleme
       <span>{least}</span>
       <span class="etv-scale-bar" style={{ background: gradient(signed, color) }} />
       <span>{size}</span>
-      {log && <span>log</span>}
+      <span>{SCALE_NOTES[scale]}</span>
       {nonfinite && (
         <span class="etv-scale-nonfinite">
-          <span aria-hidden="true" /> non-finite
+          <span aria-hidden="true" /> X NaN, I Inf
         </span>
       )}
     </div>
   );
 }
 
-interface MapChartProps {
-  map: ErrorMap;
-  of: MapOf;
-  log: boolean;
-  stale: boolean;
+/** The first element of a cell. */
+function elementAt({ axes, block, index }: ErrorMap, down: number, across: number): number[] {
+  const cells = axes.length > 1 ? [down, across] : [across];
+  return index.map((at, axis) => {
+    const side = axes.indexOf(axis);
+    return side < 0 ? at : cells[side] * (block[axes.length > 1 ? side : block.length - 1] || 1);
+  });
 }
 
-function MapChart({ map, of, log, stale }: MapChartProps): JSX.Element {
-  const { values, height, width, low, high, block } = map;
-  const most = extent(low, high);
+interface MapChartProps {
+  map: ErrorMap;
+  /** The map that has the same scale: the reference's of the runtime, and the other way round. */
+  other: ErrorMap | null;
+  of: MapOf;
+  scale: MapScale;
+  stale: boolean;
+  element: readonly number[] | null;
+  onSelect: (index: readonly number[]) => void;
+}
+
+function MapChart({ map, other, of, scale, stale, element, onSelect }: MapChartProps): JSX.Element {
+  const { values, height, width, block } = map;
+  const low = Math.min(map.low, other?.low ?? Infinity);
+  const high = Math.max(map.high, other?.high ?? -Infinity);
+  const whole = extent(low, high);
+  const trimmed = useMemo(() => Math.max(spread(values), other ? spread(other.values) : 0), [values, other]);
+  const most = scale === "trimmed" ? Math.min(whole, trimmed || whole) : whole;
+  const log = scale === "log";
   const color = of === "error" ? ERROR : ABOVE;
   const name = of === "error" ? "|error|" : of;
   const pixels = useMemo(() => paintSigned(values, most, log, color), [values, most, log, color]);
   const nonfinite = useMemo(() => values.some((value) => !Number.isFinite(value)), [values]);
+  const marks = useMemo(() => marksOf(map, most < whole ? most : Infinity), [map, most, whole]);
   const worst = useMemo(() => furthest(map), [map]);
+  const held = element && cellOf(map, element);
   const valueText = ({ down, across }: Cell): string => {
     const value = values[down * width + across];
-    return Number.isFinite(value) ? formatMetric(value, 4) : "non-finite";
+    return Number.isFinite(value) ? formatMetric(value, 4) : KINDS[map.kinds?.[down * width + across] ?? 0].name;
   };
   const read = (cell: Cell): JSX.Element => (
     <>
@@ -96,9 +139,11 @@ function MapChart({ map, of, log, stale }: MapChartProps): JSX.Element {
         pixels={pixels}
         read={read}
         idle={idle}
-        marked={of === "error" ? worst : null}
+        marked={held ?? (of === "error" ? worst : null)}
+        marks={marks}
+        onSelect={({ down, across }) => onSelect(elementAt(map, down, across))}
         stale={stale}
-        legend={<Legend signed={low < 0} most={most} log={log} color={color} nonfinite={nonfinite} />}
+        legend={<Legend signed={low < 0} most={most} scale={scale} color={color} nonfinite={nonfinite} />}
       />
       {block.some((size) => size > 1) && (
         <p class="etv-note-inline">
@@ -173,20 +218,25 @@ const OF: Choice<MapOf>[] = [
   { name: "reference", text: "reference", tip: "Values of the reference" },
   { name: "runtime", text: "runtime", tip: "Values at runtime" },
 ];
-const SCALES = [
+const SCALES: Choice<MapScale>[] = [
   { name: "linear", text: "linear", tip: "Linear colours" },
+  { name: "trimmed", text: "3σ", tip: "Linear up to three standard deviations; what is beyond is marked" },
   { name: "log", text: "log", tip: "Logarithmic colours: four decades" },
 ];
 
-/** The slice is chosen anew for each row. */
+const SIBLINGS: Record<MapOf, MapOf> = { error: "error", reference: "runtime", runtime: "reference" };
+
+/** The slice is chosen anew for each row. A report holds one, which it was asked for with nothing chosen. */
 export function MapTab({ row }: { row: number }): JSX.Element {
   const { view, store } = useApp();
-  const { mapOf, logMap } = view;
-  const [slice, setSlice] = useState<MapChoice & { row: number }>({ ...FIRST_MAP, row });
+  const { mapOf, mapScale, slice, element } = view;
   const { kernel } = store.source;
   const of = kernel ? mapOf.value : "error";
-  const choice: MapChoice = slice.row === row ? { ...slice, of } : { ...FIRST_MAP, of };
+  const chosen = kernel && slice.value?.row === row ? slice.value : FIRST_MAP;
+  const choice: MapChoice = { of, axes: chosen.axes, index: chosen.index };
   const answer = useAnswer(mapQuestion(row, choice));
+  const sibling = useAnswer(mapQuestion(row, { ...choice, of: SIBLINGS[of] }));
+  const scale = mapScale.value;
   return (
     <>
       <div class="etv-chart-bar">
@@ -200,8 +250,8 @@ export function MapTab({ row }: { row: number }): JSX.Element {
         <Switches
           label="Scale of the colours"
           choices={SCALES}
-          value={logMap.value ? "log" : "linear"}
-          onChange={(name) => (logMap.value = name === "log")}
+          value={scale}
+          onChange={(name) => (mapScale.value = name)}
         />
       </div>
       <Answered answer={answer}>
@@ -210,13 +260,21 @@ export function MapTab({ row }: { row: number }): JSX.Element {
             {map.values.length === 0 ? (
               <p class="etv-none">The tensor has no elements.</p>
             ) : (
-              <MapChart map={map} of={of} log={logMap.value} stale={answer.stale} />
+              <MapChart
+                map={map}
+                other={sibling.stale || of === "error" ? null : sibling.facts}
+                of={of}
+                scale={scale}
+                stale={answer.stale}
+                element={element.value?.row === row ? element.value.index : null}
+                onSelect={(index) => (element.value = { row, index })}
+              />
             )}
             <Controls
               map={map}
               choice={choice}
               disabled={!kernel}
-              onChange={(next) => setSlice({ ...next, row })}
+              onChange={({ axes, index }) => (slice.value = { row, axes, index })}
             />
           </>
         )}

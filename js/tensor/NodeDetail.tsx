@@ -5,7 +5,8 @@ import { formatCount, formatMilliseconds } from "../data/format";
 import type { Payload } from "../data/payload";
 import type { Tree } from "../data/tree";
 import { useApp } from "../ui/context";
-import { type FactLine, Facts, Origin } from "./Facts";
+import { Code } from "./Code";
+import { type FactLine, Facts } from "./Facts";
 import { RowLink } from "./RowLink";
 
 interface Props {
@@ -71,10 +72,6 @@ function nodeFacts(tree: Tree, node: number): FactLine[] {
 }
 
 export function NodeDetail({ payload, tree, node }: Props): JSX.Element {
-  const origin = [
-    { name: "source", value: tree.text("source", node), copy: true, mono: true },
-    { name: "module", value: tree.text("module", node), copy: true, mono: true },
-  ];
   return (
     <>
       <div class="etv-detail-head">
@@ -85,9 +82,9 @@ export function NodeDetail({ payload, tree, node }: Props): JSX.Element {
         <p class="etv-status" data-level="unknown">
           {reasonOf(tree, node)}
         </p>
+        <Code tree={tree} node={node} module={tree.text("module", node)} source={tree.text("source", node)} />
         <Links payload={payload} tree={tree} node={node} />
         <Facts lines={nodeFacts(tree, node)} />
-        <Origin lines={origin} stack={tree.text("stack", node)} />
       </div>
     </>
   );

@@ -3,10 +3,16 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { arrowOf } from "../ui/keys";
+import { useWidth } from "../ui/useWidth";
 
 export interface Cell {
   down: number;
   across: number;
+}
+
+/** Something drawn in a cell. */
+export interface Mark extends Cell {
+  glyph: string;
 }
 
 interface Props {
@@ -20,6 +26,10 @@ interface Props {
   read: (cell: Cell) => ComponentChildren;
   /** What is said while no cell is pointed at. */
   idle?: ComponentChildren;
+  /** What is drawn in some cells, where these are large enough. */
+  marks?: readonly Mark[];
+  /** A press on a cell, or Enter. */
+  onSelect?: (cell: Cell) => void;
   /** A cell that is ringed. */
   marked?: Cell | null;
   stale?: boolean;
@@ -30,6 +40,9 @@ interface Props {
 }
 
 const FAR = 10;
+/** Smaller cells, in px, have no room for a letter. */
+const LETTER = 8;
+const MOST_MARKS = 400;
 
 function clamp(value: number, most: number): number {
   return Math.min(most, Math.max(0, value));
@@ -58,6 +71,8 @@ function usePixels({ height, width, pixels }: Props) {
 export function PixelGrid(props: Props): JSX.Element {
   const { height, width, ratio, marked, stale } = props;
   const canvas = usePixels(props);
+  const [box, room] = useWidth<HTMLDivElement>(340);
+  const letter = Math.min(room / Math.max(1, width), Math.min(280, room * ratio) / Math.max(1, height));
   const [held, setCell] = useState<Cell | null>(null);
   const cell = held && held.down < height && held.across < width ? held : null;
   const onPointerMove = (event: PointerEvent): void => {
@@ -68,6 +83,10 @@ export function PixelGrid(props: Props): JSX.Element {
     });
   };
   const onKeyDown = (event: KeyboardEvent): void => {
+    if ((event.key === "Enter" || event.key === " ") && cell && props.onSelect) {
+      event.preventDefault();
+      props.onSelect(cell);
+    }
     const arrow = arrowOf(event);
     if (!arrow) return;
     event.preventDefault();
@@ -84,6 +103,7 @@ export function PixelGrid(props: Props): JSX.Element {
     <>
       <div
         class="etv-grid"
+        ref={box}
         style={{ aspectRatio: `1 / ${ratio}` }}
         data-stale={stale ? true : undefined}
         role="img"
@@ -93,9 +113,20 @@ export function PixelGrid(props: Props): JSX.Element {
         onPointerLeave={() => setCell(null)}
         onKeyDown={onKeyDown}
         onBlur={() => setCell(null)}
+        onClick={() => cell && props.onSelect?.(cell)}
       >
         {props.children}
         <canvas ref={canvas} width={width} height={height} />
+        {letter >= LETTER &&
+          props.marks?.slice(0, MOST_MARKS).map((mark) => (
+            <span
+              key={mark.down * width + mark.across}
+              class="etv-grid-letter"
+              style={{ ...place(mark, height, width), fontSize: `${Math.min(13, letter - 1)}px` }}
+            >
+              {mark.glyph}
+            </span>
+          ))}
         {marked && !cell && <span class="etv-grid-mark" style={place(marked, height, width)} />}
         {cell && <span class="etv-grid-cell" style={place(cell, height, width)} />}
       </div>

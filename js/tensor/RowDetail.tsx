@@ -6,7 +6,8 @@ import type { Payload } from "../data/payload";
 import { tensorQuestion } from "../data/tensor";
 import { LevelIcon } from "../ui/Icon";
 import { Answered, useAnswer } from "./answer";
-import { type FactLine, Facts, Origin } from "./Facts";
+import { Code } from "./Code";
+import { type FactLine, Facts } from "./Facts";
 import { Fingerprints } from "./Fingerprints";
 import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
 import { ValueTabs } from "./ValueTabs";
@@ -24,32 +25,26 @@ function valueOf(payload: Payload, name: string, row: number): string | null {
 function rowFacts(payload: Payload, row: number): FactLine[] {
   const latency = payload.number("latency_ms", row);
   const get = (name: string): string | null => valueOf(payload, name, row);
-  const shape = [get("shape"), get("dtype")].filter((part) => part !== null).join(" ");
   // Counts of zero say nothing here.
   const extra = payload.columns.filter(
     (column) => !SHOWN_ELSEWHERE.has(column.group) && numberAt(column, row) !== 0,
   );
   return [
-    { name: "output", value: [get("output"), shape].filter(Boolean).join(" · "), mono: true },
+    { name: "output", value: get("output"), mono: true },
     { name: "backend", value: get("backend") },
     { name: "instruction", value: get("instruction") },
+    { name: "run", value: get("event_block") },
     { name: "pairing", value: get("pairing") },
     { name: "latency", value: Number.isNaN(latency) ? null : `${formatMilliseconds(latency)} ms` },
+    { name: "computes", value: get("reference_ops"), mono: true },
+    { name: "note", value: payload.mismatch[row] === 1 ? null : get("reason") },
     ...extra.map(({ name, label }) => ({ name: label, value: get(name) })),
-  ];
-}
-
-function originLines(payload: Payload, row: number): FactLine[] {
-  return [
-    { name: "source", value: payload.text("source", row), copy: true, mono: true },
-    { name: "module", value: payload.text("module", row), copy: true, mono: true },
-    { name: "reference ops", value: payload.text("reference_ops", row), mono: true },
   ];
 }
 
 function Status({ payload, row }: { payload: Payload; row: number }): JSX.Element | null {
   const reason = payload.text("reason", row);
-  if (payload.status[row] !== 2 && payload.mismatch[row] !== 1 && !reason) return null;
+  if (payload.status[row] !== 2 && payload.mismatch[row] !== 1) return null;
   const level = payload.mismatch[row] === 1 ? "bad" : "unknown";
   return (
     <p class="etv-status" data-level={level}>
@@ -97,26 +92,39 @@ function Tensors({ payload, row, children }: TensorsProps): JSX.Element {
 
 export function RowDetail({ payload, row }: { payload: Payload; row: number }): JSX.Element {
   const kind = payload.text("kind", row);
+  const shape = payload.text("shape", row);
+  const tree = payload.trees.program;
   return (
     <>
       <div class="etv-detail-head">
         <h2 class="etv-detail-title">{payload.nameOf(row)}</h2>
         {kind && <span class="etv-badge">{kind}</span>}
+        {shape && (
+          <span class="etv-detail-shape">
+            {shape} {payload.text("dtype", row)}
+          </span>
+        )}
         <span class="etv-spring" />
         <HeadZoom payload={payload} row={row} />
       </div>
       <div class="etv-detail-body">
         <Status payload={payload} row={row} />
+        <Code
+          tree={tree}
+          node={tree.rowNode[row] ?? -1}
+          module={payload.text("module", row)}
+          source={payload.text("source", row)}
+        />
         <ZoomSection payload={payload} row={row} />
-        <Facts lines={rowFacts(payload, row)} flow />
         {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
+        {row >= payload.compared && <Facts lines={rowFacts(payload, row)} flow />}
         {row < payload.compared && (
           <Tensors payload={payload} row={row}>
+            <Facts lines={rowFacts(payload, row)} flow />
             <Metrics payload={payload} row={row} />
             <QuantizationSplit payload={payload} row={row} />
           </Tensors>
         )}
-        <Origin lines={originLines(payload, row)} stack={payload.text("stack", row)} />
       </div>
     </>
   );

@@ -47,8 +47,36 @@ test("the map: what it shows, axes and slices are asked for; the arrow keys read
   await until(() => view.params("error_map").length === 2);
   expect(view.params("error_map")[1]).toMatchObject({ axes: [2, 1], index: null });
   click(view.all(".etv-chart-bar .etv-switch")[1]);
-  await until(() => view.params("error_map").length === 3);
-  expect(view.params("error_map")[2]).toMatchObject({ of: "reference", axes: [2, 1] });
+  // The runtime's map of the same slice gives the scale.
+  await until(() => view.params("error_map").length === 4);
+  expect(view.params("error_map").slice(2)).toMatchObject([
+    { of: "reference", axes: [2, 1] },
+    { of: "runtime", axes: [2, 1] },
+  ]);
+  const scale = (): string => view.one(".etv-scale").getAttribute("aria-label") ?? "";
+  await until(() => scale().startsWith("Scale: -"));
+  const shared = scale();
+  click(view.all(".etv-chart-bar .etv-switch")[2]);
+  await until(() => view.one(".etv-grid").getAttribute("aria-label") === "Map of the runtime");
+  expect(scale()).toBe(shared);
+});
+
+test("links: an element to its cell, a bar to its slice", async () => {
+  const view = await openReady();
+  await until(() => view.all(".etv-figures .etv-link").length > 0);
+  const link = view.all(".etv-figures .etv-link")[1];
+  const index = JSON.parse(link.textContent ?? "") as number[];
+  click(link);
+  await until(() => view.all(".etv-grid-mark").length === 1);
+  expect(view.params("error_map").at(-1)).toMatchObject({ index, axes: null });
+  await openTab(view, "Channels");
+  await until(() => view.all(".etv-channel-bars").length === 1);
+  const chart = view.one(".etv-histogram svg");
+  press(chart, "ArrowRight");
+  await until(() => view.all(".etv-bin").length === 1);
+  press(chart, "Enter");
+  await until(() => view.params("error_map").some(({ axes }) => String(axes) === "0,1"));
+  expect(view.params("error_map").at(-1)).toMatchObject({ axes: [0, 1], index: [0, 0, 500] });
 });
 
 test("channels: the worst is named, another axis is asked for", async () => {
@@ -71,9 +99,11 @@ test("a map that can't come says why, and Retry asks again", async () => {
   await until(() => view.all(".etv-grid").length === 1);
 });
 
-test("quantization: three histograms, the range, steps against ideal rounding", async () => {
+test("the fingerprint opens its tab; quantization: three histograms, the range, steps against ideal rounding", async () => {
   const view = await openReady({ layers: 6 });
   view.model.setFromKernel("selected", 41);
+  await until(() => view.one('[role="tab"][aria-selected="true"]').textContent === "Channels");
+  await openTab(view, "Histogram");
   await until(() => view.all(".etv-bars-float").length === 1);
   expect(view.all(".etv-limits line")).toHaveLength(2);
   expect(view.one(".etv-chart").textContent).toContain("0.412 steps RMSE (ideal rounding: 0.289)");

@@ -1,4 +1,5 @@
-// The values of a row in four ways, as tabs; the choice stays when another row is selected.
+// The values of a row in four ways, as tabs. The likely fault of the row says which is open, until one is chosen: the
+// choice stays when another row is selected.
 import type { JSX } from "preact";
 import type { Payload } from "../data/payload";
 import { type TensorFacts, parseShape } from "../data/tensor";
@@ -17,16 +18,33 @@ const CHARTS: { name: Chart; text: string; tip: string }[] = [
   { name: "scatter", text: "Scatter", tip: "Runtime against reference" },
 ];
 
+/** In which chart each class of bugs (etviz/tensors/fingerprints.py) shows; the others show in the histogram. */
+const SEEN_IN: Record<string, Chart> = {
+  "permuted layout": "map",
+  "off-by-one shift": "map",
+  "border pixels": "map",
+  "single bad channel": "channels",
+  sign: "scatter",
+  "scale factor": "scatter",
+  "constant offset": "scatter",
+  "wrong zero-point": "scatter",
+  clipping: "scatter",
+};
+
 interface Props {
   payload: Payload;
   row: number;
   facts: TensorFacts;
 }
 
-function Panel({ payload, row, facts }: Props): JSX.Element {
-  const { chart } = useApp().view;
+/** What the likely fault of a row is seen best in. */
+function chartOf({ fingerprints }: TensorFacts): Chart {
+  return fingerprints.length > 0 ? (SEEN_IN[fingerprints[0].name] ?? "histogram") : "histogram";
+}
+
+function Panel({ payload, row, facts, chart }: Props & { chart: Chart }): JSX.Element {
   const shape = (facts.row === row && facts.shape) || parseShape(payload.text("shape", row)) || [];
-  switch (chart.value) {
+  switch (chart) {
     case "map":
       return <MapTab row={row} />;
     case "channels":
@@ -44,6 +62,7 @@ function Panel({ payload, row, facts }: Props): JSX.Element {
 
 export function ValueTabs(props: Props): JSX.Element {
   const { chart } = useApp().view;
+  const shown = chart.value ?? chartOf(props.facts);
   if (props.facts.reference === null) return <Histograms facts={props.facts} />;
   return (
     <section class="etv-values">
@@ -51,15 +70,15 @@ export function ValueTabs(props: Props): JSX.Element {
         label="Values of the row"
         class="etv-chart-tabs"
         tabs={CHARTS}
-        value={chart.value}
+        value={shown}
         onChange={(name) => (chart.value = name)}
       />
       <div
         class="etv-chart"
         role="tabpanel"
-        aria-label={CHARTS.find(({ name }) => name === chart.value)?.text}
+        aria-label={CHARTS.find(({ name }) => name === shown)?.text}
       >
-        <Panel {...props} />
+        <Panel {...props} chart={shown} />
       </div>
     </section>
   );

@@ -16,7 +16,7 @@ function Axes({ scales, frame }: AxesProps): JSX.Element {
   return (
     <g class="etv-axes" aria-hidden="true">
       {scales.yTicks.map((tick) => (
-        <g key={tick.text}>
+        <g key={tick.at}>
           <line class="etv-rule" x1={frame.left} x2={frame.width - frame.right} y1={tick.at} y2={tick.at} />
           <text x={frame.left - 5} y={tick.at} dy="0.32em" text-anchor="end">
             {tick.text}
@@ -25,7 +25,7 @@ function Axes({ scales, frame }: AxesProps): JSX.Element {
       ))}
       <line class="etv-base" x1={frame.left} x2={frame.width - frame.right} y1={base} y2={base} />
       {scales.xTicks.map((tick) => (
-        <g key={tick.text}>
+        <g key={tick.at}>
           <line class="etv-base" x1={tick.at} x2={tick.at} y1={base} y2={base + 4} />
           <text x={tick.at} y={base + 14} text-anchor={tick.at > frame.width - NEAR_EDGE ? "end" : "middle"}>
             {tick.text}
@@ -43,6 +43,8 @@ interface Props extends AxesProps {
   /** The bin that the first arrow key reads. */
   first?: number;
   stale?: boolean;
+  /** A press on a bin, or Enter. */
+  onSelect?: (bin: number) => void;
   /** What is said about a bin; -1 while none is pointed at. */
   read: (bin: number) => ComponentChildren;
   /** Drawn under the bin that is pointed at. */
@@ -60,6 +62,7 @@ export function BinChart(props: Props): JSX.Element {
     setBin(scales.binAt(event.clientX - left));
   };
   const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key === "Enter" && bin >= 0) props.onSelect?.(bin);
     const by = arrowOf(event)?.across;
     if (!by) return;
     event.preventDefault();
@@ -77,6 +80,7 @@ export function BinChart(props: Props): JSX.Element {
         onPointerLeave={() => setBin(-1)}
         onKeyDown={onKeyDown}
         onBlur={() => setBin(-1)}
+        onClick={() => bin >= 0 && props.onSelect?.(bin)}
       >
         <Axes scales={scales} frame={frame} />
         {props.behind}

@@ -23,6 +23,18 @@ export function extent(low: number, high: number): number {
   return Number.isFinite(most) ? most : 0;
 }
 
+/** Three standard deviations of the finite values around zero; 0 if there are none. */
+export function spread(values: Float64Array): number {
+  let sum = 0;
+  let count = 0;
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    sum += value * value;
+    count++;
+  }
+  return count > 0 ? 3 * Math.sqrt(sum / count) : 0;
+}
+
 /** 0 for nothing to 1 for the largest. */
 export function strength(size: number, most: number, log: boolean): number {
   if (size <= 0 || most <= 0) return 0;

@@ -6,6 +6,7 @@ import { type NumberColumn, introducedName, isMetric } from "../data/columns";
 import { formatCount, formatExact, formatMetric, formatNumber } from "../data/format";
 import { gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
+import { useApp } from "../ui/context";
 import { Section } from "./Section";
 
 interface Head {
@@ -175,6 +176,7 @@ export function Statistics({ statistics }: { statistics: Statistic[] }): JSX.Ele
 
 /** The elements with the largest error, with their index in the tensor. */
 export function WorstElements({ worst }: { worst: WorstElement[] | null }): JSX.Element | null {
+  const app = useApp();
   if (worst?.length === 0) return null;
   return (
     <Section title="Worst elements">
@@ -184,7 +186,16 @@ export function WorstElements({ worst }: { worst: WorstElement[] | null }): JSX.
             const error = reference === null || runtime === null ? null : runtime - reference;
             return (
               <tr key={index.join()}>
-                <th scope="row">[{index.join(", ")}]</th>
+                <th scope="row">
+                  <button
+                    type="button"
+                    class="etv-link"
+                    data-tip="Show it in the map"
+                    onClick={() => app.lookAt(index)}
+                  >
+                    [{index.join(", ")}]
+                  </button>
+                </th>
                 <ValueCell value={reference} digits={5} />
                 <ValueCell value={runtime} digits={5} />
                 <ValueCell value={error} digits={5} />

@@ -72,7 +72,7 @@ function Figures({ tree, node, bars }: Props): JSX.Element {
         {operators > 0 ? formatCount(operators) : ""}
       </span>
       <span class="etv-node-worst" role="gridcell" aria-label={text} data-tip={text}>
-        {bars && text && <GaugeBar gauge={bars.gauge(bars.values[node], bars.mismatch(node))} />}
+        {bars && text && <GaugeBar gauge={bars.gauge(node)} />}
       </span>
       <span class="etv-node-latency" role="gridcell" data-tip={milliseconds && `${milliseconds} ms`}>
         {milliseconds}

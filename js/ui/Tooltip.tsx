@@ -1,7 +1,7 @@
-// One tooltip for the whole view: it shows the `data-tip` text of whatever is pointed at or focused.
-// Elements with `data-tip-clipped` show it only while their text is cut off.
+// One tooltip for the whole view: it shows the `data-tip` text of whatever is pointed at, focused, or held by a finger,
+// and describes it to those who don't see it. Elements with `data-tip-clipped` show it only while their text is cut off.
 import type { JSX, RefObject } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 interface Tip {
   text: string;
@@ -36,13 +36,15 @@ function listen(
     (event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]") ?? null;
   const onEnter = (event: Event): void => {
     const target = targetOf(event);
-    if (target && target === pressed) return;
+    if ((event as PointerEvent).pointerType === "touch" || (target && target === pressed)) return;
     pressed = null;
     enter(target);
   };
   const onPress = (event: Event): void => {
-    pressed = targetOf(event);
     hide();
+    pressed = targetOf(event);
+    // A finger that stays is what a pointer that rests is elsewhere.
+    if ((event as PointerEvent).pointerType === "touch") enter(pressed);
   };
   const onKey = (event: Event): void => {
     if ((event as KeyboardEvent).key === "Escape") hide();
@@ -62,19 +64,27 @@ function listen(
   };
 }
 
-function useTip(root: RefObject<HTMLElement | null>): Tip | null {
+/** The tooltip, and the text that describes what is pointed at, which is there at once. */
+function useTip(root: RefObject<HTMLElement | null>, id: string): [Tip | null, string] {
   const [tip, setTip] = useState<Tip | null>(null);
+  const [said, setSaid] = useState("");
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   useLayoutEffect(() => {
     const element = root.current;
     if (!element) return;
+    let described: HTMLElement | null = null;
     const hide = (): void => {
       clearTimeout(timer.current);
+      described?.removeAttribute("aria-describedby");
+      described = null;
       setTip(null);
     };
     const enter = (target: HTMLElement | null): void => {
       hide();
       if (!target) return;
+      described = target;
+      target.setAttribute("aria-describedby", id);
+      setSaid(target.dataset.tip ?? "");
       timer.current = setTimeout(() => {
         if (target.isConnected) setTip(tipOf(element, target));
       }, DELAY_MS);
@@ -85,16 +95,23 @@ function useTip(root: RefObject<HTMLElement | null>): Tip | null {
       unlisten();
     };
   }, []);
-  return tip;
+  return [tip, said];
 }
 
-export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.Element | null {
-  const tip = useTip(root);
-  if (!tip) return null;
-  const place = tip.above ? { bottom: `${tip.top}px` } : { top: `${tip.top}px` };
+export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.Element {
+  const id = useId();
+  const [tip, said] = useTip(root, id);
+  const place = tip?.above ? { bottom: `${tip.top}px` } : { top: `${tip?.top ?? 0}px` };
   return (
-    <div class="etv-tip" role="tooltip" style={{ left: `${tip.left}px`, ...place }}>
-      {tip.text}
-    </div>
+    <>
+      <span class="etv-hidden" id={id} role="tooltip">
+        {said}
+      </span>
+      {tip && (
+        <div class="etv-tip" aria-hidden="true" style={{ left: `${tip.left}px`, ...place }}>
+          {tip.text}
+        </div>
+      )}
+    </>
   );
 }

@@ -38,6 +38,13 @@ function isChord({ ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
   return ctrlKey || metaKey || altKey;
 }
 
+/** True for what takes letters itself. */
+export function isTyping(target: EventTarget | null): boolean {
+  const { tagName = "", type = "" } = (target ?? {}) as Partial<HTMLInputElement>;
+  if (tagName === "INPUT") return !["checkbox", "range", "button"].includes(type);
+  return tagName === "TEXTAREA" || tagName === "SELECT";
+}
+
 /**
  * For the root of a view: no key leaves it but chords, which are the host's (Ctrl+S saves). A notebook in command
  * mode would take a letter that reaches it as a command, and delete the cell.
@@ -53,6 +60,36 @@ export function keysOf(act: (event: KeyboardEvent) => boolean): (event: Keyboard
     event.preventDefault();
     event.stopPropagation();
   };
+}
+
+/**
+ * Where the focused part of a view is taken away (its row is filtered out, its pane changes), the view keeps the focus:
+ * else the next letter would be the notebook's.
+ */
+export function useKeptFocus(root: { readonly current: HTMLElement | null }): void {
+  useLayoutEffect(() => {
+    const element = root.current;
+    if (!element) return;
+    let last: Element | null = null;
+    const onFocus = ({ target }: FocusEvent): void => void (last = target as Element);
+    const onLeave = ({ relatedTarget }: FocusEvent): void => {
+      if (relatedTarget && !element.contains(relatedTarget as Node)) last = null;
+    };
+    const observer = new MutationObserver(() => {
+      if (!last || last.isConnected) return;
+      last = null;
+      const held = (element.getRootNode() as Document | ShadowRoot).activeElement;
+      if (!held || held === element.ownerDocument.body) element.focus({ preventScroll: true });
+    });
+    observer.observe(element, { childList: true, subtree: true });
+    element.addEventListener("focusin", onFocus);
+    element.addEventListener("focusout", onLeave);
+    return () => {
+      observer.disconnect();
+      element.removeEventListener("focusin", onFocus);
+      element.removeEventListener("focusout", onLeave);
+    };
+  }, []);
 }
 
 /** Gives the focus to the tab stop of a list once that is drawn. */

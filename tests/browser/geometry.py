@@ -27,16 +27,20 @@ CONTRAST = """(element) => {
 }"""
 
 
-def assert_laid_out(view: Locator, panes: int = 3) -> None:
-    """The panes lie beside or below one another inside of the view, and their rows can be read."""
+def assert_laid_out(view: Locator, *, stacked: bool = False) -> None:
+    """The panes lie beside one another inside of the view, or `stacked` in a list of them, and can be read."""
     whole = box(view)
-    shown = [pane for pane in view.locator(".etv-pane").all() if pane.is_visible()]
-    assert len(shown) == panes, [pane.get_attribute("class") for pane in shown]
-    boxes = [box(pane) for pane in shown]
-    assert all(inside(one, whole) for one in boxes)
+    boxes = [box(pane) for pane in view.locator(".etv-pane").all()]
+    assert len(boxes) == 3
+    if stacked:
+        table, tensor = (box(view.locator(f".etv-{name}-pane")) for name in ("table", "tensor"))
+        assert table["y"] < tensor["y"] < whole["y"] + whole["height"]
+        assert all(one["width"] >= whole["width"] - 4 for one in boxes)
+    else:
+        assert all(inside(one, whole) for one in boxes)
     assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]
     assert view.evaluate("(element) => element.scrollWidth <= element.clientWidth")
-    names = view.locator(".etv-table [data-row], [role=treegrid] [data-node], .etv-detail-head, .etv-verdict-text")
+    names = view.locator(".etv-table [data-row], [role=treegrid] [data-node], .etv-detail-head, .etv-verdict")
     legible = [name for name in names.all() if name.is_visible()]
     assert legible
     for name in legible:

@@ -31,7 +31,7 @@ def test_run_all_paints_the_view_while_a_slow_cell_runs_behind_it(lab: Lab, arti
     lab.page.evaluate(RUN_ALL)
     view = lab.output(".etviz")
     view.locator(".etv-table [data-row]").first.wait_for()
-    expect(view.locator(".etv-verdict-text")).to_contain_text("final output matches the reference")
+    expect(view.locator(".etv-verdict")).to_contain_text("final output matches the reference")
     expect(view.locator(".etv-kernel")).to_contain_text("The kernel is busy; this view follows.")
     assert lab.page.evaluate(STATUS) == "busy"
     view.locator(".etv-table [data-row]", has_text="cumsum").first.click()

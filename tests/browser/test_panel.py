@@ -72,7 +72,7 @@ def rows(view: Locator) -> Locator:
 def test_shown_in_the_panel_it_is_linked_with_python_and_the_cell_says_where(shown: Lab, title: str) -> None:
     view = panel(shown)
     expect(view.locator(".etviz-panel-title")).to_have_text(f"{title}.pte (forward)")
-    expect(view.locator(".etv-verdict-text")).to_contain_text("final output matches the reference")
+    expect(view.locator(".etv-verdict")).to_contain_text("final output matches the reference")
     assert box(view)["width"] >= 400
     stub = shown.output(".etv-elsewhere")
     expect(stub).to_contain_text("is in the right side panel")
@@ -80,7 +80,7 @@ def test_shown_in_the_panel_it_is_linked_with_python_and_the_cell_says_where(sho
     shown.wait_for_python("'cumsum' in inspection.gaps.op.get(inspection.selected, '')", True)
     for theme in ("dark", "light"):
         shown.set_theme(theme)
-        assert_laid_out(view.locator(".etviz"), panes=1)
+        assert_laid_out(view.locator(".etviz"), stacked=True)
         shown.screenshot(f"panel-{theme}")
     assert shown.console_errors == []
 

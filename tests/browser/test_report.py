@@ -72,6 +72,13 @@ def report(inspection: etviz.Inspection, tmp_path_factory: pytest.TempPathFactor
     return inspection.to_html(tmp_path_factory.mktemp("report") / "report.html", tensors="worst")
 
 
+def read_rows(inspection: etviz.Inspection) -> int:
+    """How many values are read by anyone: the table leaves the others out at first."""
+    unused = inspection.analysis.tables.unused
+    assert unused
+    return len(inspection.gaps) - len(unused)
+
+
 def selected(view: Locator) -> Locator:
     return view.locator(".etv-table [data-row][aria-selected=true]")
 
@@ -81,7 +88,7 @@ def test_a_selected_row_shows_its_histograms_and_its_node(
 ) -> None:
     view = reader().open(report)
     expect(view).to_contain_text(inspection.digest.verdict)
-    expect(view.locator(".etv-table [data-row]")).to_have_count(len(inspection.gaps))
+    expect(view.locator(".etv-table [data-row]")).to_have_count(read_rows(inspection))
     view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
     expect(view.locator("svg[role=img]")).to_have_count(2)
     paths = view.locator("svg[role=img] path").all()
@@ -183,7 +190,46 @@ def test_table_sorts_and_filters(reader: Callable[..., Reader], report: Path) ->
     view.locator("[role=columnheader]", has_text="operator").first.click()
     expect(view.locator("[role=columnheader][aria-sort='ascending']")).to_contain_text("operator")
     view.locator("input[type=search], [role=search] input").first.fill("layer_norm")
+    expect(view.locator(".etv-table [data-row]")).to_have_count(1)
+    view.locator("input[type=search]").fill("layer_norm is:any")
     expect(view.locator(".etv-table [data-row]")).to_have_count(3)
+
+
+def test_a_link_opens_the_report_where_it_says(reader: Callable[..., Reader], report: Path) -> None:
+    person = reader()
+    person.page.goto(f"{report.as_uri()}#row=2&tab=map&filter=is:any")
+    view = person.page.locator(".etviz")
+    expect(selected(view)).to_have_attribute("data-row", "2")
+    expect(view.get_by_role("tab", name="Error map")).to_have_attribute("aria-selected", "true")
+    expect(view.locator("input[type=search]")).to_have_value("is:any")
+
+
+def test_the_profile_selects_filters_and_reads(reader: Callable[..., Reader], report: Path) -> None:
+    person = reader()
+    view = person.open(report)
+    plot = view.locator(".etv-profile-plot")
+    painted = plot.locator("canvas").evaluate(
+        "(canvas) => new Set(new Uint32Array(canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.buffer)).size"
+    )
+    assert painted > 5
+    place = plot.bounding_box()
+    assert place is not None
+    middle, left, right = place["y"] + 40, place["x"] + 40, place["x"] + place["width"] - 50
+    person.page.mouse.move(left, middle)
+    expect(view.locator(".etv-profile-reading b")).to_contain_text("#0")
+    person.page.mouse.click(right, middle)
+    last = selected(view).inner_text()
+    person.page.mouse.click(left, middle)
+    expect(selected(view)).to_contain_text("#0")
+    assert "#0" not in last
+    before = view.locator(".etv-table [data-row]").count()
+    person.page.mouse.move(left, middle)
+    person.page.mouse.down()
+    person.page.mouse.move(left + 200, middle, steps=3)
+    person.page.mouse.up()
+    expect(view.locator("input[type=search]")).to_have_value(re.compile(r"at:0\.\.\d+"))
+    assert view.locator(".etv-table [data-row]").count() < before
 
 
 @pytest.mark.parametrize(("tensors", "said"), [("none", "holds no histograms"), ("histograms", 'tensors="worst"')])
@@ -307,11 +353,9 @@ def test_light_and_dark_wide_and_narrow(reader: Callable[..., Reader], report: P
         for viewport in (WIDE, NARROW):
             view = reader(viewport, scheme).open(report)
             view.locator(".etv-table [data-row]").first.click()
-            if viewport is NARROW:
-                view.get_by_role("tab", name="Selected value").click()
             expect(view.locator("svg[role=img]")).to_have_count(2)
             backgrounds.add(view.evaluate("e => getComputedStyle(e).backgroundColor"))
-            assert_laid_out(view, panes=3 if viewport is WIDE else 1)
+            assert_laid_out(view, stacked=viewport is NARROW)
             assert view.evaluate("e => e.getBoundingClientRect().height === innerHeight")
             assert view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             view.page.screenshot(path=screenshots / f"report-{scheme}-{viewport['width']}.png")

@@ -173,3 +173,20 @@ def test_density_of_odd_tensors(values: list[float]) -> None:
     for bins in (0, 1025, 2.5):
         with pytest.raises(UsageError, match="bins"):
             scatter(tensor, tensor, bins)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_is_not_finite_is_named_in_its_cell() -> None:
+    reference = torch.zeros(4, 6)
+    runtime = torch.zeros(4, 6)
+    runtime[0, 1], runtime[1, 4], runtime[3, 3], reference[2, 0] = math.nan, math.inf, -math.inf, math.nan
+    found = error_map(reference, runtime)
+    assert {(int(y), int(x)): int(found.kinds[y, x]) for y, x in np.argwhere(found.kinds)} == {
+        (0, 1): 3,
+        (1, 4): 1,
+        (3, 3): 2,
+        (2, 0): 3,
+    }
+    assert error_map(reference, runtime, of="reference").kinds.sum() == 3
+    small = error_map(reference, runtime, size=2)
+    assert small.kinds.tolist() == [[3, 1], [3, 2]]
+    assert not error_map(reference, reference.nan_to_num()).kinds[0].any()

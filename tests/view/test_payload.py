@@ -16,6 +16,7 @@ import torch
 
 import etviz
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.summary import row_level
 from etviz.errors import UsageError
 from etviz.graph.labels import row_name
 from etviz.view.pages.tables import html_table
@@ -285,3 +286,28 @@ def test_html_shows_the_worst_rows(executed: Callable[[str], Executed]) -> None:
     for _, row in inspection.worst(3).iterrows():
         assert f"{row['introduced_severity']:.3g}" in parser.text
         assert row["source"] in parser.text
+
+
+def test_limits_are_those_by_which_a_row_is_judged(sent: tuple[etviz.Inspection, dict[str, Any], list[bytes]]) -> None:
+    """The view's colours come from the same limits as the verdict's words."""
+    inspection, payload, buffers = sent
+    tables = inspection.analysis.tables
+    for name, introduced in (("severity", False), ("introduced_severity", True)):
+        column = next(item for item in payload["columns"] if item["name"] == name)
+        values = decode(column["values"], buffers)
+        look, fault = (decode(ends, buffers) for ends in column["limits"])
+        assert np.isnan(look[payload["compared"] :]).all()
+        for row in range(len(tables)):
+            seen = "bad" if values[row] >= fault[row] else "warn" if values[row] >= look[row] else "ok"
+            assert seen == row_level(tables.rows.loc[row], tables.on_grid, introduced=introduced)
+
+
+def test_values_that_nobody_reads_are_flagged(executed: Callable[[str], Executed]) -> None:
+    """Mean and rstd of each layer norm, and nothing that another instruction reads."""
+    inspection = executed("residual_cnn").inspection
+    payload, buffers = build_payload(inspection.analysis)
+    unused = np.flatnonzero(decode(payload["unused"], buffers))
+    gaps = inspection.gaps
+    auxiliary = gaps.index[gaps["op"].str.contains("layer_norm") & (gaps["output"] > 0)]
+    assert list(unused) == list(auxiliary)
+    assert len(unused) > 0

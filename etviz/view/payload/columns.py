@@ -35,7 +35,7 @@ _OPERATOR: Final = (
         "What the runtime executes: a kernel, or the operators inside of a delegate.",
         visible=True,
     ),
-    Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order.", visible=True),
+    Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order."),
     Column("kind", "kind", "text", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
     Column("backend", "backend", "text", "text", "operator", "The backend that a delegate runs on.", visible=True),
     Column(

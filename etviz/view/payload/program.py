@@ -31,13 +31,19 @@ from etviz.view.payload.wire import Buffers, encode
 
 if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
+    from etviz.analysis.tables import Tables
 
 
 VERSION: Final = 1
 INNER: Final = "inner_name"
 """Column with the name of an inner row's operator, by which the trees find its node; empty for other rows."""
+UNUSED: Final = "unused"
+"""Column with 1 for values that nobody reads."""
 RAW: Final = "raw_op"
 """Column with the operator as the program has it."""
+LIMITED: Final = ("severity", "introduced_severity")
+"""Columns whose limits differ from row to row."""
+LIMITS: Final = ("_look", "_fault")
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 
 
@@ -90,6 +96,7 @@ def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
             for column in (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
             if column.name in rows
         ],
+        "unused": buffers.add(rows[UNUSED].fillna(0).astype(np.uint8), "uint8"),
         "zoomable": buffers.add(_zoomable_rows(analysis, len(rows)), "uint8"),
         "zooms": _zoom_list(analysis),
         "trees": {
@@ -121,6 +128,9 @@ def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, A
     }
     series = rows[column.name]
     if column.kind == "number":
+        if column.name in LIMITED:
+            names = [f"{column.name}{end}" for end in LIMITS]
+            about["limits"] = [buffers.add(rows[name].to_numpy(float), "float64") for name in names]
         return about | {"values": buffers.add(pd.to_numeric(series, errors="coerce").to_numpy(float), "float64")}
     codes, dictionary = encode([_text(value) for value in series])
     return about | {"values": buffers.add(codes, "int32"), "dictionary": dictionary}
@@ -177,13 +187,20 @@ def _with_inner_rows(analysis: Analysis) -> pd.DataFrame:
     runs = analysis.tables.compared.runs
     frames = []
     for _, call, tables in analysis.rows.parts():
-        rows = tables.rows.drop(columns="stack").assign(**{INNER: ""})
+        rows = tables.rows.drop(columns="stack").assign(**{INNER: ""}, **_limits(tables))
+        rows[UNUSED] = rows.index.isin(tables.unused).astype(float)
         if call is not None:
             names = [gap.node.name for gap in tables.gaps]
             rows = rows.assign(instruction=call[1], event_block=runs[call[0]].event_block, **{INNER: names})
         frames.append(rows)
     shown = [frame for frame in frames if len(frame)]
     return pd.concat(shown, ignore_index=True) if len(shown) > 1 else frames[0]
+
+
+def _limits(tables: Tables) -> dict[str, list[float]]:
+    """The limits of each row, as columns."""
+    ends = {name: tables.limits(name) for name in LIMITED}
+    return {f"{name}{end}": ends[name][side] for name in LIMITED for side, end in enumerate(LIMITS)}
 
 
 def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:

@@ -40,6 +40,7 @@ def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
         "height": height,
         "width": width,
         "values": buffers.add(np.clip(found.values, -largest, largest).ravel(), "float32"),
+        "kinds": buffers.add(found.kinds.ravel(), "uint8") if found.kinds.any() else None,
         "block": list(found.block),
         "low": as_text(found.low),
         "high": as_text(found.high),

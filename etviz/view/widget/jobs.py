@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
 from etviz.errors import EtvizError, UsageError
+from etviz.json_numbers import as_text
 
 logger = logging.getLogger(__name__)
 
@@ -117,5 +118,33 @@ def _zoom(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel
     return {"faithful": zoom and zoom.faithful, "message": zoom.message if zoom else ""}
 
 
-WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom}
+def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event) -> dict[str, Any]:
+    """Each final output as it was and as it would have been: its error, and the largest of a row of scores."""
+    rows = params.get("rows")
+    if not isinstance(rows, list) or not rows:
+        raise UsageError(f"what_if needs a list of rows, found {rows!r}")
+    found = analysis.what_if(rows)
+    run = analysis.tables.compared.runs[found.run].comparison
+    outputs: list[dict[str, Any]] = []
+    for at in range(len(found.before)):
+        was, now = found.before.iloc[at], found.after.iloc[at]
+        sides = (run.reference_outputs[at], run.runtime_outputs[at], found.outputs[at])
+        outputs.append(
+            {
+                "name": f"{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
+                "before": as_text(was["rmse"]),
+                "after": as_text(now["rmse"]),
+                "top1": [int(side.argmax()) for side in sides] if all(map(_is_scores, sides)) else None,
+            }
+        )
+    return {"rows": rows, "outputs": outputs}
+
+
+def _is_scores(value: Any) -> bool:
+    """One row of numbers, as classifiers give them."""
+    shape = getattr(value, "shape", ())
+    return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 and value.is_floating_point()
+
+
+WORK: Final[dict[str, Work]] = {"attribution": _attribution, "zoom": _zoom, "what_if": _what_if}
 """The jobs by the name of the view's request."""

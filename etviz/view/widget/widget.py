@@ -56,6 +56,9 @@ class InspectionWidget(anywidget.AnyWidget):
         What to show; its traits and the widget's are the same.
     panel
         Where to show it: a place in a side panel (`etviz.view.widget.panel`), or None for the cell.
+    commands
+        What is done when the view has something to show: ids of commands, which the key ``?`` lists, each with its
+        argument, such as ``["row.select 8", "tab.map", "filter.set is:fault"]``.
     options
         Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
 
@@ -74,21 +77,24 @@ class InspectionWidget(anywidget.AnyWidget):
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
     expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
     height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
+    commands = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
     _opening = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_opening)
 
     _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
 
-    def __init__(self, state: ViewState, *, panel: Place | None = None, **options: Any) -> None:
+    def __init__(
+        self, state: ViewState, *, panel: Place | None = None, commands: Sequence[str] = (), **options: Any
+    ) -> None:
         unknown = sorted(set(options) - set(SHARED))
         if unknown:
-            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}")
+            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}, commands")
         for name, value in options.items():
             setattr(state, name, value)
         self.state = state
         self._changes = 0
         self._lock = threading.Lock()
-        super().__init__(panel=panel, **{name: getattr(state, name) for name in SHARED})
+        super().__init__(panel=panel, commands=list(commands), **{name: getattr(state, name) for name in SHARED})
         analysis = state.analysis
         self._links = [traitlets.link((state, name), (self, name)) for name in SHARED]
         self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {

@@ -1,27 +1,18 @@
 // @vitest-environment happy-dom
-// Attribution in the header: asked for once, shown as one bar, and a segment leads to its row.
+// Attribution: asked for once, its sum beside the profile that draws the shares.
 import { expect, test } from "vitest";
 import { click, openReady, until } from "../dev/view";
 
-test("a press computes the shares; the bar and the ranking are there afterwards", async () => {
+test("a press computes the shares; their sum and the ranking are there afterwards", async () => {
   const view = await openReady();
   expect(view.texts(".etv-rank .etv-switch")).toEqual(["total", "introduced", "latency"]);
   click(view.one(".etv-attribute"));
   await until(() => view.all(".etv-job").length === 1);
-  await until(() => view.all(".etv-stacked").length === 1);
+  await until(() => view.all(".etv-sum").length === 1);
   expect(view.all(".etv-attribute, .etv-job")).toEqual([]);
   expect(view.one(".etv-sum").textContent).toContain("102");
   expect(view.texts(".etv-rank .etv-switch")).toContain("attribution");
   expect(view.params("attribution")).toEqual([{}]);
-});
-
-test("a segment selects its row; shares below zero are marked", async () => {
-  const view = await openReady({ attributed: 0 });
-  const largest = view.all("button.etv-segment")[0];
-  expect(largest.getAttribute("aria-label")).toMatch(/^#7 .*\n57\.9 % of the error$/);
-  click(largest);
-  await until(() => view.one('.etv-row[aria-selected="true"]').dataset.row === "7");
-  expect(view.all(".etv-segment[data-less]")).toHaveLength(1);
 });
 
 test("another output is attributed when it is chosen", async () => {
@@ -39,7 +30,7 @@ test("a failure says why, and can be tried again", async () => {
   await until(() => view.one('.etv-job[role="alert"]').textContent?.includes("truncated") ?? false);
   view.model.options.failing = [];
   click(view.one(".etv-job .etv-button"));
-  await until(() => view.all(".etv-stacked").length === 1);
+  await until(() => view.all(".etv-sum").length === 1);
 });
 
 test("ranking by attribution sorts the table and changes the bars of the tree", async () => {

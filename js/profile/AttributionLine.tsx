@@ -1,12 +1,11 @@
-// Which operators caused the error of an output: the button that computes it, its progress, and the
-// shares as one bar. Their sum is the check: it is near 100 % where the first-order method holds.
+// Which operators caused the error of an output: the button that computes it, its progress, and whose shares the profile
+// draws. Their sum is the check: it is near 100 % where the first-order method holds.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { decodeNumber } from "../kernel/codec";
 import type { Attribution } from "../kernel/contract";
 import { formatCount, formatNumber } from "../data/format";
 import type { Payload } from "../data/payload";
-import { type Segment, segmentsOf } from "../data/shares";
 import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon, LevelIcon } from "../ui/Icon";
@@ -78,97 +77,26 @@ function OutputChoice({ attribution }: { attribution: Attribution }): JSX.Elemen
   );
 }
 
-function nameOf(payload: Payload, { row, rows }: Segment): string {
-  if (row < 0) return `${formatCount(rows)} ${rows === 1 ? "other" : "others"}`;
-  return payload.nameOf(row);
-}
-
-interface SegmentsProps {
-  payload: Payload;
-  segments: readonly Segment[];
-}
-
-/** One bar of the shares; a press on a segment selects its row. */
-function Segments({ payload, segments }: SegmentsProps): JSX.Element {
-  const { selection } = useApp();
-  return (
-    <div class="etv-stacked" role="group" aria-label="Shares of the output's error">
-      {segments.map((segment) => {
-        const { row, share, rank } = segment;
-        const name = nameOf(payload, segment);
-        const percent = formatNumber(share, "percent");
-        const said = `${name}\n${percent} of the error${share < 0 ? ": took error away" : ""}`;
-        const shared = {
-          class: "etv-segment",
-          "data-rank": rank,
-          "data-less": share < 0 ? true : undefined,
-          "data-tip": said,
-          style: { flexGrow: Math.abs(share) },
-          children: (
-            <span class="etv-segment-words">
-              <span class="etv-segment-name">{name}</span>
-              <span class="etv-segment-share">{percent}</span>
-            </span>
-          ),
-        };
-        return row < 0 ? (
-          <span key={`rest ${share < 0}`} {...shared} />
-        ) : (
-          <button
-            key={row}
-            type="button"
-            {...shared}
-            aria-label={said}
-            aria-pressed={row === selection.row.value}
-            onClick={() => selection.selectRow(row)}
-          />
-        );
-      })}
-    </div>
-  );
-}
-
 function Shares({ payload, attribution }: { payload: Payload; attribution: Attribution }): JSX.Element {
   const column = payload.column("attribution");
-  const segments = useMemo(() => (column?.kind === "number" ? segmentsOf(column.values) : []), [column]);
+  const size = useMemo(() => {
+    const shares = column?.kind === "number" ? column.values : new Float64Array(0);
+    return shares.reduce((all, share) => all + (Math.abs(share) || 0), 0);
+  }, [column]);
   return (
-    <div class="etv-attribution">
+    <span class="etv-attribution">
       <OutputChoice attribution={attribution} />
-      {segments.length > 0 ? (
-        <>
-          <Segments payload={payload} segments={segments} />
-          <Sum
-            attribution={attribution}
-            size={segments.reduce((all, { share }) => all + Math.abs(share), 0)}
-          />
-        </>
+      {size > 0 ? (
+        <Sum attribution={attribution} size={size} />
       ) : (
         <span class="etv-section-hint">{attribution.note || "No operator has a share in it."}</span>
       )}
-    </div>
-  );
-}
-
-export function AttributionBar({ payload }: { payload: Payload }): JSX.Element {
-  const { jobs } = useApp().store;
-  const { attribution } = payload;
-  const job = jobs.of("attribution");
-  return (
-    <>
-      {attribution && <Shares payload={payload} attribution={attribution} />}
-      {job && (
-        <JobLine
-          job={job}
-          doing="Attributing the output's error"
-          retry={() => jobs.start("attribution", job.params)}
-        />
-      )}
-    </>
+    </span>
   );
 }
 
 /** The kernel chooses the worst output first. Nothing in a report, when it was pressed, or when there is nothing to attribute. */
-export function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {
+function AttributeButton({ payload }: { payload: Payload }): JSX.Element | null {
   const { jobs, source } = useApp().store;
   if (!source.kernel || payload.attribution || payload.compared === 0 || jobs.of("attribution")) return null;
   return (
@@ -180,5 +108,24 @@ export function AttributeButton({ payload }: { payload: Payload }): JSX.Element 
     >
       <Icon name="share" /> Attribute the output's error
     </Button>
+  );
+}
+
+export function AttributionLine({ payload }: { payload: Payload }): JSX.Element {
+  const { jobs } = useApp().store;
+  const { attribution } = payload;
+  const job = jobs.of("attribution");
+  return (
+    <>
+      {attribution && <Shares payload={payload} attribution={attribution} />}
+      <AttributeButton payload={payload} />
+      {job && (
+        <JobLine
+          job={job}
+          doing="Attributing the output's error"
+          retry={() => jobs.start("attribution", job.params)}
+        />
+      )}
+    </>
   );
 }

@@ -1,0 +1,138 @@
+// The error along the program: compared rows in the order in which they run, the modules that they belong to, and
+// what is drawn of them in so many columns of pixels.
+import { numberAt, textAt } from "./columns";
+import type { Payload } from "./payload";
+
+/** Consecutive places of one module. */
+export interface Band {
+  from: number;
+  /** The place after the last one. */
+  end: number;
+  text: string;
+}
+
+export interface Profile {
+  /** Compared rows whose values are read, in program order; operators inside of a delegate stand before the delegate's own values. */
+  rows: Int32Array;
+  /** The place of each row; -1 for a row that is in no place. */
+  places: Int32Array;
+  /** Places at which another run begins. */
+  runs: number[];
+  /** Module paths of the places; "" where none is known. */
+  modules: string[];
+}
+
+/** Below it, no error is told from another: the lower end of the axis. */
+export const LEAST = 0.1;
+
+function numbers(payload: Payload, name: string): Float64Array {
+  const column = payload.column(name);
+  return column?.kind === "number" ? column.values : new Float64Array(payload.rows).fill(NaN);
+}
+
+export function profileOf(payload: Payload): Profile {
+  const { compared, unused, zooms } = payload;
+  const [block, instruction, output] = ["event_block", "instruction", "output"].map((name) =>
+    numbers(payload, name),
+  );
+  const before = (a: number, b: number): number =>
+    (block[a] || 0) - (block[b] || 0) ||
+    (instruction[a] || 0) - (instruction[b] || 0) ||
+    Number(zooms.isInner(b)) - Number(zooms.isInner(a)) ||
+    (zooms.isInner(a) ? 0 : (output[a] || 0) - (output[b] || 0)) ||
+    a - b;
+  const rows = Int32Array.from({ length: compared }, (_, row) => row).filter((row) => unused[row] === 0);
+  if (rows.some((row, k) => k > 0 && before(rows[k - 1], row) > 0)) rows.sort(before);
+  const places = new Int32Array(payload.rows).fill(-1);
+  const runs: number[] = [];
+  rows.forEach((row, place) => {
+    places[row] = place;
+    if (place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
+  });
+  const column = payload.column("module");
+  return { rows, places, runs, modules: Array.from(rows, (row) => textAt(column, row) ?? "") };
+}
+
+function bandsAt(modules: readonly string[], depth: number): Band[] {
+  const bands: Band[] = [];
+  modules.forEach((path, place) => {
+    const last = bands[bands.length - 1];
+    const text = path.split(".").slice(0, depth).join(".");
+    if (last && (path === "" || last.text === text)) last.end = place + 1;
+    else bands.push({ from: place, end: place + 1, text });
+  });
+  return bands;
+}
+
+/** The modules in as much detail as `most` bands give; what is in no known module belongs to the one before it. */
+export function bandsOf({ modules }: Profile, most: number): Band[] {
+  const deepest = modules.reduce((all, path) => Math.max(all, path.split(".").length), 1);
+  let bands = bandsAt(modules, 1);
+  for (let depth = 2; depth <= deepest; depth++) {
+    const finer = bandsAt(modules, depth);
+    if (finer.length > most) break;
+    bands = finer;
+  }
+  return bands.length > 4 * most ? [] : bands;
+}
+
+/** The largest value of the places in each of `columns` equal parts, and the place that has it (-1 for none). */
+export interface Peaks {
+  most: Float64Array;
+  at: Int32Array;
+}
+
+/** A non-finite mismatch is larger than every number. `signed`: by size, with the sign kept. */
+export function peaksOf(
+  { rows }: Profile,
+  values: Float64Array,
+  mismatch: Uint8Array | null,
+  columns: number,
+  signed = false,
+): Peaks {
+  const most = new Float64Array(columns).fill(NaN);
+  const at = new Int32Array(columns).fill(-1);
+  const scale = columns / Math.max(1, rows.length);
+  for (let place = 0; place < rows.length; place++) {
+    const row = rows[place];
+    const value = mismatch?.[row] ? Infinity : values[row];
+    if (Number.isNaN(value)) continue;
+    const column = Math.min(columns - 1, Math.floor((place + 0.5) * scale));
+    const larger = signed ? Math.abs(value) > Math.abs(most[column]) : value > most[column];
+    if (at[column] >= 0 && !larger) continue;
+    most[column] = value;
+    at[column] = place;
+  }
+  return { most, at };
+}
+
+/** Where a severity is on the axis from `LEAST` (0) to `top` (1). */
+export function heightOf(value: number, top: number): number {
+  if (!(value > LEAST)) return 0;
+  return Math.min(1, Math.log10(value / LEAST) / Math.log10(top / LEAST));
+}
+
+/** The upper end of the axis: a little more than everything that is drawn. */
+export function topOf(payload: Payload): number {
+  let top = 10;
+  const hold = (values: Float64Array): void => {
+    for (const value of values) if (Number.isFinite(value) && value > top) top = value;
+  };
+  for (const name of ["severity", "introduced_severity"]) {
+    const column = payload.column(name);
+    if (column?.kind !== "number") continue;
+    hold(column.values);
+    column.limits?.forEach(hold);
+  }
+  return 2 * top;
+}
+
+/** A term of the filter's language for the instructions of places `from` to `to`. */
+export function spanQuery(payload: Payload, profile: Profile, from: number, to: number): string {
+  const at = (place: number): number => numberAt(payload.column("instruction"), profile.rows[place]);
+  const run = (place: number): number => numberAt(payload.column("event_block"), profile.rows[place]);
+  const [low, high] = [at(from), at(to)];
+  const span = Object.is(run(from), run(to)) ? `at:${Math.min(low, high)}..${Math.max(low, high)}` : "";
+  if (profile.runs.length === 0) return span;
+  return `${span} run:${run(from)}..${run(to)}`.trim();
+}

@@ -1,0 +1,222 @@
+// The error over the whole program, between header and panes: where it begins, who adds to it, what becomes of it. A
+// press selects, a drag keeps the rows of a span, arrows read one value after the other.
+import { useComputed } from "@preact/signals";
+import type { JSX, RefObject } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { withSpan } from "../data/query";
+import { formatNumber } from "../data/format";
+import type { Payload } from "../data/payload";
+import { type Profile, spanQuery } from "../data/profile";
+import { ownError } from "../data/rank";
+import { useApp } from "../ui/context";
+import { followPointer } from "../ui/drag";
+import { arrowOf } from "../ui/keys";
+import { useWidth } from "../ui/useWidth";
+import { AttributionLine } from "./AttributionLine";
+import { type Frame, type Paint, type Scene, draw, frameOf, placeAt, xOf } from "./draw";
+
+const HEIGHT = 92;
+const HEIGHT_WITH_SHARES = 112;
+/** A press this near to a stem means it. */
+const NEAR = 5;
+/** A drag this short is a press. */
+const PRESS = 4;
+const NAMED = 6;
+
+/** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
+function paints(probe: HTMLElement): Paint {
+  const known = new Map<string, string>();
+  return (name) => {
+    let color = known.get(name);
+    if (color === undefined) {
+      probe.style.color = `var(${name})`;
+      known.set(name, (color = getComputedStyle(probe).color));
+    }
+    return color;
+  };
+}
+
+function usePicture(frame: Frame, scene: Scene): [RefObject<HTMLCanvasElement | null>, RefObject<HTMLSpanElement | null>] {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const probe = useRef<HTMLSpanElement>(null);
+  const paint = (): void => {
+    const context = canvas.current?.getContext("2d");
+    if (!canvas.current || !probe.current || !context) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    canvas.current.width = Math.round(frame.width * ratio);
+    canvas.current.height = Math.round(frame.height * ratio);
+    context.scale(ratio, ratio);
+    draw(context, frame, scene, paints(probe.current));
+  };
+  useLayoutEffect(paint, [frame.width, frame.height, scene]);
+  useLayoutEffect(() => {
+    // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.
+    const dark = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
+    const observer = new MutationObserver(paint);
+    observer.observe(document.documentElement, { attributes: true });
+    observer.observe(document.body, { attributes: true });
+    dark?.addEventListener("change", paint);
+    return () => {
+      observer.disconnect();
+      dark?.removeEventListener("change", paint);
+    };
+  }, [frame.width, frame.height, scene]);
+  return [canvas, probe];
+}
+
+/** The worst row of the places near a position. */
+function rowNear(payload: Payload, profile: Profile, frame: Frame, x: number): number {
+  const column = ownError(payload);
+  const badness = column && payload.badness(column.name);
+  const middle = placeAt(frame, profile, x);
+  let best = middle;
+  const first = placeAt(frame, profile, x - NEAR);
+  const last = placeAt(frame, profile, x + NEAR);
+  for (let place = first; place <= last; place++) {
+    if (Math.abs(xOf(frame, profile, place) - x) > NEAR) continue;
+    if (badness && badness[profile.rows[place]] > badness[profile.rows[best]]) best = place;
+  }
+  return profile.rows[best];
+}
+
+function figureOf(payload: Payload, name: string, row: number): string | null {
+  const column = payload.column(name);
+  const value = payload.number(name, row);
+  return column && !Number.isNaN(value) ? formatNumber(value, column.format) : null;
+}
+
+function Reading({ payload, row }: { payload: Payload; row: number }): JSX.Element {
+  const figures = [
+    ["introduced", figureOf(payload, "introduced_severity", row)],
+    ["total", payload.mismatch[row] ? "non-finite mismatch" : figureOf(payload, "severity", row)],
+    ["share", figureOf(payload, "attribution", row)],
+  ];
+  return (
+    <>
+      <b>{payload.nameOf(row)}</b>
+      {figures.map(([name, text]) => text !== null && <span key={name}>{`${name} ${text}`}</span>)}
+      <span class="etv-profile-source">{payload.text("source", row)}</span>
+    </>
+  );
+}
+
+function Legend({ introduced }: { introduced: boolean }): JSX.Element {
+  return (
+    <>
+      {introduced && (
+        <span class="etv-profile-key">
+          <i data-tone="introduced" /> introduced
+        </span>
+      )}
+      <span class="etv-profile-key">
+        <i data-tone="total" /> total
+      </span>
+      <span class="etv-profile-about">severity: 1 is ideal rounding or the measured noise</span>
+    </>
+  );
+}
+
+interface BrushProps {
+  from: number;
+  to: number;
+}
+
+export function ProfileStrip({ payload, profile }: { payload: Payload; profile: Profile }): JSX.Element {
+  const { rows, selection, store } = useApp();
+  const [box, width] = useWidth<HTMLDivElement>(900);
+  const [pointed, setPointed] = useState(-1);
+  const [brush, setBrush] = useState<BrushProps | null>(null);
+  const attributed = payload.column("attribution") !== undefined;
+  const frame = frameOf(width, attributed ? HEIGHT_WITH_SHARES : HEIGHT, attributed);
+  const column = ownError(payload);
+  const scene = useComputed((): Scene => ({
+    payload,
+    profile,
+    positions: rows.positions.value,
+    filtered: rows.filtered.value,
+    named: column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [],
+  })).value;
+  const [canvas, probe] = usePicture(frame, scene);
+  const selected = profile.places[selection.row.value] ?? -1;
+
+  const at = (event: PointerEvent): number =>
+    event.clientX - (box.current?.getBoundingClientRect().left ?? 0);
+  const onPointerMove = (event: PointerEvent): void => setPointed(rowNear(payload, profile, frame, at(event)));
+  const onPointerDown = (event: PointerEvent): void => {
+    if (event.button !== 0) return;
+    const start = at(event);
+    let end = start;
+    (event.currentTarget as HTMLElement).setPointerCapture(event.pointerId);
+    followPointer(
+      event,
+      event.currentTarget as HTMLElement,
+      (dx) => {
+        end = start + dx;
+        setBrush(Math.abs(dx) > PRESS ? { from: Math.min(start, end), to: Math.max(start, end) } : null);
+      },
+      () => {
+        setBrush(null);
+        if (Math.abs(end - start) <= PRESS) return selection.selectRow(rowNear(payload, profile, frame, start));
+        const [from, to] = [start, end].sort((a, b) => a - b).map((x) => placeAt(frame, profile, x));
+        const { filter } = store.traits;
+        filter.value = withSpan(filter.peek(), spanQuery(payload, profile, from, to));
+      },
+    );
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const by = arrowOf(event)?.across;
+    const { filter } = store.traits;
+    if (by) {
+      const place = profile.places[pointed] ?? -1;
+      const next = place < 0 ? Math.max(0, selected) : place + by * (event.shiftKey ? 10 : 1);
+      setPointed(profile.rows[Math.min(profile.rows.length - 1, Math.max(0, next))]);
+    } else if ((event.key === "Enter" || event.key === " ") && pointed >= 0) selection.selectRow(pointed);
+    else if (event.key === "Escape") filter.value = withSpan(filter.peek(), "");
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const shown = pointed >= 0 && pointed < payload.compared ? pointed : -1;
+  return (
+    <div class="etv-profile">
+      <div class="etv-profile-line">
+        <p class="etv-profile-reading" aria-live="polite">
+          {shown >= 0 ? (
+            <Reading payload={payload} row={shown} />
+          ) : (
+            <Legend introduced={payload.column("introduced_severity") !== undefined} />
+          )}
+        </p>
+        <AttributionLine payload={payload} />
+      </div>
+      <div
+        class="etv-profile-plot"
+        ref={box}
+        style={{ height: `${frame.height}px` }}
+        role="img"
+        aria-label="Severity along the program: arrows read the values, Enter selects, Escape shows all rows"
+        tabIndex={0}
+        onPointerMove={onPointerMove}
+        onPointerDown={onPointerDown}
+        onPointerLeave={() => setPointed(-1)}
+        onBlur={() => setPointed(-1)}
+        onKeyDown={onKeyDown}
+      >
+        <span ref={probe} hidden />
+        <canvas ref={canvas} />
+        {selected >= 0 && (
+          <span class="etv-profile-selected" style={{ left: `${xOf(frame, profile, selected)}px` }} />
+        )}
+        {shown >= 0 && (
+          <span class="etv-profile-pointed" style={{ left: `${xOf(frame, profile, profile.places[shown])}px` }} />
+        )}
+        {brush && (
+          <span
+            class="etv-profile-brush"
+            style={{ left: `${brush.from}px`, width: `${brush.to - brush.from}px` }}
+          />
+        )}
+      </div>
+    </div>
+  );
+}
