@@ -7,10 +7,16 @@ from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
 from etviz.api import probe as probe
 from etviz.api import record as record
+from etviz.comparison.results import Results as Results
+from etviz.comparison.results import compare_results as compare_results
 from etviz.evidence.census import Census as Census
 from etviz.evidence.census import census as census
 from etviz.evidence.study import Study as Study
 from etviz.evidence.study import study as study
+from etviz.evidence.suggestion import Suggestion as Suggestion
+from etviz.evidence.suggestion import suggest as suggest
+from etviz.evidence.sweep import Sweep as Sweep
+from etviz.evidence.sweep import sweep as sweep
 from etviz.gate.bundle import bundle as bundle
 from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection

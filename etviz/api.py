@@ -6,6 +6,8 @@ import os
 import tempfile
 import weakref
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +133,10 @@ def debug(
             title=type(model).__name__,
             keep_alive=temporary,
         )
-    return _inspection(Analysis(findings))
+    made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
+    if not isinstance(calibration, Iterator):
+        made |= {"quantizer": quantizer, "calibration": calibration}
+    return _inspection(Analysis(replace(findings, made=made)))
 
 
 def load(

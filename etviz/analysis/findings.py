@@ -69,6 +69,8 @@ class Findings:
         The artifacts, by kind.
     zoom
         What was looked into; None for a whole program.
+    made
+        What a model was lowered from and with, by `etviz.debug`'s arguments; empty where that is not known.
     keep_alive
         A temporary folder that lasts as long as these findings.
     """
@@ -86,4 +88,5 @@ class Findings:
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     zoom: Zoom | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
     keep_alive: Any = None

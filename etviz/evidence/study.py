@@ -69,11 +69,14 @@ class Study:
     ----------
     folder
         Where it is kept.
+    made
+        What a model was lowered from and with; empty where a program was given.
     """
 
-    def __init__(self, store: Store, source: Any = None) -> None:
+    def __init__(self, store: Store, source: Any = None, made: Mapping[str, Any] | None = None) -> None:
         self._store, self._source = store, source
         self.folder = store.folder
+        self.made: Mapping[str, Any] = made or {}
 
     @classmethod
     def open(cls, folder: str | Path) -> Study:
@@ -220,7 +223,7 @@ class Study:
         """
         import tempfile
 
-        values = self._values(index)
+        values = self.values(index)
         subject = self._store.subject()
         folder = tempfile.TemporaryDirectory(prefix="etviz-")
         run = subject.run([values], Path(folder.name))
@@ -276,7 +279,19 @@ class Study:
         if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) not in self.inputs.index:
             raise UsageError(f"there is no input {index!r}; there are {len(self.inputs)}")
 
-    def _values(self, index: int) -> list[Any]:
+    @property
+    def subject(self) -> Subject:
+        """The files of the program."""
+        return self._store.subject()
+
+    def values(self, index: int) -> list[Any]:
+        """The flat arguments of an input that is kept, or that the data set still has.
+
+        Raises
+        ------
+        UsageError
+            If there is no such input, or it was not kept.
+        """
         self._require(index)
         row = self.inputs.loc[int(index)]
         if row["status"] == FAILED:
@@ -429,7 +444,10 @@ def study(
         _finish(store)
     finally:
         store.release()
-    return Study(store, inputs)
+    made = program.analysis.findings.made if isinstance(program, Inspection) else {}
+    if hasattr(program, "parameters") and not isinstance(calibration, Iterator):
+        made = {"model": program, **lowering}
+    return Study(store, inputs, made)
 
 
 def _names(custom: Sequence[Any]) -> list[str]:

@@ -1,0 +1,61 @@
+"""`etviz outputs`: the final outputs of each run against their reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from etviz.cli import artifacts as given
+from etviz.cli.console import err, out, plain_text, print_json
+
+_SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
+
+
+def outputs(
+    etdump: given.Source,
+    etrecord: given.EtrecordOption = None,
+    debug_buffer: given.DebugBufferOption = None,
+    pte: given.PteOption = None,
+    record: given.RecordOption = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: the RMSE of each output.")] = None,
+    method: given.MethodOption = None,
+    as_json: given.JsonOption = False,
+) -> None:
+    """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""
+    from etviz.cli.gaps import records
+
+    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    table = found.load(method).outputs
+    if plot is not None:
+        _draw(table, plot)
+    if as_json:
+        print_json(records(table))
+    else:
+        for _, row in table.iterrows():
+            shape = ", ".join(map(str, row["shape"]))
+            numbers = "  ".join(f"{name} {row[name]:.6g}" for name in _SHOWN)
+            said = numbers if not row["reason"] else str(row["reason"])
+            mark = "[green]matches[/green]" if row["matches"] is True else f"[red]{plain_text(row['status'])}[/red]"
+            name = f"run {int(row['event_block'])} output {int(row['output'])} {row['dtype']} ({shape})"
+            out.print(f"{plain_text(name)}: {mark}  {plain_text(said)}", highlight=False)
+        if table.empty:
+            err.print("no final output was compared; etviz info says what the files hold", highlight=False)
+    if table.empty or not all(value is True for value in table["matches"]):
+        raise typer.Exit(1)
+
+
+def _draw(table: object, path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    from etviz.artifacts.files import whole_file
+    from etviz.comparison.results import Results
+
+    figure, axes = plt.subplots()
+    Results(table).plot(ax=axes)  # type: ignore[arg-type]
+    with whole_file(path, "the picture") as partial:
+        figure.savefig(partial, format=path.suffix.lstrip(".") or "png")

@@ -1,0 +1,168 @@
+"""The outputs of a run against those that are expected, whatever they are: tensors, numbers, booleans, None, lists."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from etviz.comparison.gap import COMPARED, MISMATCH, NOT_COMPARED
+from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
+from etviz.errors import UsageError
+from etviz.tensors.custom_metrics import choose
+from etviz.tensors.metrics import METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from matplotlib.axes import Axes
+
+_ABOUT: Final = ("output", "kind", "dtype", "shape", "status", "reason", "equal")
+
+
+class Results:
+    """Outputs against expected outputs; made by `etviz.compare_results`."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self._table = table
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each value, in the order in which nested outputs are flattened.
+
+        Returns
+        -------
+        DataFrame
+            ``output`` (its number); ``kind`` (``tensor``, ``float``, ``int``, ``bool``, ``None``, or another type's
+            name), of the run's value; ``dtype`` and ``shape`` of a tensor; ``status`` and ``reason``; ``equal``: the
+            same to the last bit, NaN being equal to NaN; then every metric, NaN where there is nothing to measure.
+        """
+        return self._table.copy()
+
+    @property
+    def equal(self) -> bool:
+        """True if every value is the same to the last bit."""
+        return bool(self._table["equal"].all())
+
+    def plot(self, metric: str = "rmse", ax: Axes | None = None) -> Axes:
+        """A bar for each output.
+
+        Raises
+        ------
+        UsageError
+            If there is no such metric.
+        """
+        import matplotlib.pyplot as plt
+
+        if metric not in self._table or metric in _ABOUT:
+            raise UsageError(f"metric must be one of {', '.join(METRICS)}, found {metric!r}")
+        axes = ax if ax is not None else plt.subplots()[1]
+        values = self._table[metric].astype(float)
+        known = values[values.map(math.isfinite)]
+        axes.bar([str(index) for index in known.index], known)
+        for index in values.index.difference(known.index):
+            axes.bar([str(index)], [0])
+            axes.annotate(str(values[index]), (str(index), 0), ha="center", va="bottom")
+        unit = METRICS[metric].unit
+        axes.set_xlabel("output")
+        axes.set_ylabel(f"{metric} [{unit}]" if unit else metric)
+        return axes
+
+    def __repr__(self) -> str:
+        different = int((~self._table["equal"]).sum())
+        return f"<Results: {different} of {len(self._table)} outputs differ>\n{self._table.to_string()}"
+
+
+def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None = None) -> Results:
+    """Hold the outputs of a run against those that are expected.
+
+    What upstream's function of this name does for tensors, rounded to two digits, is done for every value with all
+    digits: a nested structure of tensors, floats, integers, booleans, None and anything with ``==``.
+
+    Parameters
+    ----------
+    reference
+        What is expected: nested lists, tuples and dicts of values, or a single value.
+    run
+        What the run gave.
+    metrics
+        Further metrics, as for `etviz.load`.
+
+    Raises
+    ------
+    UsageError
+        If one of `metrics` is no metric.
+
+    Examples
+    --------
+    >>> import etviz
+    >>> results = etviz.compare_results([1, None, [True, 0.5]], [1, None, [False, 0.5]])
+    >>> results.table["equal"].tolist()
+    [True, True, False, True]
+    """
+    from torch.utils import _pytree as pytree
+
+    custom = choose(metrics)
+    expected, found = pytree.tree_leaves(reference), pytree.tree_leaves(run)
+    count = max(len(expected), len(found))
+    rows = []
+    for index in range(count):
+        if index >= len(expected) or index >= len(found):
+            missing = "the reference" if index >= len(expected) else "the run"
+            value = found[index] if index < len(found) else expected[index]
+            row = _about(index, value) | {"equal": False, "status": NOT_COMPARED}
+            rows.append(row | {"reason": f"{missing} has {min(len(expected), len(found))} outputs"})
+            continue
+        rows.append(_one(index, expected[index], found[index], custom))
+    names = [name for name in METRICS if any(name in row for row in rows)] or list(METRICS)
+    return Results(pd.DataFrame(rows, columns=[*_ABOUT, *names]))
+
+
+def _one(index: int, expected: Any, found: Any, custom: Any) -> dict[str, Any]:
+    row = _about(index, found) | {"status": COMPARED, "reason": "", "equal": _equal(expected, found)}
+    a, b = as_tensor(expected), as_tensor(found)
+    reason = why_not_comparable(expected, found) if a is not None or b is not None else ""
+    if a is None or b is None or reason:
+        if type(expected) is not type(found):
+            reason = f"the run gave {_kind(found)}, the reference {_kind(expected)}"
+        return row | {"reason": reason, "status": NOT_COMPARED if reason else COMPARED}
+    sums, numbers = measure(a, b, None)
+    row |= numbers | custom.measure(a, b)[0]
+    return row | {"status": MISMATCH if sums.mismatched else COMPARED}
+
+
+def _about(index: int, value: Any) -> dict[str, Any]:
+    import torch
+
+    tensor = value if isinstance(value, torch.Tensor) else None
+    dtype = str(tensor.dtype).removeprefix("torch.") if tensor is not None else ""
+    shape = tuple(tensor.shape) if tensor is not None else ()
+    return {"output": index, "kind": _kind(value), "dtype": dtype, "shape": shape}
+
+
+def _kind(value: Any) -> str:
+    import torch
+
+    if value is None:
+        return "None"
+    return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _equal(expected: Any, found: Any) -> bool:
+    """The same type and value, NaN being equal to NaN."""
+    import torch
+
+    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
+        same = expected.shape == found.shape and expected.dtype == found.dtype
+        if not same or not (expected.is_floating_point() or expected.is_complex()):
+            return same and torch.equal(expected, found)
+        return bool(((expected == found) | (expected.isnan() & found.isnan())).all())
+    if type(expected) is not type(found):
+        return False
+    if isinstance(expected, float):
+        return expected == found or (math.isnan(expected) and math.isnan(found))
+    return bool(expected == found)
+
+
+__all__ = ["Results", "compare_results"]

@@ -1,0 +1,201 @@
+"""Which operators to keep in float: a search on the quantized model in eager mode, where a trial takes milliseconds.
+
+What is found here is a guess: rounding is put into the float model where the quantizer's observers are. Only what was
+lowered, run and measured afterwards is proposed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from etviz.upstream.executorch import quietly
+
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
+    from etviz.evidence.variants import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Operators of the exported model that are quantized together: a convolution and its activation."""
+
+    names: tuple[str, ...]
+    module: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"{self.module} ({', '.join(self.names)})" if self.module else ", ".join(self.names)
+
+
+class Simulation:
+    """A model with the rounding of its quantizer, any part of which can be left out.
+
+    Parameters
+    ----------
+    model
+        The float model, or its exported program.
+    quantizer
+        PT2E quantizer.
+    calibration
+        Inputs to calibrate it on.
+    inputs, expected
+        What errors are measured on, and the float model's flat outputs there.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        quantizer: Any,
+        calibration: Sequence[Values],
+        inputs: Sequence[Values],
+        expected: Sequence[Any],
+    ) -> None:
+        with quietly():
+            from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
+
+            exported = model if hasattr(model, "graph_signature") else torch.export.export(model, tuple(inputs[0]))
+            self._prepared: GraphModule = prepare_pt2e(exported.module(), quantizer)
+        with torch.no_grad():
+            for batch in calibration:
+                self._prepared(*batch)
+        self._inputs, self._expected = inputs, expected
+        self._requests = _requests(self._prepared)
+        self.units = _units(self._prepared)
+        self.trials = 0
+
+    def error(self, kept: Sequence[Unit]) -> float:
+        """RMSE of the first output over all inputs with some units in float."""
+        from etviz.pipeline.lower import flatten
+
+        self.trials += 1
+        names = {name for unit in kept for name in unit.names}
+        active = {target for target, requests in self._requests.items() if requests - names}
+        rounded = _Rounded(self._prepared, active)
+        total, count = 0.0, 0
+        with torch.no_grad():
+            for values, expected in zip(self._inputs, self._expected, strict=True):
+                for found, wanted in zip(flatten(rounded.run(*flatten(tuple(values)))), expected, strict=False):
+                    if isinstance(found, torch.Tensor) and isinstance(wanted, torch.Tensor):
+                        total += float((found.double() - wanted.double()).square().sum())
+                        count += found.numel()
+        return math.sqrt(total / count) if count else math.nan
+
+
+class _Rounded(fx.Interpreter):
+    """Runs a prepared model, rounding at the active observers."""
+
+    def __init__(self, model: GraphModule, active: set[str]) -> None:
+        super().__init__(model)
+        self._active = active
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self.module.get_submodule(target)
+        if not _is_observer(module):
+            return super().call_module(target, args, kwargs)
+        return _round(module, args[0]) if target in self._active else args[0]
+
+
+def _is_observer(module: Any) -> bool:
+    from torchao.quantization.pt2e import ObserverBase
+
+    return isinstance(module, ObserverBase)
+
+
+def _round(observer: Any, value: torch.Tensor) -> torch.Tensor:
+    """What quantizing and dequantizing by an observer's grid gives."""
+    low, high = observer.quant_min, observer.quant_max
+    if low is None or high is None:
+        info = torch.iinfo(observer.dtype)
+        low, high = info.min, info.max
+    if getattr(observer, "is_dynamic", False):
+        least, most = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
+        scale = max((most - least) / (high - low), torch.finfo(torch.float32).eps)
+        return torch.fake_quantize_per_tensor_affine(value, scale, round(low - least / scale), low, high)
+    scale, zero = observer.calculate_qparams()
+    axis = getattr(observer, "ch_axis", None)
+    if scale.numel() > 1 and axis is not None:
+        return torch.fake_quantize_per_channel_affine(value, scale.float(), zero.int(), axis, low, high)
+    return torch.fake_quantize_per_tensor_affine(value, float(scale), int(zero), low, high)
+
+
+def _requests(model: GraphModule) -> dict[str, set[str]]:
+    """By observer: the operators for whose sake it is there."""
+    found: dict[str, set[str]] = {}
+    for node in model.graph.nodes:
+        if node.op != "call_module" or not _is_observer(model.get_submodule(node.target)):
+            continue
+        (source, *_) = node.args
+        own = _annotation(source)
+        requests = {source.name} if own is not None and own.output_qspec is not None else set()
+        for user in node.users:
+            annotation = _annotation(user)
+            if annotation is not None and annotation.input_qspec_map.get(source) is not None:
+                requests.add(user.name)
+        found.setdefault(str(node.target), set()).update(requests)
+    return found
+
+
+def _annotation(node: Any) -> Any:
+    return getattr(node, "meta", {}).get("quantization_annotation")
+
+
+def _units(model: GraphModule) -> list[Unit]:
+    """The quantized operators, each together with the activation that its quantized kernel includes."""
+    taken: set[str] = set()
+    units = []
+    for node in model.graph.nodes:
+        annotation = _annotation(node)
+        if node.op != "call_function" or annotation is None or node.name in taken:
+            continue
+        names, last = [node.name], node
+        while _annotation(last) is not None and _annotation(last).output_qspec is None and len(last.users) == 1:
+            last = next(iter(last.users))
+            if last.op != "call_function" or _annotation(last) is None or _annotation(last).input_qspec_map:
+                break
+            names.append(last.name)
+        taken |= set(names)
+        units.append(Unit(tuple(names), _module(node)))
+    return units
+
+
+def _module(node: Any) -> str:
+    stack = node.meta.get("nn_module_stack") or {}
+    path = str(list(stack.values())[-1][0]) if stack else ""
+    return path.removeprefix("L['self']").removeprefix(".")
+
+
+def ddmin(items: Sequence[Unit], holds: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
+    """A smallest part of `items` for which something still holds: without any one of them it does not.
+
+    It must hold for all of them. (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002.)
+
+    Examples
+    --------
+    >>> ddmin(list(range(20)), lambda part: {3, 11} <= set(part))
+    [3, 11]
+    """
+    kept, pieces = list(items), 2
+    while len(kept) >= 2:
+        size = math.ceil(len(kept) / pieces)
+        parts = [kept[at : at + size] for at in range(0, len(kept), size)]
+        smaller = next((part for part in parts if len(part) < len(kept) and holds(part)), None)
+        if smaller is not None:
+            kept, pieces = smaller, 2
+            continue
+        rests = ([item for item in kept if item not in part] for part in parts)
+        rest = next((rest for rest in rests if rest and holds(rest)), None)
+        if rest is not None:
+            kept, pieces = rest, max(pieces - 1, 2)
+            continue
+        if pieces >= len(kept):
+            break
+        pieces = min(len(kept), 2 * pieces)
+    return kept

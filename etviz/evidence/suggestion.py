@@ -1,0 +1,358 @@
+"""What to change: operators to keep in float, or off a backend.
+
+Nothing is proposed that was not lowered, run and measured.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from etviz.errors import EtvizError, UsageError
+from etviz.evidence.exclusions import (
+    keep_in_float,
+    keep_in_float_class,
+    keep_off_backend,
+    keep_off_backend_class,
+    source_of,
+)
+from etviz.evidence.search import Simulation, Unit, ddmin
+from etviz.evidence.study import Study
+from etviz.evidence.subject import Subject, subject_of
+from etviz.evidence.sweep import split
+from etviz.evidence.task_metrics import choose as choose_tasks
+from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
+from etviz.inspection import Inspection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GOALS: Final = (0.1, 0.25, 0.5)
+"""Shares of the error that may be left, tried in this order."""
+_BETTER: Final = 0.95
+"""A proposal leaves at most this share of the error."""
+_INPUTS: Final = 64
+_CULPRITS: Final = 4
+_QUANTIZER: Final = "from typing import Any, Iterable\n\nfrom torchao.quantization.pt2e.quantizer import Quantizer"
+_PARTITIONER: Final = (
+    "from typing import Any, Iterable\n\nfrom executorch.exir.backend.partitioner import Partitioner, PartitionResult"
+)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A change, proved; made by `etviz.suggest`.
+
+    Attributes
+    ----------
+    code
+        Python to paste before the model is lowered; empty if no change was found that is better.
+    before, after
+        ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model (means over the inputs),
+        ``worst_rmse``, the task metrics, ``latency_ms`` (median of one execution in the child process, both taken in
+        turns) and ``size_bytes``. `after` is empty if there is no proposal.
+    operators
+        Names of the exported model's operators that are kept in float, or off the backend.
+    inputs
+        On how many inputs both were measured.
+    trials
+        A row for each variant that was lowered, run and measured, the one that is proposed among them.
+    reason
+        Why it is this one; or why there is none.
+    """
+
+    code: str
+    before: Mapping[str, float]
+    after: Mapping[str, float]
+    operators: tuple[str, ...] = ()
+    inputs: int = 0
+    trials: pd.DataFrame = field(default_factory=pd.DataFrame)
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.code)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Before and after, side by side."""
+        return pd.DataFrame({"before": dict(self.before), "after": dict(self.after)})
+
+    def __repr__(self) -> str:
+        if not self:
+            return f"<Suggestion: none. {self.reason}>"
+        return f"<Suggestion for {self.inputs} inputs>\n{self.reason}\n{self.table.to_string()}\n\n{self.code}"
+
+
+@dataclass(slots=True)
+class _Case:
+    """What is to be made better, and on what that is measured."""
+
+    model: Any
+    lowering: dict[str, Any]
+    values: list[tuple[Any, ...]]
+    labels: Sequence[Any] | None
+    expected: list[list[Any]]
+    tasks: Mapping[str, Any]
+    folder: Path
+    timeout: float | None
+    before: Variant
+    trials: list[dict[str, Any]] = field(default_factory=list)
+
+    def measure(self, name: str, operators: Sequence[str], changes: Mapping[str, Any]) -> Variant | None:
+        """Lower and run a change; None, with a row that says why, if that can't be."""
+        row: dict[str, Any] = {"operators": ", ".join(operators), "status": "measured", "reason": ""}
+        self.trials.append(row)
+        try:
+            subject = lower_variant(self.model, self.values, self.folder / name, self.lowering | dict(changes))
+            variant = run_variant(subject, self.values, self.expected, self.tasks, self.labels, self.timeout)
+        except Exception as error:  # noqa: BLE001 - a backend refuses in its own way
+            text = " ".join(str(error).split())[:300]
+            row |= {
+                "status": "failed",
+                "reason": text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}",
+            }
+            return None
+        measure_latency([self.before, variant], self.values[0], self.timeout)
+        row |= variant.numbers
+        return variant
+
+
+def suggest(
+    found: Inspection | Study,
+    budget: float = 1.5,
+    *,
+    model: Any = None,
+    inputs: Any = None,
+    labels: Sequence[Any] | None = None,
+    task: Any = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    goal: float | None = None,
+    timeout: float | None = None,
+) -> Suggestion:
+    """Propose which operators to keep in float, or off the backend; lower, run and measure the proposal.
+
+    Of a quantized model, the smallest sets of operators are searched that have to stay in float for the error to fall
+    to a tenth, a quarter, half of what it is; several that only help together are found together. Of a float model, the
+    operators are tried whose delegates cause most of the final error. Each candidate is lowered, run on all inputs and
+    timed in turns with the program as it is; the first that is better and within the budget is proposed.
+
+    Parameters
+    ----------
+    found
+        An Inspection that `etviz.debug` made, or a Study of a model. Of other ones, give `model` and what it is lowered
+        with.
+    budget
+        How many times as long as now one execution may take.
+    model, partitioner, quantizer, calibration
+        As for `etviz.debug`; by default those of `found`.
+    inputs, labels
+        What errors are measured on, at most 64; by default those of `found`, its worst ones first, and the calibration
+        data.
+    task
+        As for `etviz.study`.
+    goal
+        The share of the error that may be left, instead of the three.
+    timeout
+        Seconds for running one candidate.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, or the model is not known.
+    LoweringError, ExecutionError
+        If the model can't be lowered or run as it is.
+    """
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget > 0:
+        raise UsageError(f"budget must be a positive factor of the latency, found {budget!r}")
+    if goal is not None and not 0 < goal < 1:
+        raise UsageError(f"goal must be between 0 and 1, found {goal!r}")
+    if not isinstance(found, (Inspection, Study)):
+        raise UsageError(f"suggest takes an Inspection or a Study, found {type(found).__name__}")
+    made = dict(_made(found))
+    given = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
+    lowering = {name: made.get(name) if value is None else value for name, value in given.items()}
+    if made.get("strict") is not None:
+        lowering["strict"] = made["strict"]
+    model = model if model is not None else made.get("model")
+    if model is None:
+        raise UsageError(
+            "the model is not known: give model=, and partitioner=, quantizer=, calibration= as to etviz.debug"
+        )
+    if lowering["calibration"] is not None:
+        lowering["calibration"] = list(lowering["calibration"])
+    values, known = _values(found, model, inputs, labels, made, lowering["calibration"])
+    lowering = {name: value for name, value in lowering.items() if value is not None}
+    if "quantizer" in lowering and "calibration" not in lowering:
+        lowering["calibration"] = values
+    with tempfile.TemporaryDirectory(prefix="etviz-suggest-") as folder:
+        expected = float_outputs(model, values)
+        tasks = choose_tasks(task)
+        subject = _subject(found, model, values, Path(folder), lowering)
+        before = run_variant(subject, values, expected, tasks, known, timeout)
+        case = _Case(model, lowering, values, known, expected, tasks, Path(folder), timeout, before)
+        if not before.numbers["rmse"] > 0:
+            measure_latency([before], values[0], timeout)
+            return _none(case, "The outputs are the float model's to the last bit: there is nothing to gain.")
+        goals = (goal,) if goal is not None else GOALS
+        if "quantizer" in lowering:
+            return _quantized(case, goals, budget)
+        return _delegated(case, _delegates(found), goals, budget)
+
+
+def _made(found: Inspection | Study) -> Mapping[str, Any]:
+    """How a program was lowered, as far as that is known."""
+    return found.made if isinstance(found, Study) else found.analysis.findings.made
+
+
+def _values(
+    found: Inspection | Study,
+    model: Any,
+    inputs: Any,
+    labels: Sequence[Any] | None,
+    made: Mapping[str, Any],
+    calibration: Sequence[Any] | None,
+) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
+    """The inputs that errors are measured on, and their labels."""
+    if inputs is not None:
+        values, known = split(model, inputs, labels)
+        return values[:_INPUTS], known
+    if isinstance(found, Study):
+        kept = [tuple(found.values(index)) for index in found.kept]
+        if not kept:
+            raise UsageError("the study keeps no input; give inputs=")
+        return kept[:_INPUTS], None
+    example = made.get("example_inputs")
+    own = [tuple(example)] if example is not None else []
+    own += [tuple(batch) for batch in (calibration or [])]
+    if not own:
+        raise UsageError("the inputs are not known; give inputs=")
+    return own[:_INPUTS], None
+
+
+def _subject(
+    found: Inspection | Study, model: Any, values: Sequence[Any], folder: Path, lowering: dict[str, Any]
+) -> Subject:
+    """The program as it is: its files where it was lowered already."""
+    if _made(found) and isinstance(found, Inspection) and "pte" in found.analysis.findings.files:
+        return subject_of(found, None, folder, None)
+    if isinstance(found, Study) and _made(found):
+        return found.subject
+    return lower_variant(model, values, folder / "before", lowering)
+
+
+def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion:
+    """Keep operators in float."""
+    quantizer = case.lowering["quantizer"]
+    simulation = Simulation(case.model, quantizer, case.lowering["calibration"], case.values, case.expected)
+    start = simulation.error([])
+    alone = {unit: simulation.error([unit]) for unit in simulation.units}
+    # The least helpful are given up first, so what is left helps most.
+    order = sorted(simulation.units, key=lambda unit: alone[unit])
+    candidates: list[tuple[str, ...]] = []
+    for goal in tqdm(goals, desc="suggest", leave=False, delay=1):
+        if simulation.error(order) > goal * start:
+            continue
+        units = ddmin(order, lambda part, goal=goal: simulation.error(part) <= goal * start)
+        names = _names(simulation.units, units)
+        if names not in candidates:
+            candidates.append(names)
+
+    def change(names: Sequence[str]) -> dict[str, Any]:
+        return {"quantizer": keep_in_float(quantizer, names)}
+
+    def code(names: Sequence[str]) -> str:
+        listed = ", ".join(map(repr, names))
+        made = source_of(keep_in_float_class(), _QUANTIZER)
+        return f"{made}\n\nquantizer = KeepInFloat(quantizer, [{listed}])\n"
+
+    return _first_proved(case, candidates, budget, change, code, "stay in float")
+
+
+def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
+    """Keep operators off their backend."""
+    partitioners = list(case.lowering.get("partitioner") or [])
+    if not partitioners:
+        return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to leave out.")
+
+    def change(names: Sequence[str]) -> dict[str, Any]:
+        return {"partitioner": [keep_off_backend(item, names) for item in partitioners]}
+
+    def code(names: Sequence[str]) -> str:
+        listed = ", ".join(map(repr, names))
+        made = source_of(keep_off_backend_class(), _PARTITIONER)
+        return f"{made}\n\npartitioner = [KeepOffBackend(item, [{listed}]) for item in partitioner]\n"
+
+    together = tuple(dict.fromkeys(name for names in culprits for name in names))
+    candidates = [*culprits, *([together] if len(culprits) > 1 else [])]
+    return _first_proved(case, candidates, budget, change, code, "stay off the backend")
+
+
+def _delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
+    """The operators of the delegates that cause most of the final error, each delegate's by themselves."""
+    if isinstance(found, Study):
+        rows = found.worst(_CULPRITS)
+        rows = rows[rows["kind"] == "delegate"]
+    else:
+        rows = found.worst(len(found.gaps))
+        rows = rows[(rows["kind"] == "delegate") & (rows["rmse"] > 0)].head(_CULPRITS)
+    listed = (tuple(str(names).split(", ")) for names in rows["reference_ops"] if names)
+    return list(dict.fromkeys(listed))
+
+
+def _first_proved(
+    case: _Case, candidates: Sequence[tuple[str, ...]], budget: float, change: Any, code: Any, what: str
+) -> Suggestion:
+    """The first candidate that is better and within the budget, as measured."""
+    before = dict(case.before.numbers)
+    for at, names in enumerate(candidates):
+        variant = case.measure(f"candidate-{at}", names, change(names))
+        if variant is None:
+            continue
+        before, after = dict(case.before.numbers), dict(variant.numbers)
+        row = case.trials[-1]
+        left, slower = after["rmse"] / before["rmse"], after["latency_ms"] / before["latency_ms"]
+        if not left <= _BETTER:
+            row["reason"] = f"it leaves {100 * left:.3g} % of the error"
+        elif slower > budget:
+            row["reason"] = f"it takes {slower:.3g} times as long, the budget is {budget:g}"
+        else:
+            reason = (
+                f"{', '.join(names)} {what}: {100 * left:.3g} % of the error is left, in {slower:.3g} times the time."
+            )
+            row["reason"] = "proposed"
+            head = f"# {reason}\n# Measured on {len(case.values)} inputs: {_numbers(before)} -> {_numbers(after)}\n"
+            return Suggestion(head + code(names), before, after, names, len(case.values), _trials(case), reason)
+    if "latency_ms" not in before:
+        measure_latency([case.before], case.values[0], case.timeout)
+    tried = "; ".join(f"{row['operators']}: {row['reason']}" for row in case.trials) or "no operator makes a difference"
+    return _none(case, f"Nothing was better within the budget ({tried}).")
+
+
+def _none(case: _Case, reason: str) -> Suggestion:
+    return Suggestion("", dict(case.before.numbers), {}, (), len(case.values), _trials(case), reason)
+
+
+def _trials(case: _Case) -> pd.DataFrame:
+    return pd.DataFrame(case.trials, columns=["operators", "status", "reason", *case.before.numbers])
+
+
+def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
+    """The operators of some units, in program order."""
+    return tuple(name for unit in order if unit in chosen for name in unit.names)
+
+
+def _numbers(numbers: Mapping[str, float]) -> str:
+    known = {name: value for name, value in numbers.items() if not math.isnan(value)}
+    return f"rmse {known['rmse']:.4g}, {known['latency_ms']:.4g} ms, {known['size_bytes'] / 1e3:.4g} kB"
+
+
+__all__ = ["Suggestion", "suggest"]

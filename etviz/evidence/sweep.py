@@ -1,0 +1,212 @@
+"""One model, several ways to lower it: what each costs, and what it gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+from tqdm.auto import tqdm
+
+from etviz.errors import EtvizError, UsageError
+from etviz.evidence.dataset import first_item
+from etviz.evidence.executors import executor_of
+from etviz.evidence.measuring import FLOAT_METRICS
+from etviz.evidence.subject import arguments_of
+from etviz.evidence.task_metrics import choose as choose_tasks
+from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from matplotlib.axes import Axes
+
+LOWERED, REFUSED = "measured", "failed"
+_LESS: Final = ("rmse", "latency_ms", "size_bytes")
+"""What a variant is the better for if it is less; task metrics but ``kl`` if they are more."""
+
+
+class Sweep:
+    """Variants of one model, side by side; made by `etviz.sweep`.
+
+    Attributes
+    ----------
+    variants
+        Those that could be lowered and run, by name.
+    """
+
+    def __init__(self, table: pd.DataFrame, variants: dict[str, Variant], keep: Any) -> None:
+        self._table, self.variants, self._keep = table, variants, keep
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each recipe.
+
+        Returns
+        -------
+        DataFrame
+            By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``rmse, max_abs, rel_l2, sqnr_db`` of
+            the final outputs against the float model, means over the inputs; ``worst_rmse`` of any input; the task
+            metrics' means; ``latency_ms``, the median of one execution in this machine's child process; ``size_bytes``
+            of the `.pte`; ``pareto``: no other variant is at least as good in error, task metrics, latency and size,
+            and better in one of them.
+        """
+        return self._table.copy()
+
+    @property
+    def pareto(self) -> pd.DataFrame:
+        """The variants that no other one beats, smallest error first."""
+        return self._table[self._table["pareto"]].sort_values("rmse", kind="stable")
+
+    def plot(self, x: str = "latency_ms", y: str = "rmse", ax: Axes | None = None) -> Axes:
+        """Every variant as a point of two columns, those that no other one beats filled.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column.
+        """
+        import matplotlib.pyplot as plt
+
+        for name in (x, y):
+            if name not in self._table:
+                raise UsageError(f"there is no column {name!r}; there are {', '.join(self._table.columns)}")
+        axes = ax if ax is not None else plt.subplots()[1]
+        for name, row in self._table[self._table["status"] == LOWERED].iterrows():
+            axes.plot(row[x], row[y], "o", color="C0", fillstyle="full" if row["pareto"] else "none")
+            axes.annotate(str(name), (row[x], row[y]), textcoords="offset points", xytext=(4, 4))
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        return axes
+
+    def __repr__(self) -> str:
+        return f"<Sweep of {len(self._table)} recipes, {len(self.variants)} measured>\n{self._table.to_string()}"
+
+
+def sweep(
+    model: Any,
+    recipes: Mapping[str, Mapping[str, Any]],
+    inputs: Any,
+    executor: Executor | int | str | None = None,
+    *,
+    task: Any = None,
+    labels: Sequence[Any] | None = None,
+    folder: str | Path | None = None,
+    latency: bool = True,
+    timeout: float | None = None,
+) -> Sweep:
+    """Lower a model by several recipes, run each on the same inputs, and compare it with the float model.
+
+    Parameters
+    ----------
+    model
+        An eager `nn.Module`, or an `ExportedProgram`, in float.
+    recipes
+        By name, what `etviz.debug` takes: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}``
+        is the portable kernels in float. One that can't be lowered or run is a row with its reason.
+    inputs
+        A list of inputs, each a tensor or a tuple of the model's arguments; one value more is the label.
+    executor
+        Who runs the lowered programs, as for `etviz.study`; latencies are taken here, one at a time, when all are done.
+    task, labels
+        As for `etviz.study`; expected are the float model's outputs.
+    folder
+        Where the programs are kept, a folder for each recipe; a temporary one if None.
+    latency
+        Also measure how long one execution takes.
+    timeout
+        Seconds for running one variant.
+
+    Raises
+    ------
+    UsageError
+        If there is no recipe or no input, or an argument makes no sense.
+    """
+    if not isinstance(recipes, Mapping) or not recipes:
+        raise UsageError("recipes must be a dict with a name for each set of arguments of etviz.debug")
+    wrong = [name for name in recipes if not isinstance(name, str) or "/" in name or name in ("", ".", "..")]
+    if wrong:
+        raise UsageError(f"a recipe's name must be a text that can name a folder, found {wrong[0]!r}")
+    tasks = choose_tasks(task)
+    values, known = split(model, inputs, labels)
+    keep = tempfile.TemporaryDirectory(prefix="etviz-sweep-") if folder is None else None
+    root = Path(keep.name if keep else folder or "").absolute()
+    root.mkdir(parents=True, exist_ok=True)
+    expected = float_outputs(model, values)
+    rows: dict[str, dict[str, Any]] = {}
+    variants: dict[str, Variant] = {}
+    with executor_of(executor) as (pool, _), tqdm(total=len(recipes), desc="sweep", leave=False, delay=1) as bar:
+        under_way = {}
+        for name, recipe in recipes.items():
+            try:
+                subject = lower_variant(model, values, root / name, dict(recipe))
+                under_way[name] = pool.submit(run_variant, subject, values, expected, tasks, known, timeout)
+            except Exception as error:  # noqa: BLE001 - a recipe is the user's, and a backend raises what it likes
+                rows[name] = {"status": REFUSED, "reason": _line(error)}
+                bar.update()
+        for name, future in under_way.items():
+            try:
+                variants[name] = future.result()
+            except Exception as error:  # noqa: BLE001 - as above
+                rows[name] = {"status": REFUSED, "reason": _line(error)}
+            bar.update()
+    if latency and variants:
+        measure_latency(list(variants.values()), values[0], timeout)
+    for name, variant in variants.items():
+        rows[name] = {"status": LOWERED, "reason": "", **variant.numbers}
+    return Sweep(_table(recipes, rows, list(tasks), latency), {n: variants[n] for n in recipes if n in variants}, keep)
+
+
+def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
+    """The arguments of every input, and the labels, where there are any.
+
+    Raises
+    ------
+    UsageError
+        If there is no input.
+    """
+    first, inputs = first_item(inputs)
+    if first is None:
+        raise UsageError("inputs holds no input")
+    items = [item if isinstance(item, (tuple, list)) else (item,) for item in inputs]
+    values = [arguments_of(model, item) for item in items]
+    own = [item[-1] for item, value in zip(items, values, strict=True) if len(item) > len(value)]
+    return values, labels if labels is not None else own if len(own) == len(items) else None
+
+
+def _table(
+    recipes: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], tasks: Sequence[str], latency: bool
+) -> pd.DataFrame:
+    columns = [
+        "status",
+        "reason",
+        *FLOAT_METRICS,
+        "worst_rmse",
+        *tasks,
+        *(["latency_ms"] if latency else []),
+        "size_bytes",
+    ]
+    frame = pd.DataFrame([rows[name] for name in recipes], index=pd.Index(recipes, name="recipe"), columns=columns)
+    judged = [name for name in (*_LESS, *tasks) if name in columns]
+    signs = [-1.0 if name in tasks and name != "kl" else 1.0 for name in judged]
+    costs = frame[judged].astype(float).to_numpy() * signs
+    measured = (frame["status"] == LOWERED).to_numpy()
+    frame["pareto"] = [
+        bool(measured[at]) and not any(measured[k] and _beats(costs[k], costs[at]) for k in range(len(costs)))
+        for at in range(len(costs))
+    ]
+    return frame
+
+
+def _beats(a: Any, b: Any) -> bool:
+    return bool((a <= b).all() and (a < b).any())
+
+
+def _line(error: Exception) -> str:
+    text = " ".join(str(error).split())[:500]
+    return text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}"
+
+
+__all__ = ["Sweep", "sweep"]

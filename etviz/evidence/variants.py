@@ -1,0 +1,126 @@
+"""One way to lower a model, lowered and measured: its error against the float model, its latency, its size."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.outputs import compare_outputs
+from etviz.errors import UsageError
+from etviz.evidence.measuring import FLOAT_METRICS
+from etviz.evidence.subject import Subject, subject_of
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import flatten
+from etviz.tensors.metrics import METRICS, NAN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+Values = tuple[Any, ...]
+"""The arguments of one call."""
+LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
+"""What a recipe may say, as the arguments of `etviz.debug`."""
+ROUNDS: Final = 5
+"""Times that latencies are taken, variants in turn, so that whatever else the machine does is shared."""
+_EXECUTIONS: Final = 20
+
+
+@dataclass(slots=True)
+class Variant:
+    """A lowered model, and what was measured of it.
+
+    Attributes
+    ----------
+    subject
+        Its files.
+    outputs
+        The runtime's outputs, for each input.
+    numbers
+        ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model, the mean over the inputs (each
+        the worst output's), ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
+    """
+
+    subject: Subject
+    outputs: list[list[Any]]
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """What the eager model gives, flat, for each input."""
+    import torch
+
+    module = model.module() if hasattr(model, "graph_signature") else model
+    with torch.no_grad():
+        return [flatten(module(*copy.deepcopy(tuple(values)))) for values in inputs]
+
+
+def lower_variant(model: Any, inputs: Sequence[Sequence[Any]], folder: Path, lowering: Mapping[str, Any]) -> Subject:
+    """Lower a model by a recipe.
+
+    Raises
+    ------
+    UsageError
+        If the recipe has something that lowering does not know.
+    LoweringError
+        If upstream refuses the model.
+    """
+    unknown = set(lowering) - set(LOWERING)
+    if unknown:
+        raise UsageError(f"a recipe has {', '.join(LOWERING)}; found {', '.join(sorted(unknown))}")
+    return subject_of(copy.deepcopy(model), inputs[0], folder, None, **lowering)
+
+
+def run_variant(
+    subject: Subject,
+    inputs: Sequence[Sequence[Any]],
+    expected: Sequence[Sequence[Any]],
+    tasks: Mapping[str, Any],
+    labels: Sequence[Any] | None = None,
+    timeout: float | None = None,
+) -> Variant:
+    """Run a lowered model on every input, and compare its outputs with the float model's."""
+    run = execute(subject.pte, [flatten(tuple(values)) for values in inputs], method=subject.method, timeout=timeout)
+    rows = [worst_output(wanted, found) for wanted, found in zip(expected, run.outputs, strict=True)]
+    numbers = {name: statistics.fmean(row[name] for row in rows) for name in FLOAT_METRICS}
+    numbers["worst_rmse"] = max(row["rmse"] for row in rows)
+    for name, task in tasks.items():
+        values = [
+            float(task(wanted, found, labels[at] if labels is not None else None))
+            for at, (wanted, found) in enumerate(zip(expected, run.outputs, strict=True))
+        ]
+        numbers[name] = statistics.fmean(values)
+    numbers["size_bytes"] = float(subject.pte.stat().st_size)
+    return Variant(subject, run.outputs, numbers)
+
+
+def worst_output(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
+    """Each metric of the worst output of one run, infinitely bad where a value is NaN or Inf on one side only."""
+    rows = [row for row in compare_outputs(expected, found, []) if row["status"] != "not compared"]
+    if not rows:
+        return dict.fromkeys(FLOAT_METRICS, NAN)
+    worst = {}
+    for name in FLOAT_METRICS:
+        sign = -1.0 if METRICS[name].higher_is_better else 1.0
+        values = [sign * float("inf") if row["status"] != "compared" else float(row[name]) for row in rows]
+        worst[name] = sign * max(sign * value for value in values)
+    return worst
+
+
+def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
+    """Take the latency of every variant: the median of the medians of several rounds, without a debug buffer.
+
+    Variants take turns. The first execution after a load is left out.
+    """
+    flat = flatten(tuple(values))
+    taken: list[list[float]] = [[] for _ in variants]
+    for _ in range(ROUNDS):
+        for own, variant in zip(taken, variants, strict=True):
+            run = execute(
+                variant.subject.pte, [flat] * (_EXECUTIONS + 1), method=variant.subject.method, timeout=timeout
+            )
+            own.append(statistics.median(run.seconds[1:]))
+    for own, variant in zip(taken, variants, strict=True):
+        variant.numbers["latency_ms"] = 1e3 * statistics.median(own)

@@ -1,0 +1,178 @@
+"""A suggestion is proved: its code, pasted, gives the numbers that it shows; variants are measured side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from torch import Tensor, nn
+
+import etviz
+from etviz.errors import UsageError
+from etviz.evidence.search import Unit, ddmin
+from etviz.pipeline.execute import execute
+from tests.programs import Executed
+
+Get = Callable[[str], Executed]
+
+
+class Fragile(nn.Module):
+    """Two of three branches have one huge weight, on a feature that is always 0: it ruins their grid, nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.sound = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        with torch.no_grad():
+            self.first.weight[0, 0] = self.second.weight[0, 0] = 40.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.first(x), self.second(x), torch.relu(self.sound(x))], -1)
+
+
+def _quantizer(**options: Any) -> XNNPACKQuantizer:
+    return XNNPACKQuantizer().set_global(get_symmetric_quantization_config(**options))
+
+
+@pytest.fixture(scope="module")
+def fragile() -> tuple[nn.Module, list[tuple[Tensor]]]:
+    """The model, and inputs whose first feature is 0."""
+    torch.manual_seed(1)
+    inputs = [(torch.randn(4, 8),) for _ in range(8)]
+    for (x,) in inputs:
+        x[:, 0] = 0
+    return Fragile().eval(), inputs
+
+
+@pytest.fixture(scope="module")
+def inspection(fragile: tuple[nn.Module, list[tuple[Tensor]]]) -> etviz.Inspection:
+    """It, quantized per tensor."""
+    model, inputs = fragile
+    return etviz.debug(
+        model, inputs[0], partitioner=[XnnpackPartitioner()], quantizer=_quantizer(), calibration=inputs[1:]
+    )
+
+
+@pytest.fixture(scope="module")
+def suggestion(inspection: etviz.Inspection) -> etviz.Suggestion:
+    """What is proposed for it, whatever it costs."""
+    return etviz.suggest(inspection, budget=1000.0)
+
+
+def _rmse(outputs: Sequence[Sequence[Tensor]], expected: Sequence[Tensor]) -> float:
+    errors = [float((o[0] - e).square().mean().sqrt()) for o, e in zip(outputs, expected, strict=True)]
+    return float(np.mean(errors))
+
+
+def test_culprits_that_only_help_together_are_found_together(suggestion: etviz.Suggestion) -> None:
+    assert suggestion
+    assert set(suggestion.operators) == {"linear", "linear_1"}
+    assert suggestion.after["rmse"] < 0.1 * suggestion.before["rmse"]
+    assert suggestion.inputs == 8
+    assert suggestion.trials["reason"].iloc[-1] == "proposed"
+
+
+def test_the_code_gives_the_numbers_that_are_shown(
+    suggestion: etviz.Suggestion,
+    inspection: etviz.Inspection,
+    fragile: tuple[nn.Module, list[tuple[Tensor]]],
+    tmp_path: Any,
+) -> None:
+    model, inputs = fragile
+    names: dict[str, Any] = {"quantizer": _quantizer()}
+    exec(suggestion.code, names)  # what a user pastes
+    etviz.debug(
+        model,
+        inputs[0],
+        partitioner=[XnnpackPartitioner()],
+        quantizer=names["quantizer"],
+        calibration=inputs[1:],
+        workdir=tmp_path,
+    )
+    with torch.no_grad():
+        expected = [model(*values) for values in inputs]
+    after = execute(tmp_path / "model.pte", inputs).outputs
+    before = execute(inspection.analysis.findings.files["pte"], inputs).outputs
+    assert suggestion.after["rmse"] == pytest.approx(_rmse(after, expected), rel=1e-4)
+    assert suggestion.before["rmse"] == pytest.approx(_rmse(before, expected), rel=1e-4)
+    assert suggestion.after["size_bytes"] == (tmp_path / "model.pte").stat().st_size
+    assert suggestion.after["latency_ms"] > 0
+
+
+def test_nothing_is_proposed_beyond_the_budget(inspection: etviz.Inspection) -> None:
+    suggestion = etviz.suggest(inspection, budget=1e-6, goal=0.5)
+    assert not suggestion
+    assert suggestion.code == ""
+    assert suggestion.after == {}
+    assert "the budget is 1e-06" in suggestion.reason
+    assert len(suggestion.trials) == 1
+
+
+def test_a_float_model_is_taken_off_its_backend_only_if_that_helps() -> None:
+    torch.manual_seed(0)
+    inspection = etviz.debug(
+        nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).eval(),
+        (torch.randn(3, 16),),
+        partitioner=[XnnpackPartitioner()],
+    )
+    suggestion = etviz.suggest(inspection, budget=1000.0)
+    assert "rmse" in suggestion.before
+    if suggestion:
+        assert suggestion.after["rmse"] <= 0.95 * suggestion.before["rmse"]
+    else:
+        assert suggestion.reason
+
+
+def test_sweep_puts_variants_side_by_side(fragile: tuple[nn.Module, list[tuple[Tensor]]]) -> None:
+    model, inputs = fragile
+    xnnpack = {"partitioner": [XnnpackPartitioner()]}
+    recipes = {
+        "portable": {},
+        "int8 per tensor": {**xnnpack, "quantizer": _quantizer(), "calibration": inputs},
+        "int8 per channel": {**xnnpack, "quantizer": _quantizer(is_per_channel=True), "calibration": inputs},
+        "wrong": {"partitioner": ["nothing"]},
+        "unknown": {"compiler": 1},
+    }
+    sweep = etviz.sweep(
+        model, recipes, inputs, task={"close": lambda a, b, _: float(torch.allclose(a[0], b[0], atol=1e-3))}
+    )
+    table = sweep.table
+    assert list(table.index) == list(recipes)
+    assert table["status"].tolist() == ["measured"] * 3 + ["failed"] * 2
+    assert (table["reason"].iloc[3:] != "").all()
+    assert "compiler" in str(table.loc["unknown", "reason"])
+    with torch.no_grad():
+        expected = [model(*values) for values in inputs]
+    for name, variant in sweep.variants.items():
+        again = execute(variant.subject.pte, inputs).outputs
+        assert table.loc[name, "rmse"] == pytest.approx(_rmse(again, expected), rel=1e-4, abs=1e-9)
+        assert table.loc[name, "size_bytes"] == variant.subject.pte.stat().st_size
+    assert table["rmse"].iloc[:3].argsort().tolist() == [0, 2, 1]
+    assert table.loc["portable", "close"] == 1.0
+    assert table.loc["portable", "pareto"]
+    assert not table.loc["wrong", "pareto"]
+    assert sweep.plot().get_xlabel() == "latency_ms"
+
+
+@pytest.mark.parametrize("wanted", [set(), {3}, {0, 19}, {4, 5, 6, 17}, set(range(20))])
+def test_ddmin_finds_what_is_needed_and_no_more(wanted: set[int]) -> None:
+    units = [Unit((str(at),)) for at in range(20)]
+    found = ddmin(units, lambda part: wanted <= {int(unit.names[0]) for unit in part})
+    assert {int(unit.names[0]) for unit in found} == wanted or (not wanted and len(found) == 1)
+
+
+def test_what_makes_no_sense_is_refused(inspection: etviz.Inspection, executed: Get) -> None:
+    for wrong in ({"budget": 0}, {"budget": True}, {"budget": math.nan}, {"goal": 2.0}):
+        with pytest.raises(UsageError):
+            etviz.suggest(inspection, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="model is not known"):
+        etviz.suggest(executed("plain_cnn").load())
+    with pytest.raises(UsageError, match="recipes must be"):
+        etviz.sweep(nn.Identity(), {}, [torch.zeros(1)])
+    with pytest.raises(UsageError, match="can name a folder"):
+        etviz.sweep(nn.Identity(), {"../up": {}}, [torch.zeros(1)])
