@@ -129,7 +129,10 @@ class _Search:
         self.slots[call.index] = [
             (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
         ]
-        self.options[call.index] = {n.name for n in nodes if self._fits_constants(call, n)}
+        nodes = [n for n in nodes if self._takes_tensors(call, n)]
+        # An operator of the same handle with another constant argument is that operator, changed.
+        same = {n.name for n in nodes if self._fits_constants(call, n)}
+        self.options[call.index] = same or {n.name for n in nodes if own}
         for position, value in enumerate(self.outputs[call.index]):
             self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
 
@@ -210,16 +213,21 @@ class _Search:
             for value, name in zip(self.outputs[call.index], names, strict=False)
         )
 
+    def _takes_tensors(self, call: Instruction, node: Node) -> bool:
+        """True if the operator has a tensor wherever the instruction has one."""
+        kinds = (
+            (self.method.values[value].kind, node.kwargs.get(name, default))
+            for value, name, default in self.slots[call.index]
+        )
+        return all(given is not None for kind, given in kinds if kind in ("tensor", "tensor_list"))
+
     def _fits_constants(self, call: Instruction, node: Node) -> bool:
-        for value, name, default in self.slots[call.index]:
-            kind = self.method.values[value].kind
-            given = node.kwargs.get(name, default)
-            if kind in ("int", "double", "bool", "int_list", "double_list", "bool_list"):
-                if not _same_literal(self.method.literal(value), given):
-                    return False
-            elif kind in ("tensor", "tensor_list") and given is None:
-                return False
-        return True
+        literals = ("int", "double", "bool", "int_list", "double_list", "bool_list")
+        return all(
+            _same_literal(self.method.literal(value), node.kwargs.get(name, default))
+            for value, name, default in self.slots[call.index]
+            if self.method.values[value].kind in literals
+        )
 
     def run(self) -> Derived:
         """Narrow until nothing changes, then read off what is certain."""
