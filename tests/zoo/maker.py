@@ -41,6 +41,9 @@ from tests.zoo.plants import Plant
 from tests.zoo.programs import FAULTY, RECIPES, Recipe
 
 _ROOT = Path(__file__).parents[2]
+_FEW = 8
+_DIGITS = 16
+_LOWERED: dict[str, Lowered] = {}
 _SOURCES = ("tests/zoo/models.py", "tests/zoo/maker.py", "tests/zoo/certificate.py", "tests/zoo/programs.py")
 _SOURCES += ("etviz/pipeline", "etviz/artifacts/record", "etviz/graph/ir_json.py")
 
@@ -90,18 +93,19 @@ def make_plant(plant: Plant, cache: Path = CACHE, *, keep: bool = False) -> Made
 
 def _kept(name: str, key: str, cache: Path, work: Callable[[Path], dict[str, Any]], *, keep: bool) -> Made:
     """A program of the cache; it is made if there is none, or only one that was made from other sources."""
-    old = sorted(cache.glob(f"{_slug(name)}-*/{FACTS}"), key=lambda path: path.stat().st_mtime) if keep else []
+    made = cache.glob(f"{_slug(name)}-{'[0-9a-f]' * _DIGITS}/{FACTS}")
+    old = sorted(made, key=lambda path: path.stat().st_mtime) if keep else []
 
     def fill(folder: Path) -> None:
         started = time.perf_counter()
         facts = work(folder)
         (folder / FACTS).write_text(json.dumps(facts | {"seconds": time.perf_counter() - started}))
 
-    return Made(name, old[-1].parent if old else Shelf(cache).folder(f"{_slug(name)}-{key[:16]}", fill))
+    return Made(name, old[-1].parent if old else Shelf(cache).folder(f"{_slug(name)}-{key[:_DIGITS]}", fill))
 
 
 def _make(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    lowered = lower(recipe, folder)
+    lowered = _keep(recipe.name, lower(recipe, folder))
     (folder / "model.etviz").rename(folder / FILES["record"])
     calls, certificate = lowered.calls(), certify(lowered.edge, lowered.inputs)
     off = {check.node for check in certificate.local if check.ratio > LIMIT}
@@ -154,11 +158,20 @@ def _exported(name: str) -> tuple[ExportedProgram, Inputs]:
     return (RECIPES | FAULTY)[name].export()
 
 
-@functools.lru_cache(maxsize=1)
 def _right(name: str) -> Lowered:
-    """A right program, lowered again, for its plants."""
-    with tempfile.TemporaryDirectory() as folder:
-        return lower(RECIPES[name], Path(folder) / "right")
+    """A right program, for its plants; it is lowered again unless it was made a short while ago."""
+    if name not in _LOWERED:
+        with tempfile.TemporaryDirectory() as folder:
+            _keep(name, lower(RECIPES[name], Path(folder) / "right"))
+    return _LOWERED[name]
+
+
+def _keep(name: str, lowered: Lowered) -> Lowered:
+    """Have a right program at hand for its plants, in place of the oldest of them."""
+    _LOWERED[name] = lowered
+    if len(_LOWERED) > _FEW:
+        del _LOWERED[next(iter(_LOWERED))]
+    return lowered
 
 
 class _Reader:

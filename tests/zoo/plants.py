@@ -185,7 +185,6 @@ _ALL = [
             "epsilon of an RMS norm": epsilon("rms_norm", 2),
             "stale weight": constant("linear", 12, 1, stale),
         },
-        quick=("scale of attention", "output projection transposed"),
     ),
     *_plants(
         "distilbert fp32 xnnpack",
@@ -207,6 +206,7 @@ _ALL = [
     *_plants(
         "pooled_cnn fp32 xnnpack",
         {"saturating range": argument("hardtanh", 1, 2, 1.5), "dilation": dilation(1)},
+        quick=("saturating range",),
     ),
     *_plants(
         "convnext fp32 xnnpack",
@@ -230,7 +230,6 @@ _ALL = [
     *_plants(
         "gelu_erf fp32 portable",
         {"tanh for erf in a GELU": argument("gelu", 1, "approximate", "tanh")},
-        quick=("tanh for erf in a GELU",),
     ),
     *_plants(
         "rotary fp32 portable",
@@ -272,7 +271,14 @@ _ALL = [
             "rotary frequency": constant("mul.Tensor", 0, 1, other_base),
             "stale weight": constant("linear", 6, 1, stale),
         },
-        quick=("rotary frequency",),
+    ),
+    *_plants(
+        "masked_attention fp16 portable",
+        {
+            "query heads swapped": constant("linear", 0, 1, swapped(8)),
+            "output projection transposed": constant("linear", 1, 1, transposed),
+        },
+        quick=("output projection transposed",),
     ),
     *_plants(
         "pooled_cnn fp16 xnnpack",
@@ -287,13 +293,17 @@ _ALL = [
         },
     ),
     *_plants(
+        "mlp int8 xnnpack",
+        {"channel of a layer × 0": constant("linear", 0, 1, scaled(0))},
+        quick=("channel of a layer × 0",),
+    ),
+    *_plants(
         "resnet8 int8 xnnpack",
         {
             "channel of a convolution × 0": constant("conv2d", 4, 1, scaled(0)),
             "bias dropped": constant("conv2d", 2, 2, dropped),
             "stale weight": constant("conv2d", 6, 1, stale),
         },
-        quick=("channel of a convolution × 0",),
     ),
     *_plants(
         "pooled_cnn int8 xnnpack",
@@ -313,7 +323,6 @@ _ALL = [
             "channel of a convolution × 1.1": constant("conv2d", 1, 1, scaled(1.1)),
             "stale scale of a weight": constant("dequantize_per_channel.default", 2, 1, stale),
         },
-        quick=("zero point off by one",),
     ),
     *_plants(
         "vit int8 xnnpack",
@@ -336,7 +345,6 @@ _ALL = [
     *_plants(
         "rotary dynamic xnnpack",
         {"channel of an MLP × 1.1": constant("linear", 4, 1, scaled(1.1))},
-        quick=("channel of an MLP × 1.1",),
     ),
     *_plants("rotary 8da4w xnnpack", {"scale of attention": argument("div.Tensor", 0, 1, 8.0)}),
     *_plants(
@@ -345,7 +353,6 @@ _ALL = [
             "scale of attention": argument("div.Tensor", 0, 1, 8.0),
             "channel of a projection × 1.1": constant("mm.default", 8, 1, scaled(1.1)),
         },
-        quick=("channel of a projection × 1.1",),
     ),
 ]
 
