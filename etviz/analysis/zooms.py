@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,6 +88,8 @@ class Zooms:
         from etviz.explain.zoom.zoom import constant_inputs, zoom
 
         piece, gap = self.piece(row), self._rows.own(row).gap
+        if pte := self._findings.files.get("pte"):
+            piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
         fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
         try:
             inside = zoom(

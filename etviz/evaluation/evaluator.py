@@ -18,7 +18,7 @@ from etviz.evaluation.interpreter import Interpreter, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
-from etviz.graph.uses import is_size, only_moves
+from etviz.graph.uses import is_size, item_of, only_moves
 
 if TYPE_CHECKING:
     import torch
@@ -60,10 +60,17 @@ class Chain:
         The operators whose values are missing, in program order.
     perturbed
         The value with other roundings of these operators, by the rounding; empty where they fail.
+    logged
+        Of an operator with several outputs: which of them were logged all the same.
     """
 
     nodes: tuple[Node, ...]
     perturbed: tuple[Any, ...]
+    logged: tuple[bool, ...] = ()
+
+    def has_logged(self, output: int) -> bool:
+        """True if later operators take what was logged as this output."""
+        return output < len(self.logged) and self.logged[output]
 
 
 class Rounding(Protocol):
@@ -219,6 +226,9 @@ class Evaluator(Interpreter):
 
     def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Note which operators without a logged value went into this one, so that none is blamed for another."""
+        item = item_of(node)
+        if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
+            return
         chains = [scope.chains[name] for name in node.reads() if name in scope.chains]
         computes = node.target not in ("cond", OBSERVED) and not only_moves(node) and not is_size(node)
         missing = computes and any(True for _ in node.reads()) and not _is_logged(node, value)
@@ -228,7 +238,8 @@ class Evaluator(Interpreter):
         perturbed = self._perturbed(graph, node, value.local, scope) if computes or chains else ()
         value.chain = Chain(before, perturbed)
         if not _is_logged(node, value):
-            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed)
+            logged = tuple(logged is not None for logged in value.runtime or ())
+            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged)
 
     def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
         """The local value with other roundings of the operators in its chain and of its own."""

@@ -19,10 +19,15 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
 from etviz.pipeline.worker import IDLE
+
+if TYPE_CHECKING:
+    from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
+
+    Altered = list[tuple[str, str]]
 
 _PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
@@ -151,11 +156,34 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
             step(2)
             own = len(graph.outputs)
             plain = None
+            altered: list[tuple[str, str]] = []
             if shown.names and not all(map(same_bits, shown.outputs[:own], tensors["expected"])):
                 plain = attempt([])
+                if request["ran"] and not all(map(same_bits, plain, tensors["expected"])):
+                    shown, plain, altered = _as_it_ran(attempt, request["ran"], shown, plain)
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - backends raise what they like; the parent says it
         return {"problem": reason_of(error), "step": "lower" if isinstance(error, UsageError) else attempt.step}
     finally:
         step(3)
-    return {"problem": "", "names": shown.names, "left_out": shown.left_out}
+    return {"problem": "", "names": shown.names, "left_out": shown.left_out, "altered": altered}
+
+
+def _as_it_ran(attempt: PieceProgram, ran: list[Any], shown: Shown, plain: Outputs) -> tuple[Shown, Outputs, Altered]:
+    """What the piece gives with what the payload that ran has otherwise; as it was where that can't be read."""
+    from etviz.artifacts.program.program import read_program
+    from etviz.pipeline.piece_program import as_it_ran
+    from etviz.pipeline.xnnpack_payload import Payload
+
+    path, method, instruction = ran
+    try:
+        program = read_program(path)
+        payload = program.payload(method, instruction)
+        found = as_it_ran(attempt, Payload(payload, program.named), shown.names) if payload is not None else None
+    except Exception:  # noqa: BLE001 - the file is the user's, and the zoom stands without it
+        traceback.print_exc()
+        found = None
+    if found is None:
+        return shown, plain, []
+    found.shown.left_out = shown.left_out
+    return found.shown, found.plain, found.altered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg
+from etviz.pipeline.xnnpack_payload import Payload, Unpacked, changes, transplant, unpack
 from etviz.upstream.executorch import FxNode, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
+from etviz.upstream.xnnpack import AddData, Edit, payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,6 +156,8 @@ class PieceProgram:
     pte: Path
     marks: Any = None
     step: str = ""
+    edit: Edit | None = None
+    names: list[str] = field(default_factory=list)
 
     def __call__(self, extra: Sequence[str]) -> Outputs:
         """Outputs of the piece, then the values of `extra`; raises whatever upstream raises."""
@@ -164,8 +169,10 @@ class PieceProgram:
             plain = edge_program(self.graph, self.constants, self.inputs)
             self.marks = partition_marks(plain, self.graph.backend_id)
         program = edge_program(self.graph, self.constants, self.inputs, extra, self.marks)
+        self.names = [node.name for node in program.graph.nodes]
         self.step = "lower"
-        content = lower_again(program, self.graph.backend_id, self.graph.compile_specs)
+        with payloads(self.edit) if self.edit is not None else contextlib.nullcontext():
+            content = lower_again(program, self.graph.backend_id, self.graph.compile_specs)
         self.step = "run"
         self.pte.write_bytes(content)
         method = Runtime.get().load_program(self.pte, verification=Verification.Minimal).load_method("forward")
@@ -219,6 +226,35 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
             else:
                 groups[:0] = [group[:half], group[half:]]
     return shown
+
+
+@dataclass(slots=True)
+class AsItRan:
+    """A piece with what the program that ran has otherwise: its outputs, and what each operator has, by name."""
+
+    shown: Shown
+    plain: Outputs
+    altered: list[tuple[str, str]]
+
+
+def as_it_ran(attempt: PieceProgram, ran: Payload, names: Sequence[str]) -> AsItRan | None:
+    """Give a piece what the payload that ran has otherwise, and run it; None if it is another program, or no other."""
+    seen: list[Unpacked] = []
+
+    def look(payload: bytes, named: Mapping[str, bytes], _: AddData) -> bytes:
+        seen.append(unpack(Payload(memoryview(payload), named)))
+        return payload
+
+    attempt.edit = look
+    attempt([])
+    found = changes(unpack(ran), seen[-1])
+    if not found:
+        return None
+    attempt.edit = lambda payload, named, add: transplant(found, unpack(Payload(memoryview(payload), named)), add)
+    plain = attempt([])
+    shown = Shown(list(names), attempt(names))
+    handles = dict(enumerate(attempt.names))
+    return AsItRan(shown, plain, [(handles.get(change.handle, ""), str(change)) for change in found])
 
 
 def reason_of(error: Exception) -> str:

@@ -15,6 +15,7 @@ from etviz.errors import EtvizError, UsageError
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
+from etviz.upstream.xnnpack import BACKEND
 
 if TYPE_CHECKING:
     import threading
@@ -78,12 +79,15 @@ class Piece:
         What the runtime had as user inputs.
     outputs
         What the runtime made of them.
+    ran
+        What the runtime executed, as path of the `.pte`, method and instruction; None where that is not known.
     """
 
     graph: Graph
     constants: Mapping[str, torch.Tensor]
     inputs: Sequence[Any]
     outputs: Sequence[Any]
+    ran: tuple[str, str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +104,16 @@ class AloneRun:
         Why the other candidates have no value.
     plain
         The outputs without any inner value added; None where the piece's own outputs were the runtime's bit for bit.
+    altered
+        Operators that the program that ran has otherwise, by name, and what they have. All of these outputs and values
+        are then of the piece with the same.
     """
 
     outputs: list[torch.Tensor]
     values: dict[str, torch.Tensor]
     left_out: dict[str, str]
     plain: list[torch.Tensor] | None
+    altered: tuple[tuple[str, str], ...] = ()
 
 
 def run_alone(
@@ -171,7 +179,8 @@ def run_alone(
         step(len(_STEPS))
     own = len(piece.graph.outputs)
     values = dict(zip(answer["names"], saved["outputs"][own:], strict=True))
-    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"])
+    altered = tuple((name, what) for name, what in answer["altered"])
+    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"], altered)
 
 
 def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
@@ -198,6 +207,7 @@ def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Pa
     torch.save(tensors, folder / "tensors")
     return {
         "work": "relower",
+        "ran": piece.ran if piece.graph.backend_id == BACKEND else None,
         "candidates": list(candidates),
         "module": backend_module(piece.graph.backend_id),
         "pte": str(keep_pte.absolute() if keep_pte is not None else folder / "model.pte"),

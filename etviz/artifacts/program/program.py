@@ -169,6 +169,8 @@ class Method:
         The backend of each delegate by its id, such as "XnnpackBackend".
     compile_specs
         What each delegate was lowered with, as (key, value).
+    payloads
+        Where the bytes of each delegate are: whether in a segment, and which; else which of the inline ones.
     """
 
     name: str
@@ -178,6 +180,7 @@ class Method:
     instructions: tuple[Instruction, ...]
     backends: tuple[str, ...]
     compile_specs: tuple[tuple[tuple[str, bytes], ...], ...] = ()
+    payloads: tuple[tuple[bool, int], ...] = ()
 
     @cached_property
     def by_position(self) -> dict[tuple[int, int], Instruction]:
@@ -213,12 +216,27 @@ class Program:
         Where the data of the constants begins, by their data index.
     named
         Data that delegates share, by its key: XNNPACK's weights are there.
+    segments, inline
+        What `Method.payloads` counts.
     """
 
     path: str
     methods: tuple[Method, ...]
     constants: tuple[memoryview, ...] = ()
     named: Mapping[str, memoryview] = field(default_factory=dict)
+    segments: tuple[memoryview, ...] = ()
+    inline: tuple[memoryview, ...] = ()
+
+    def payload(self, method: str, instruction: int) -> memoryview | None:
+        """Return what the backend of a delegate call executes, None where the file does not hold it."""
+        plan = self.method(method)
+        delegates = (call.delegate for call in plan.instructions if call.index == instruction)
+        delegate = next(delegates, None)
+        if delegate is None or delegate >= len(plan.payloads):
+            return None
+        in_segment, at = plan.payloads[delegate]
+        data = self.segments if in_segment else self.inline
+        return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
         """Return the bytes of a constant in its own memory order, None for what has none in this file."""
@@ -264,7 +282,9 @@ def parse_program(data: memoryview, path: str) -> Program:
     plans = root.vectors(1).tables()
     methods = tuple(_read_method(plans.take(np.array([row]))) for row in range(len(plans)))
     segments = _segments(root, data[base:])
-    return Program(path, methods, _read_constants(root, segments), _read_named(root, segments))
+    inline = tuple(root.vectors(3).tables().vectors(0, "<u1").views())
+    constants, named = _read_constants(root, segments), _read_named(root, segments)
+    return Program(path, methods, constants, named, tuple(segments), inline)
 
 
 def _segments(root: Tables, data: memoryview) -> list[memoryview]:
@@ -329,7 +349,14 @@ def _read_method(plan: Tables) -> Method:
         instructions=_read_instructions(plan.vectors(5).tables(), values, inputs, names, len(backends)),
         backends=backends,
         compile_specs=_read_compile_specs(plan.vectors(7).tables()),
+        payloads=_read_payloads(plan.vectors(7).tables()),
     )
+
+
+def _read_payloads(delegates: Tables) -> tuple[tuple[bool, int], ...]:
+    data = delegates.table(1)
+    places = zip(data.scalar(0, "<i1").tolist(), data.scalar(1, "<u4").tolist(), strict=True)
+    return tuple((location == 1, index) for location, index in places)
 
 
 def _read_compile_specs(delegates: Tables) -> tuple[tuple[tuple[str, bytes], ...], ...]:

@@ -20,6 +20,7 @@ from etviz.evaluation.operators import resolve
 from etviz.evaluation.replay import Execution, Log, Replay
 from etviz.explain.zoom.exposure import Exposure, expose
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
+from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
 from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from etviz.tensors.custom_metrics import CustomMetrics
 
 _PLAIN: Final = ("delegate", "cond", OBSERVED)
+_NAMED: Final = 3
+"""Operators that a note names at most."""
 
 
 @dataclass(slots=True)
@@ -150,7 +153,7 @@ def zoom(
     comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
     faithful, deviation, message = _fidelity(piece, run, known, constants)
-    notes = tuple(_other_constants(piece, inputs))
+    notes = tuple(_other_constants(piece, inputs)) + _altered(comparison, graph, run)
     if run.left_out:
         notes += (_left_out(piece, run, exposure),)
     replay = Replay(lambda: Evaluator(graph, weights), [Execution(inputs, log)])
@@ -209,6 +212,22 @@ def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
             yield f"The runtime's {item.name}, a constant that the delegate is given, is not the reference's{small}."
 
 
+def _altered(comparison: Comparison, graph: Graph, run: AloneRun) -> tuple[str, ...]:
+    """Say what the program that ran has otherwise, at the operators and as a note."""
+    nodes = {node.name: node for node in graph.nodes}
+    said = []
+    for name, what in run.altered:
+        node = nodes.get(name)
+        said.append(f"{node.origin or short_operator(node.target) if node is not None else name} ({what})")
+        for gap in comparison.gaps:
+            if node is not None and gap.instruction == node.instruction:
+                gap.add_note(f"the program that ran has {what}")
+    if not said:
+        return ()
+    rest = f" and {len(said) - _NAMED} more" if len(said) > _NAMED else ""
+    return (f"The program that ran has other operators than the reference: {', '.join(said[:_NAMED])}{rest}.",)
+
+
 def _left_out(piece: Piece, run: AloneRun, exposure: Exposure) -> str:
     count, reason = len(run.left_out), next(iter(run.left_out.values()))
     return (
@@ -227,7 +246,8 @@ def _fidelity(
             "The fused program's output can't be read, so it is not known whether the zoomed one's is the same.",
         )
     if all(map(same_bits, run.outputs, piece.outputs)):
-        return True, 0.0, "The zoomed program gives the fused program's output bit for bit."
+        given = ", given what the program that ran has otherwise than the reference," if run.altered else ""
+        return True, 0.0, f"The zoomed program{given} gives the fused program's output bit for bit."
     deviation = _deviation(run.outputs, piece.outputs)
     plain = run.outputs if run.plain is None else run.plain
     if constants:

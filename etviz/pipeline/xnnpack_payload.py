@@ -1,0 +1,287 @@
+"""What a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
+
+A piece that is lowered again is what the reference is lowered to. The program that ran may hold something else: other
+weights, another padding. What differs is named by operator, and can be put in the piece's own payload, so that what ran
+can be looked into though it was lowered elsewhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.upstream import xnnpack
+from etviz.upstream.xnnpack import AddData
+
+_SCALARS: Final = {
+    **{"uint": "<u4", "int": "<i4", "float": "<f4", "short": "<i2", "ushort": "<u2", "uint64": "<u8"},
+    **{"ubyte": "<u1", "bool": "<u1", "byte": "<i1"},
+}
+_ADVICE: Final = "export the program again"
+_CLAMP: Final = "XNNClamp"
+_RANGE: Final = "output_min_max"
+_NOWHERE: Final = 2**64 - 1
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A delegate's bytes, and the named data that the program holds beside them."""
+
+    data: memoryview
+    named: Mapping[str, memoryview | bytes]
+
+
+@dataclass(slots=True)
+class Unpacked:
+    """A payload: the graph as in the schema's JSON, and the content of its constants."""
+
+    graph: Json
+    constants: memoryview
+    named: Mapping[str, memoryview | bytes]
+
+    def node(self, at: int) -> tuple[str, Json]:
+        """The kind and the arguments of a node."""
+        node = self.graph["xnodes"][at]
+        return node["xnode_union_type"], node["xnode_union"] or {}
+
+    def tensors(self) -> dict[int, Json]:
+        """The values of the graph by their id, as ``{"tensor_value": …, "quant_params": …}``."""
+        values = (value["xvalue_union"] or {} for value in self.graph["xvalues"])
+        whole = [value if "tensor_value" in value else {"tensor_value": value} for value in values]
+        return {value["tensor_value"]["id_out"]: value for value in whole}
+
+    def content(self, index: int) -> bytes:
+        """The bytes of a constant."""
+        if not 0 < index < len(self.graph["constant_data"]):
+            return b""
+        place = self.graph["constant_data"][index]
+        if place["named_key"]:
+            return bytes(self.named[place["named_key"]])
+        return bytes(self.constants[place["offset"] : place["offset"] + place["size"]])
+
+
+@dataclass(slots=True)
+class Change:
+    """What a node has otherwise: arguments, and the grid and the content of its values, by the name of its argument."""
+
+    kind: str
+    handle: int
+    occurrence: int
+    arguments: Json = field(default_factory=dict)
+    before: Json = field(default_factory=dict)
+    grids: Json = field(default_factory=dict)
+    contents: dict[str, bytes] = field(default_factory=dict)
+    scales: dict[str, bytes] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        said = [f"{name} {_plain(new)} for {_plain(self.before[name])}" for name, new in self.arguments.items()]
+        said += [f"another {name.removesuffix('_id')}" for name in self.contents]
+        said += [f"another grid of its {name.removesuffix('_id')}" for name in {**self.grids, **self.scales}]
+        return ", ".join(said)
+
+
+def unpack(payload: Payload) -> Unpacked:
+    """Read a payload; an `ArtifactError` or a ValueError if it is none."""
+    flat, constants = xnnpack.parts(payload.data)
+    root = FlatBuffer(flat, "the delegate's payload", "XNNPACK payload", _ADVICE).root()
+    return Unpacked(_read(root, "XNNGraph")[0], constants, payload.named)
+
+
+def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
+    """What the nodes of `ran` have otherwise than those of `own`; None if the two are of different structure."""
+    if _structure(ran) != _structure(own):
+        return None
+    found, seen = [], Counter[tuple[str, int]]()
+    new_values, old_values = ran.tensors(), own.tensors()
+    for at, node in enumerate(own.graph["xnodes"]):
+        (kind, new), (_, old) = ran.node(at), own.node(at)
+        change = Change(kind, node["debug_handle"], seen[kind, node["debug_handle"]])
+        seen[kind, node["debug_handle"]] += 1
+        _compare_arguments(change, {**new, **_range(ran, at)}, {**old, **_range(own, at)})
+        for name, value in _tensors_of(new):
+            _compare_values(change, name, (ran, new_values[value]), (own, old_values[value]))
+        if change.arguments or change.grids or change.contents or change.scales:
+            found.append(change)
+    return found
+
+
+def transplant(found: Sequence[Change], target: Unpacked, add_data: AddData) -> bytes:
+    """The payload of `target` with what was found; its nodes are told by kind and debug handle."""
+    seen = Counter[tuple[str, int]]()
+    nodes: dict[tuple[str, int, int], int] = {}
+    for at, node in enumerate(target.graph["xnodes"]):
+        key = node["xnode_union_type"], node["debug_handle"]
+        nodes[(*key, seen[key])] = at
+        seen[key] += 1
+    values = target.tensors()
+    for change in found:
+        at = nodes.get((change.kind, change.handle, change.occurrence))
+        if at is None:
+            continue
+        _, arguments = target.node(at)
+        for name, new in change.arguments.items():
+            if name == _RANGE:
+                _clamp(target, at, change.before[name], new)
+            else:
+                arguments[name] = new
+        for name in {**change.grids, **change.contents, **change.scales}:
+            _replace_value(target, values[arguments[name]], change, name, add_data)
+    return xnnpack.pack(_writable(target.graph), bytes(target.constants))
+
+
+def _structure(unpacked: Unpacked) -> list[Any]:
+    nodes = (unpacked.node(at) for at in range(len(unpacked.graph["xnodes"])))
+    return [(kind, list(_tensors_of(arguments))) for kind, arguments in nodes]
+
+
+def _tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
+    return ((name, value) for name, value in arguments.items() if name.endswith("_id") and value < 2**32 - 1)
+
+
+def _range(unpacked: Unpacked, at: int) -> Json:
+    return {_RANGE: unpacked.graph["xnodes"][at][_RANGE]}
+
+
+def _compare_arguments(change: Change, new: Json, old: Json) -> None:
+    for name, value in new.items():
+        if value != old[name] and not name.endswith("_id"):
+            change.arguments[name], change.before[name] = value, old[name]
+
+
+def _compare_values(change: Change, name: str, new: tuple[Unpacked, Json], old: tuple[Unpacked, Json]) -> None:
+    """Compare the grid and the content of a value; places within the payload are no difference."""
+    grids, contents, scales = [], [], []
+    for unpacked, value in (new, old):
+        grid = dict(value.get("quant_params") or {})
+        scales.append(unpacked.content(grid.pop("scale_buffer_idx", 0)))
+        grids.append(grid)
+        contents.append(unpacked.content(value["tensor_value"]["constant_buffer_idx"]))
+    if grids[0] != grids[1]:
+        change.grids[name] = grids[0]
+    if contents[0] != contents[1]:
+        change.contents[name] = contents[0]
+    if scales[0] != scales[1]:
+        change.scales[name] = scales[0]
+
+
+def _replace_value(target: Unpacked, value: Json, change: Change, name: str, add_data: AddData) -> None:
+    if name in change.grids:
+        value["quant_params"] |= change.grids[name]
+    if name in change.contents and value["tensor_value"]["constant_buffer_idx"]:
+        value["tensor_value"]["constant_buffer_idx"] = _add(target, change.contents[name], add_data)
+    if name in change.scales:
+        value["quant_params"]["scale_buffer_idx"] = _add(target, change.scales[name], add_data)
+
+
+def _add(target: Unpacked, content: bytes, add_data: AddData) -> int:
+    table = target.graph["constant_data"]
+    key = f"etviz/{len(table)}"
+    add_data(key, content)
+    table.append({"offset": _NOWHERE, "size": len(content), "named_key": key})
+    return len(table) - 1
+
+
+def _clamp(target: Unpacked, at: int, before: Any, new: Any) -> None:
+    """Set the range of a node, or of the clamp behind it that is part of the node in the other program."""
+    nodes = target.graph["xnodes"]
+    outputs = {value for name, value in _tensors_of(target.node(at)[1]) if name.startswith("output")}
+    for other, node in enumerate(nodes):
+        kind, arguments = target.node(other)
+        if kind == _CLAMP and arguments["input_id"] in outputs and node[_RANGE] == before:
+            node[_RANGE] = new
+            return
+    nodes[at][_RANGE] = new
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return "[" + ", ".join(_plain(item) for item in value.values()) + "]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _writable(value: Any) -> Any:
+    """JSON for the schema's compiler: infinity is a word, and what is absent is left out."""
+    if isinstance(value, dict):
+        return {name: _writable(item) for name, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [_writable(item) for item in value]
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    type: str
+    at: int
+
+
+@cache
+def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]]:
+    """The tables of the schema with their fields, and the unions with their members."""
+    text = re.sub(r"//[^\n]*", "", xnnpack.schema())
+    unions: dict[str, list[tuple[str, str]]] = {}
+    for name, body in re.findall(r"union\s+(\w+)\s*\{(.*?)\}", text, re.DOTALL):
+        members = (item.partition(":") for item in body.replace("\n", " ").split(",") if item.strip())
+        unions[name] = [(left.strip(), (right or left).strip()) for left, _, right in members]
+    tables: dict[str, list[_Field]] = {}
+    for name, body in re.findall(r"table\s+(\w+)\s*\{(.*?)\}", text, re.DOTALL):
+        fields, at = [], 0
+        for field_name, kind, more in re.findall(r"(\w+)\s*:\s*(\[?\w+\]?)([^;]*);", body):
+            at += kind in unions
+            if "deprecated" not in more:
+                fields.append(_Field(field_name, kind, at))
+            at += 1
+        tables[name] = fields
+    return tables, unions
+
+
+def _read(tables: Tables, name: str) -> list[Json]:
+    """The tables of one type, as JSON."""
+    known, unions = _schema()
+    rows: list[Json] = [{} for _ in range(len(tables))]
+    for item in known[name]:
+        if item.type in unions:
+            _read_union(tables, item, unions[item.type], rows)
+            continue
+        for row, value in zip(rows, _column(tables, item), strict=True):
+            row[item.name] = value
+    return rows
+
+
+def _read_union(tables: Tables, item: _Field, members: list[tuple[str, str]], rows: list[Json]) -> None:
+    kinds = tables.scalar(item.at - 1, "<u1").tolist()
+    for row in rows:
+        row |= {f"{item.name}_type": "NONE", item.name: None}
+    for number, (member, table) in enumerate(members, 1):
+        own = [at for at, kind in enumerate(kinds) if kind == number]
+        if own:
+            read = _read(Tables(tables.buffer, tables.reference(item.at)[own]), table)
+            for at, value in zip(own, read, strict=True):
+                rows[at] |= {f"{item.name}_type": member, item.name: value}
+
+
+def _column(tables: Tables, item: _Field) -> list[Any]:
+    known, _ = _schema()
+    kind = item.type.strip("[]")
+    if item.type.startswith("["):
+        if kind in known:
+            vectors = tables.vectors(item.at)
+            values, starts = _read(vectors.tables(), kind), [0, *vectors.ends().tolist()]
+            return [values[start:end] for start, end in itertools.pairwise(starts)]
+        return list(map(list, tables.vectors(item.at, _SCALARS[kind]).tuples()))
+    if kind == "string":
+        return [text or "" for text in tables.strings(item.at)]
+    if kind in known:
+        present = tables.has(item.at)
+        read = iter(_read(Tables(tables.buffer, tables.reference(item.at)[present]), kind))
+        return [next(read) if here else None for here in present.tolist()]
+    return tables.scalar(item.at, _SCALARS.get(kind, "<i2")).tolist()
