@@ -26,10 +26,10 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench bench-large zoo fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench bench-large zoo test-openvino fuzz lab wheel chromium clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) $(BUNDLE) $(SIDE_PANEL)/package.json ## create .venv, install etviz in editable mode, build the front end
 
@@ -102,6 +102,13 @@ $(ZOO_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[zoo]'
 	@touch $@
 
+# An environment of its own, because OpenVINO pins an older NumPy.
+test-openvino: ## run the tests of the OpenVINO delegate, in .venv-openvino
+	test -x .venv-openvino/bin/python || $(PYTHON) -m venv .venv-openvino
+	.venv-openvino/bin/python -m pip install '$(TORCH)'
+	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 .venv-openvino/bin/python -m pip install --editable '.[dev,openvino]'
+	.venv-openvino/bin/python -m pytest tests/kinds -k 'openvino or two_delegates'
+
 fuzz: install ## a long run of the tests on damaged files
 	ETVIZ_FUZZ_EXAMPLES=$(ETVIZ_FUZZ_EXAMPLES) $(BIN)/python -m pytest -m fuzz
 
@@ -116,5 +123,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) node_modules $(RUNNER) etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-openvino node_modules $(RUNNER) etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -95,7 +95,7 @@ def show_summary(inspection: Inspection) -> None:
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
     """Gap rows as wide as the terminal: the number of columns follows from its width."""
-    from etviz.graph.labels import short_operator
+    from etviz.graph.labels import row_name
 
     columns = list(dict.fromkeys([by, *_SHOWN] if by in rows and by not in given_texts(rows) else _SHOWN))
     columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]
@@ -110,7 +110,7 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
         table.add_column("source", overflow="ellipsis", no_wrap=True, width=max(6, min(longest, _SOURCE)))
     table.expand = True
     for _, row in rows.iterrows():
-        name = f"{row['backend']}: {row['reference_ops']}" if row["backend"] else short_operator(str(row["op"]))
+        name = row_name(*(row[field] for field in ("kind", "op", "reference_ops", "module", "output")))
         cells = [str(row["instruction"]), plain_text(name), *(_number(float(row[column])) for column in columns)]
         table.add_row(*cells, *([plain_text(row["source"])] if out.width >= 70 else []))
     return table

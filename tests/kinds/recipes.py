@@ -53,7 +53,7 @@ def _none() -> None:
     return None
 
 
-def _openvino() -> list[Any]:
+def openvino() -> list[Any]:
     """OpenVINO's partitioner for the CPU; the test is skipped where it is not installed."""
     pytest.importorskip("openvino", reason="OpenVINO comes with the extra `openvino` of etviz")
     module = pytest.importorskip(
@@ -133,10 +133,10 @@ KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "openvino": Kind(
-        plain(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),), (_normal(5, 16, seed=2),)], partitioners=_openvino
+        plain(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),), (_normal(5, 16, seed=2),)], partitioners=openvino
     ),
     "openvino_whole": Kind(
-        plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)], partitioners=_openvino
+        plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)], partitioners=openvino
     ),
     "masked_transformer": Kind(plain(models.MaskedTransformer, _tokens), lambda: [_tokens()]),
     "dynamic_int8": Kind(quantized(True, models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),)]),

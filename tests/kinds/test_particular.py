@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import Tensor, nn
 from torch._export.verifier import SpecViolationError
 
+import etviz
 from tests import oracles
-from tests.kinds import models
+from tests.kinds import models, recipes
 from tests.kinds.making import Made
 
 Programs = Callable[[str], Made]
@@ -111,3 +114,23 @@ def test_inside_of_a_delegate_of_openvino(made: Programs) -> None:
         torch.testing.assert_close(runtime, value, rtol=0.03, atol=0.03)
         error = runtime.double().numpy() - reference.double().numpy()
         np.testing.assert_allclose(inside.gaps["rmse"][row], np.sqrt(np.mean(error**2)), rtol=1e-6)
+
+
+def test_two_delegates_of_one_model(tmp_path: Path) -> None:
+    """XNNPACK and OpenVINO in one Comparison: the final outputs are joined, and each has its own error."""
+    partitioners = {"xnnpack": [XnnpackPartitioner()], "openvino": recipes.openvino()}
+    torch.manual_seed(0)
+    model, inputs = models.ConvNet().eval(), (torch.randn(1, 3, 4, 4),)
+    runs = {
+        name: etviz.debug(model, inputs, partitioner=chosen, workdir=tmp_path / name)
+        for name, chosen in partitioners.items()
+    }
+    table = etviz.compare(*runs.values(), labels=list(runs)).table
+    shared = table[table["joined"] == "operator"]
+    assert len(shared)
+    with torch.no_grad():
+        expected = model(*inputs).double().numpy()
+    for name, inspection in runs.items():
+        _, ran = inspection.tensors(inspection.gaps.index[-1])
+        rmse = np.sqrt(np.mean((ran.double().numpy() - expected) ** 2))
+        np.testing.assert_allclose(shared[f"rmse.{name}"].iloc[-1], rmse, rtol=1e-3, atol=1e-9)
