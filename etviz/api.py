@@ -176,8 +176,9 @@ def load(
     record
         The record file for exact pairing; by default ``model.etviz`` beside the `.pte`, if it is there.
     inputs
-        The inputs of the run: a tuple, or a list with a tuple for each execution; or a file of them
-        (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, or a list of raw files). By default the ETRecord's.
+        The inputs of the run: a tuple, or a list with a tuple for each execution; or a file of them, or several
+        (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, also as ``x.bin:float32:1x3x224x224``, or a list of
+        raw files); see the page "From artifacts". By default the ETRecord's, as far as what was logged proves them.
     method
         Name of the method, if the program has several.
     delegate_metadata_parser

@@ -59,18 +59,36 @@ def summarize(
     notes: list[str],
     on_grid: Collection[int] = (),
     constants: Sequence[Difference] = (),
+    judged: Sequence[bool] = (),
 ) -> Summary:
     """The summary of one Inspection.
 
-    `on_grid` are the gap rows whose values lie on a quantization grid; `constants` are those that differ.
+    `on_grid` are the gap rows whose values lie on a quantization grid; `constants` are those that differ; `judged` says
+    of each execution whether its inputs and state are known.
     """
-    level, verdict = _verdict(outputs)
+    level, verdict = _judge(outputs, judged)
     facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
     facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
         level = "warn"
     return Summary(level, verdict, found, notes)
+
+
+def _judge(outputs: pd.DataFrame, judged: Sequence[bool]) -> tuple[str, str]:
+    """The verdict on the executions that can be judged, and how many can't."""
+    unknown = len(judged) - sum(judged)
+    if not unknown or len(judged) == 1:  # of a single one, its notes say why
+        return _verdict(outputs)
+    how = "give inputs= for each execution, from the first"
+    if unknown == len(judged):
+        return (
+            "unknown",
+            f"None of the {unknown} executions can be judged: their inputs or state are not known ({how}).",
+        )
+    level, verdict = _verdict(outputs)
+    text = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
+    return ("warn" if level == "ok" else level), text
 
 
 def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:

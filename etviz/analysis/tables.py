@@ -91,8 +91,10 @@ class Tables:
     def digest(self) -> Summary:
         """Verdict, facts and notes."""
         notes = [*self._findings.notes, *self.compared.notes]
-        found = self._findings
-        return summarize(self.rows, self.coverage, self.outputs, found.delegation, notes, self.on_grid, found.constants)
+        found, judged = self._findings, [run.comparison.judged for run in self.compared.runs]
+        return summarize(
+            self.rows, self.coverage, self.outputs, found.delegation, notes, self.on_grid, found.constants, judged
+        )
 
     @property
     def constants(self) -> tuple[Difference, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 
 from etviz.artifacts.files import PathLike, open_artifact
 from etviz.artifacts.program.raw_values import read_number, read_tensor
+from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -19,67 +21,114 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
+_RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
+_DTYPES: Final = frozenset(item.name for item in SCALAR_TYPES.values())
+_LARGEST: Final = 4 << 30
+"""Bytes that packed arrays may unpack to."""
 _NUMBERS: Final = ("int", "double", "bool")
 
 
-def read_inputs(path: PathLike, method: Method | None = None, graph: Graph | None = None) -> list[tuple[Any, ...]]:
-    """The inputs of each execution that a file holds.
+def is_file_name(given: Any) -> bool:
+    """True if inputs are named by files and not given themselves."""
+    if isinstance(given, (str, os.PathLike)):
+        return True
+    return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(i, (str, os.PathLike)) for i in given)
+
+
+def read_inputs(
+    path: PathLike | Sequence[PathLike], method: Method | None = None, graph: Graph | None = None
+) -> list[tuple[Any, ...]]:
+    """The inputs of each execution that files hold.
 
     Parameters
     ----------
     path
-        ``.safetensors`` or ``.npz``: the tensors of one execution, in the order of the numbers in their names, else of
-        their names. ``.npy``: one tensor. ``.pt``: a tensor, or a tuple or list of them; a list of tuples holds several
-        executions. A text file (``input_list.txt``): a line for each execution, with the paths of raw files (or
-        ``name:=path``) beside it. Anything else is the raw file of one input.
+        One file or several. ``.safetensors``, ``.npz`` or a dict in a ``.pt``: the tensors of one execution, by the
+        names of the method's inputs, else in the order of the numbers in their names, else of their names. ``.npy``:
+        one tensor. ``.pt``: a tensor, or a tuple or list of them; a list of tuples holds several executions. A text
+        file (``input_list.txt``): a line for each execution, with the paths of raw files (or ``name:=path``) beside it.
+        Anything else is the raw file of one input, which may say what it holds: ``x.bin:float32:1x3x224x224``. Of
+        several files, those with one input each make an execution when there are as many as the method takes.
     method, graph
-        Tell dtype and shape of what a raw file holds.
+        Tell the names of the inputs, and dtype and shape of what a raw file holds.
 
     Raises
     ------
     ArtifactError
-        If a file is missing, damaged, or has another length than its input.
+        If a file is missing, damaged, too large, or has another length than its input.
     UsageError
-        If a raw file's dtype or shape is not known.
+        If a raw file's dtype or shape is not known, or files of one input each do not fill the last execution.
     """
+    if isinstance(path, (str, os.PathLike)):
+        return _read(os.fspath(path), 0, method, graph)
+    count = len(graph.user_inputs()) if graph is not None else len(method.inputs) if method is not None else 1
+    runs: list[tuple[Any, ...]] = []
+    single: list[Any] = []
+    for name in map(os.fspath, path):
+        found = _read(name, len(single), method, graph)
+        if len(found) != 1 or len(found[0]) != 1 or count == 1:
+            runs += found
+            continue
+        single += found[0]
+        if len(single) == count:
+            runs.append(tuple(single))
+            single = []
+    if single:
+        raise UsageError(f"inputs: the method takes {count} inputs, the files end after {len(single)} of them")
+    return runs
+
+
+def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> list[tuple[Any, ...]]:
+    """The executions of one file; where it is raw, it is the input `at`."""
+    told = _RAW.fullmatch(path)
+    if told is not None and not Path(path).exists():
+        if told["dtype"] not in _DTYPES:
+            raise UsageError(f"inputs: {told['dtype']!r} is no dtype; there are {', '.join(sorted(_DTYPES))}")
+        shape = [int(size) for size in re.split("[x,]", told["shape"]) if size]
+        return [(read_tensor(Path(told["path"]), told["dtype"], shape),)]
     name = Path(path)
     reader = _READERS.get(name.suffix.lower())
+    names = [item.name for item in graph.user_inputs()] if graph is not None else []
     try:
         if reader is not None:
-            return reader(name)
+            return reader(name, names)
     except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile) as error:
         if isinstance(error, FileNotFoundError):
             raise ArtifactError(path, "there is no such file", _ADVICE) from None
         raise ArtifactError(path, f"the inputs can't be read ({str(error).splitlines()[0][:200]})", _ADVICE) from error
     runs = _listed(name) if name.suffix.lower() == ".txt" else [[name]]
-    return [tuple(_raw(item, at, method, graph) for at, item in enumerate(run)) for run in runs]
+    return [tuple(_raw(item, at + offset, method, graph) for offset, item in enumerate(run)) for run in runs]
 
 
-def _safetensors(path: Path) -> list[tuple[Any, ...]]:
+def _safetensors(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     from safetensors import SafetensorError, safe_open
 
     open_artifact(path, "a file with inputs", _ADVICE).close()
     try:
         with safe_open(path, "pt") as file:
-            return [tuple(file.get_tensor(name) for name in _ordered(list(file.keys())))]
+            return [tuple(file.get_tensor(name) for name in _ordered(list(file.keys()), names))]
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
 
-def _npz(path: Path) -> list[tuple[Any, ...]]:
+def _npz(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     import torch
 
+    with zipfile.ZipFile(path) as packed:
+        size = sum(info.file_size for info in packed.infolist())
+    if size > _LARGEST:
+        raise ValueError(f"they unpack to {size:,} bytes, more than {_LARGEST:,}")
     with np.load(path, allow_pickle=False) as archive:
-        return [tuple(torch.from_numpy(archive[name].copy()) for name in _ordered(list(archive.files)))]
+        return [tuple(torch.from_numpy(archive[name].copy()) for name in _ordered(list(archive.files), names))]
 
 
-def _npy(path: Path) -> list[tuple[Any, ...]]:
+def _npy(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     import torch
 
     return [(torch.from_numpy(np.load(path, allow_pickle=False)),)]
 
 
-def _pt(path: Path) -> list[tuple[Any, ...]]:
+def _pt(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     import torch
 
     try:
@@ -90,10 +139,12 @@ def _pt(path: Path) -> list[tuple[Any, ...]]:
         raise ValueError("it holds more than tensors, numbers, lists and dicts") from None
     if isinstance(found, list) and found and all(isinstance(item, tuple) for item in found):
         return found
+    if isinstance(found, dict):
+        return [tuple(found[name] for name in _ordered(list(found), names))]
     return [tuple(found) if isinstance(found, (list, tuple)) else (found,)]
 
 
-_READERS: Final[dict[str, Callable[[Path], list[tuple[Any, ...]]]]] = {
+_READERS: Final[dict[str, Callable[[Path, Sequence[str]], list[tuple[Any, ...]]]]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
     ".npy": _npy,
@@ -102,8 +153,10 @@ _READERS: Final[dict[str, Callable[[Path], list[tuple[Any, ...]]]]] = {
 }
 
 
-def _ordered(names: list[str]) -> list[str]:
-    """Names in the order of their last numbers if all have one, else as they are sorted."""
+def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
+    """Names as they are expected; else in the order of their last numbers if all have one, else as they are sorted."""
+    if set(names) == set(expected):
+        return list(expected)
     numbers = [re.findall(r"\d+", name) for name in names]
     if all(numbers) and len({found[-1] for found in numbers}) == len(names):
         return sorted(names, key=lambda name: int(re.findall(r"\d+", name)[-1]))

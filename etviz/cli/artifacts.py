@@ -11,6 +11,8 @@ import typer
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etviz.inspection import Inspection
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -31,9 +33,12 @@ DebugBufferOption = Annotated[Path | None, typer.Option("--debug-buffer", help="
 PteOption = Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")]
 RecordOption = Annotated[Path | None, typer.Option("--record", help="The record, for exact pairing.")]
 InputsOption = Annotated[
-    Path | None,
+    list[str] | None,
     typer.Option(
-        "--inputs", help="The run's inputs: .safetensors, .npz, .npy, .pt, a raw file, or a list of raw files."
+        "--inputs",
+        metavar="FILE",
+        help="The run's inputs: .safetensors, .npz, .npy, .pt, a raw file (also as FILE:DTYPE:SHAPE), or a list of raw "
+        "files (.txt). Repeat it for each execution, or for each input where a file holds one.",
     ),
 ]
 MethodOption = Annotated[str | None, typer.Option("--method", help="The method, if the program has several.")]
@@ -43,13 +48,14 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths by kind, None where there is no such file."""
+    """Paths by kind, None where there is no such file; `inputs` names files with the inputs of the run."""
 
     etdump: Path
     etrecord: Path | None = None
     debug_buffer: Path | None = None
     pte: Path | None = None
     record: Path | None = None
+    inputs: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -80,16 +86,19 @@ class Artifacts:
         """
         from etviz.api import load
 
-        return load(self.etdump, method=method, source_time_scale=time_scale, **self._others())
+        inputs = list(self.inputs) or None
+        return load(self.etdump, method=method, source_time_scale=time_scale, inputs=inputs, **self._others())
 
 
-def find(source: Path, **given: Path | None) -> Artifacts:
+def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
     """The artifacts of a command: those that were named, and the others of a folder.
 
     Parameters
     ----------
     source
         An ETDump, or a folder.
+    inputs
+        Names of files with the inputs of the run.
     given
         Paths that options name; they decide over what is found.
 
@@ -100,12 +109,12 @@ def find(source: Path, **given: Path | None) -> Artifacts:
     """
     named = {kind: path for kind, path in given.items() if path is not None}
     if not source.is_dir():
-        return replace(Artifacts(source), **named)
+        return replace(Artifacts(source, inputs=tuple(inputs or ())), **named)
     found = {kind: named.get(kind) or by_name(source, kind) for kind in USUAL}
     etdump = found.pop("etdump")
     if etdump is None:
         raise UsageError(f"{source}: there is no ETDump in this folder (etdump.etdp); name the file")
-    return Artifacts(etdump, **found)
+    return Artifacts(etdump, **found, inputs=tuple(inputs or ()))
 
 
 def by_name(folder: Path, kind: str) -> Path | None:

@@ -33,6 +33,7 @@ def check(
     debug_buffer: given.DebugBufferOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     max_rmse: Limit = None,
     max_abs: Annotated[float | None, typer.Option("--max-abs", help="Largest |error| that passes.")] = None,
     max_mse: Limit = None,
@@ -66,7 +67,7 @@ def check(
     flags |= {"max_severity": max_severity, "max_introduced_severity": max_introduced_severity}
     flags |= {"min_sqnr_db": min_sqnr_db, "min_cosine": min_cosine, "min_allclose": min_allclose}
     known = {name: value for name, value in flags.items() if value is not None} | _parse(limits or [])
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     rules = _rules(config, etdump).with_flags(known, outputs=outputs, min_compared=min_compared, factor=factor)
     result = _check(found, rules, baseline, write_baseline, method)
     _write(result, junit, json_file, markdown, time.perf_counter() - start)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def compare(
@@ -19,6 +23,7 @@ def compare(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML page.")] = None,
     by: Annotated[str, typer.Option("--by", help="The metric to compare.")] = "introduced_severity",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of operators to print.")] = 10,
+    inputs: given.InputsOption = None,
     as_json: given.JsonOption = False,
 ) -> None:
     """Two or more programs side by side, joined by operator: what became worse from the first to the others."""
@@ -30,7 +35,7 @@ def compare(
         raise UsageError(f"compare takes two or more folders, found {len(sources)}")
     if output is not None:
         check_target(output, "the comparison")
-    found = [given.find(source) if source.is_dir() else _beside(source) for source in sources]
+    found = [given.find(source, inputs) if source.is_dir() else _beside(source, inputs) for source in sources]
     comparison = put_side_by_side(*(item.load() for item in found), labels=_labels(sources))
     worst = comparison.worst(top, by)
     if output is not None:
@@ -52,10 +57,10 @@ def compare(
         )
 
 
-def _beside(etdump: Path) -> given.Artifacts:
+def _beside(etdump: Path, inputs: Sequence[str] | None) -> given.Artifacts:
     """An ETDump with whatever else stands in its folder."""
     found = given.find(etdump.parent) if etdump.parent.is_dir() and etdump.is_file() else given.Artifacts(etdump)
-    return given.Artifacts(etdump, found.etrecord, found.debug_buffer, found.pte, found.record)
+    return replace(found, etdump=etdump, inputs=tuple(inputs or ()))
 
 
 def _labels(sources: list[Path]) -> list[str]:

@@ -38,6 +38,7 @@ def gaps(
     debug_buffer: given.DebugBufferOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
     top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
     style: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
@@ -46,7 +47,7 @@ def gaps(
     time_scale: given.ScaleOption = "ns",
 ) -> None:
     """The rows with the largest numeric gaps between reference and runtime."""
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     inspection = found.load(method, time_scale)
     rows = inspection.worst(top or len(inspection.gaps), by)
     if as_json or style is Format.json:

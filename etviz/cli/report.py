@@ -26,6 +26,7 @@ def report(
     debug_buffer: given.DebugBufferOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path("report.html"),
     tensors: Annotated[
         Tensors, typer.Option("--tensors", help="none: smallest; histograms: of every row; worst: and worst elements.")
@@ -38,7 +39,7 @@ def report(
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
     from etviz.artifacts.files import check_target
 
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     check_target(output, "the report")
     inspection = found.load(method, time_scale)
     written = inspection.to_html(output, tensors.value, title)

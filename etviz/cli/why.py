@@ -24,6 +24,7 @@ def why(
     debug_buffer: given.DebugBufferOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
     inside: Annotated[
         bool, typer.Option("--inside/--no-inside", help="Look inside of a delegate at fault: lowers it again here.")
@@ -33,7 +34,7 @@ def why(
     time_scale: given.ScaleOption = "ns",
 ) -> None:
     """The culprit in one sentence, whose fault the output's error is, what it looks like, and what to do next."""
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     body = found.load(method, time_scale).diagnosis(top, look_inside=inside)
     if as_json:
         print_json(body)

@@ -116,6 +116,7 @@ class Comparison:
     output_noise: list[float] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     readers: frozenset[int] | None = None
+    judged: bool = True
     run: int = 0
     budget: int = 0
     kept: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.comparison.gap import COMPARED
 from etviz.graph.ir import Graph, Ref
 from etviz.tensors.metrics import NAN, Sums
 
@@ -30,13 +31,14 @@ class Inputs:
     """The flat inputs to compute a reference from, and which of the candidates they are (-1: they are from the log).
 
     `known` is False where the run had other inputs and these are not known: then only introduced gaps mean something.
-    `note` tells the user so.
+    `note` tells the user so. `logged` names those that the run had for certain, because a delegate logged them.
     """
 
     values: list[Any]
     index: int = 0
     known: bool = True
     note: str = ""
+    logged: frozenset[str] = frozenset()
 
 
 def logged_inputs(graph: Graph, log: RuntimeLog) -> dict[str, torch.Tensor]:
@@ -75,7 +77,7 @@ def choose_inputs(
     for index in order:
         by_name = dict(zip(names, candidates[index], strict=False))
         if all(any(_identical(by_name.get(name), value) for value in values) for name, values in logged.items()):
-            return Inputs(list(candidates[index]), index)
+            return Inputs(list(candidates[index]), index, logged=frozenset(logged))
     if set(logged) == set(names) and all(len(values) == 1 for values in logged.values()):
         note = (
             "The run had other inputs than the reference's; the reference was computed on the inputs that were logged."
@@ -103,6 +105,52 @@ def starts_far_off(graph: Graph, comparison: Comparison) -> bool:
     return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
 
+def fits(graph: Graph, values: Sequence[Any]) -> bool:
+    """True if values have the number, shapes and dtypes of a method's inputs, as far as these are known."""
+    import torch
+
+    expected = graph.user_inputs()
+    if len(values) != len(expected):
+        return False
+    for item, value in zip(expected, values, strict=True):
+        if item.meta is None:
+            continue
+        if not isinstance(value, torch.Tensor) or len(value.shape) != len(item.meta.shape):
+            return False
+        sizes = zip(item.meta.shape, value.shape, strict=True)
+        if any(isinstance(size, int) and size != own for size, own in sizes) or _dtype(value) != item.meta.dtype:
+            return False
+    return True
+
+
+def proved(graph: Graph, inputs: Inputs, comparison: Comparison) -> bool:
+    """True if what the run logged says that it had these inputs.
+
+    Each of them was logged as a delegate's, or all that kernels made of it first is what they make of it here, as far
+    as rounding goes.
+    """
+    if inputs.index < 0:
+        return inputs.known
+    readers = _readers(graph, comparison)
+    agrees = {gap.instruction: gap.status == COMPARED for gap in comparison.gaps if gap.instruction in readers}
+    for gap in comparison.gaps:
+        if gap.instruction in readers:
+            agrees[gap.instruction] &= not gap.is_suspicious(introduced=False)
+    if comparison.readers is not None:
+        return bool(agrees) and all(agrees.values())
+    for item in graph.user_inputs():
+        if item.name in inputs.logged:
+            continue
+        own = [agrees[n.instruction] for n in graph.nodes if n.instruction in agrees and item.name in n.reads()]
+        if not own or not all(own):
+            return False
+    return inputs.known
+
+
+def _dtype(value: torch.Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
 def _first_kernels(graph: Graph, comparison: Comparison) -> set[int]:
     delegates = {node.instruction for node in graph.nodes if node.target == "delegate"}
     delegates |= {gap.instruction for gap in comparison.gaps if gap.node.target == "delegate"}
@@ -117,12 +165,13 @@ def _readers(graph: Graph, comparison: Comparison) -> set[int]:
     return {node.instruction for node in graph.nodes if node.instruction >= 0 and not users.isdisjoint(node.reads())}
 
 
-def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
+def forget_totals(graph: Graph, comparison: Comparison, reason: str, *, state: bool = False) -> None:
     """Take back what a comparison on other inputs than the run's can't tell.
 
-    That is every total gap, and the introduced gaps of the instructions that read the inputs.
+    That is every total gap, and the introduced gaps of the instructions that read the inputs, be it through others that
+    logged nothing; with `state` also of those that read what earlier executions left.
     """
-    readers = _readers(graph, comparison)
+    readers = _readers(graph, comparison) | _unknowing(graph, comparison, state=state)
     for gap in comparison.gaps:
         if gap.instruction in readers:
             gap.introduced = gap.introduced_sums = None
@@ -130,7 +179,25 @@ def forget_totals(graph: Graph, comparison: Comparison, reason: str) -> None:
         gap.total = Sums()
         gap.unpaired = gap.unpaired or reason
         gap.reference = None
-    comparison.reference_outputs = []
+    comparison.reference_outputs, comparison.judged = [], False
+
+
+def _unknowing(graph: Graph, comparison: Comparison, *, state: bool) -> set[int]:
+    """Instructions that got a value which follows from inputs, or state, that are not the run's."""
+    if comparison.readers is not None:
+        return set()
+    kinds = ("user", "buffer") if state else ("user",)
+    wrong = {item.name for item in graph.inputs if item.kind in kinds}
+    logged = {gap.instruction for gap in comparison.gaps}
+    found = set[int]()
+    for node in graph.nodes:
+        if wrong.isdisjoint(node.reads()):
+            continue
+        if node.instruction in logged:
+            found.add(node.instruction)
+        else:
+            wrong.add(node.name)
+    return found
 
 
 def _identical(given: Any, logged: torch.Tensor) -> bool:

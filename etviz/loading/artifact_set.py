@@ -5,7 +5,6 @@ What only an evaluation needs is imported where it is needed, so that `etviz inf
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from etviz.artifacts.files import PathLike
+    from etviz.graph.ir import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,25 +157,33 @@ class ArtifactSet:
             raise UsageError(f"the program has no method {name!r}; it has {', '.join(methods)}")
         return name
 
-    def inputs(self, given: Any, method: str) -> list[list[Any]]:
-        """Flat inputs that the executions may have had, in order; empty if they are in none of the files."""
-        from etviz.artifacts.inputs import read_inputs
-        from etviz.artifacts.record.weights import Weights
-        from etviz.pipeline.lower import flatten
+    def inputs(self, given: Any, method: str, graph: Graph | None = None) -> list[list[Any]]:
+        """Flat inputs that the executions may have had, in order; empty if they are in none of the files.
 
-        if isinstance(given, (str, os.PathLike)):
+        Those of the files have to fit the `graph`: of several methods, the ETRecord may tell another one's.
+        """
+        from etviz.artifacts.inputs import is_file_name, read_inputs
+        from etviz.artifacts.record.weights import Weights
+        from etviz.comparison.inputs import fits
+
+        if is_file_name(given):
             plan = self.program.method(method) if self.program is not None else None
-            given = read_inputs(given, plan, self.record.graphs.get(method) if self.record is not None else None)
+            recorded = self.record.graphs.get(method) if self.record is not None else None
+            given = read_inputs(given, plan, graph or recorded)
         if given is None and self.bundle is not None:
             given = [case.input_values() for case in self.bundle.suites.get(method, ())] or None
-        if given is None and self.etrecord is not None:
-            given = self.etrecord.representative_inputs()
-        if given is None and self.record is not None and "inputs" in self.record.extra:
-            given = Weights(self.record, self.named["record"], None).inputs()
-        if given is None:
-            return []
-        several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
-        return [flatten(item) for item in given] if several else [flatten(given)]
+        if given is not None:
+            return _flat(given)
+        found: list[list[Any]] = []
+        if self.etrecord is not None:
+            known = self.etrecord.representative_inputs()
+            found = [item for item in _flat(known) if graph is None or fits(graph, item)]
+            if not found and (known is not None or len(self.methods) > 1):
+                example = _flat(self.etrecord.example_inputs(method))
+                found = [item for item in example if graph is None or fits(graph, item)] or _flat(known)
+        if not found and self.record is not None and "inputs" in self.record.extra:
+            found = _flat(Weights(self.record, self.named["record"], None).inputs())
+        return found
 
     def finish(self) -> None:
         """Wait for the check of the `.pte`.
@@ -203,6 +211,16 @@ def _record_beside(pte: Path) -> Path | None:
         return beside if beside.is_file() else None
     except (OSError, ValueError):  # the folder can't be looked into; who opens the program says so
         return None
+
+
+def _flat(given: Any) -> list[list[Any]]:
+    """Each set of inputs as a flat list: of a list of tuples, or of one."""
+    from etviz.pipeline.lower import flatten
+
+    if given is None:
+        return []
+    several = isinstance(given, list) and bool(given) and all(isinstance(item, tuple) for item in given)
+    return [flatten(item) for item in given] if several else [flatten(given)]
 
 
 def _read_bundle(pte: PathLike) -> BundledProgram | None:

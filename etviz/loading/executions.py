@@ -13,7 +13,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Comparison, Run
-from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, starts_far_off
+from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, proved, starts_far_off
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
 
@@ -36,6 +37,11 @@ _NO_INPUTS: Final = (
 )
 _FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
 _OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
+_INPUTS_UNKNOWN: Final = "the inputs of the run are not known: only introduced gaps"
+_NOT_PROVED: Final = (
+    "There are several executions, and nothing that was logged says that these had the inputs that are known; "
+    "give the inputs of each (inputs=)."
+)
 _OTHER_INPUTS: Final = (
     "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
 )
@@ -67,13 +73,13 @@ def compare_executions(
         If the reference can't be computed.
     """
     artifacts, executions = paired.artifacts, paired.executions
-    candidates = artifacts.inputs(given, paired.method)
+    work = Budget()
+    evaluator = paired.evaluator(work)
+    candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(_NO_INPUTS,))
-    if isinstance(given, list) and len(candidates) > 1 and len(candidates) != len(executions):
-        raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(executions)} executions")
-    work = Budget()
-    stage = _Stage(paired, work, candidates, introduced, custom)
+    stage = _Stage(paired, evaluator, candidates, introduced, custom)
+    judge = _Judge(paired, evaluator.graph)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
@@ -83,40 +89,89 @@ def compare_executions(
         log = RuntimeLog(block, artifacts.buffer)
         told = block.bundled_input_index
         first = told if told is not None and told < len(candidates) else run % len(candidates)
-        others = [] if isinstance(given, list) else [i for i in range(len(candidates)) if i != first]
+        others = [] if given is not None else [i for i in range(len(candidates)) if i != first]
         state = dict(stage.evaluator.state)
         inputs, comparison, doubted = stage.compare(log, run, budget, first)
         doubted = doubted and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
             stage.evaluator.state = dict(state)
             inputs, comparison, doubted = stage.compare(log, run, budget, others.pop(0))
-        note = inputs.note
         sure = given is not None and inputs.known
-        if doubted:
-            note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS)
-        if not inputs.known or (note and inputs.index >= 0 and not sure):
-            reason = "the inputs of the run are not known: only introduced gaps"
-            forget_totals(stage.evaluator.graph, comparison, reason)
+        note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
+        wrong = not inputs.known or bool(note and inputs.index >= 0 and not sure)
+        guessed = given is None and told is None and len(executions) > 1
+        note = judge.forget(at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
         notes |= dict.fromkeys(filter(None, (note, lost)))
         budget -= comparison.kept
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(at, inputs.index, comparison))
+    notes |= dict.fromkeys(_failed_metrics(runs))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     measure_total_noise(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
-    fresh_float = paired.float_evaluator if paired.has_float else None
+    floats = paired.float_evaluator if paired.has_float else None
+    return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
+
+
+def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
+    """Flat inputs that the executions may have had."""
+    candidates = paired.artifacts.inputs(given, paired.method, graph)
+    if given is not None and 1 < len(candidates) != len(paired.executions):
+        raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions")
+    return candidates
+
+
+def _failed_metrics(runs: Sequence[Run]) -> list[str]:
+    """Which metrics that users registered failed, and how often."""
     failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
-    notes |= {f"{text[0].upper()}{text[1:]} ({count} of the values).": None for text, count in failed.items()}
-    return Compared(tuple(runs), Replay(paired.evaluator, replayed, fresh_float, paired.stages), tuple(notes))
+    return [f"{text[0].upper()}{text[1:]} ({count} of the values)." for text, count in failed.items()]
+
+
+class _Judge:
+    """Takes back, of one execution after the other, what can't be said without knowing its inputs and its state."""
+
+    def __init__(self, paired: Paired, graph: Graph) -> None:
+        self._graph = graph
+        self._shared = paired.shared_state()
+        self._foreign = min(paired.foreign_executions, default=len(paired.artifacts.dump.blocks))
+        self._stale = ""
+
+    def forget(self, at: int, inputs: Inputs, comparison: Comparison, note: str, *, wrong: bool, guessed: bool) -> str:
+        """Take it back, and say why.
+
+        `at` is the position in the ETDump; `note` what is said already. The inputs are `wrong`, or `guessed`: then what
+        was logged has to prove them.
+        """
+        reason = _INPUTS_UNKNOWN if wrong else ""
+        if guessed and not wrong and not proved(self._graph, inputs, comparison):
+            reason, note = _INPUTS_UNKNOWN, _NOT_PROVED
+        if self._shared and at > self._foreign and not self._stale:
+            self._stale = (
+                f"the state {', '.join(self._shared)} is shared with another method, whose executions change it"
+            )
+        stale = self._stale
+        if reason or stale:
+            text = reason or f"{stale}: only introduced gaps"
+            forget_totals(self._graph, comparison, text, state=bool(stale))
+        if stale and not reason:
+            note = f"{stale[0].upper()}{stale[1:]}, so its total gaps are not known from then on."
+        if reason and self._graph.mutations:
+            self._stale = stale or "what earlier executions left is not known, as their inputs are not"
+        return note
 
 
 class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds."""
 
     def __init__(
-        self, paired: Paired, work: Budget, candidates: Sequence[Sequence[Any]], introduced: bool, custom: CustomMetrics
+        self,
+        paired: Paired,
+        evaluator: Evaluator,
+        candidates: Sequence[Sequence[Any]],
+        introduced: bool,
+        custom: CustomMetrics,
     ) -> None:
-        self.evaluator: Evaluator = paired.evaluator(work)
+        self.evaluator = evaluator
         self._candidates, self._introduced, self._custom = candidates, introduced, custom
         self._pairing = paired.pairing
         self._groups = _groups(paired, self.evaluator)

@@ -57,6 +57,22 @@ class Paired:
     executions: tuple[tuple[int, RunBlock], ...]
 
     @property
+    def foreign_executions(self) -> list[int]:
+        """Positions in the ETDump of the executions of other methods."""
+        own = {at for at, _ in self.executions}
+        return [at for at, block in enumerate(self.artifacts.dump.blocks) if block.name == "Execute" and at not in own]
+
+    def shared_state(self) -> list[str]:
+        """Names of the method's mutable tensors that another method of the program has at the same place too."""
+        program = self.artifacts.program
+        if program is None or len(program.methods) < 2:
+            return []
+        others = (method.state for method in program.methods if method.name != self.method)
+        elsewhere = {place: name for state in others for place, name in state.items()}
+        own = program.method(self.method).state
+        return [name for place, name in own.items() if elsewhere.get(place) == name]
+
+    @property
     def has_reference(self) -> bool:
         """True if there is a graph to evaluate."""
         return self.pairing != HANDLES or self.edge is not None

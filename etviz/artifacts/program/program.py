@@ -76,6 +76,8 @@ class TensorSpec:
         provides.
     external
         True if its data is in another file (`.ptd`).
+    name
+        Its qualified name in the model, where the program keeps it: of mutable buffers.
     """
 
     scalar_type: int
@@ -85,6 +87,7 @@ class TensorSpec:
     data_index: int
     memory: tuple[int, int] | None
     external: bool
+    name: str = ""
 
     @property
     def dtype(self) -> str:
@@ -186,6 +189,12 @@ class Method:
     def by_position(self) -> dict[tuple[int, int], Instruction]:
         """Instructions by (chain, index)."""
         return {(item.chain, item.index): item for item in self.instructions}
+
+    @cached_property
+    def state(self) -> dict[tuple[int, int], str]:
+        """Names of the mutable tensors that last from one execution to the next, by memory id and offset."""
+        specs = [value.tensor for value in self.values if value.tensor is not None]
+        return {spec.memory: spec.name for spec in specs if spec.memory is not None and spec.name}
 
     def backend(self, instruction: Instruction) -> str | None:
         """Return the backend of a delegate call, None for other instructions."""
@@ -413,7 +422,8 @@ def _check_ids(tables: Tables, values: tuple[ProgramValue, ...]) -> None:
 def _read_tensors(tables: Tables) -> list[TensorSpec]:
     memory = tables.table(6)
     offset = memory.scalar(1, "<u4").astype(np.int64) + (memory.scalar(2, "<u4").astype(np.int64) << 32)
-    external = tables.table(9).scalar(2, "<i1") == _EXTERNAL
+    extra = tables.table(9)
+    external = extra.scalar(2, "<i1") == _EXTERNAL
     dynamism = tables.scalar(8, "<i1").tolist()
     sizes = tables.vectors(2, "<i4")
     tables.buffer.require(_plausible(sizes.length, sizes.flat()), tables.at, "a tensor's sizes are impossible")
@@ -426,6 +436,7 @@ def _read_tensors(tables: Tables) -> list[TensorSpec]:
         tables.scalar(5, "<u4").tolist(),
         ((place, start) if has else None for has, place, start in planned),
         external.tolist(),
+        (name or "" for name in extra.strings(1).tolist()),
         strict=True,
     )
     return [TensorSpec(*column) for column in columns]

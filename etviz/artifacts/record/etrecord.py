@@ -180,6 +180,20 @@ class ETRecord:
         data = self.member("representative_inputs")
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
+    def example_inputs(self, method: str) -> Any:
+        """The inputs that a method was exported with: ``(args, kwargs)``; None if they are not kept.
+
+        Raises
+        ------
+        ArtifactError
+            If they hold anything but tensors and plain values.
+        """
+        from etviz.artifacts.record.torch_file import load_all
+
+        name = f"{_EDGE}{method}_example_inputs"
+        data = self.member(name)
+        return None if data is None else load_all(data, self.path, name)
+
 
 def _handles(path: str, value: Any) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]

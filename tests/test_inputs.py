@@ -1,0 +1,201 @@
+"""Inputs that are not known are not guessed: total gaps only where they are, and a verdict that says so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
+from executorch.exir.passes import MemoryPlanningPass
+from executorch.runtime import Runtime
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.export import export
+from typer.testing import CliRunner
+
+import etviz
+from etviz.artifacts.inputs import read_inputs
+from etviz.artifacts.program.program import read_program
+from etviz.cli.app import app
+from etviz.errors import ArtifactError, UsageError
+from etviz.graph.ir import Graph, Input, Meta
+from tests.kinds.making import Made
+
+Programs = Callable[[str], Made]
+USERS = [Input("token", "user", meta=Meta("int64", (1, 1))), Input("position", "user", meta=Meta("int64", (1,)))]
+GRAPH = Graph("forward", inputs=USERS)
+
+
+def _load(program: Made, inputs: Any = None, way: str = "derived") -> etviz.Inspection:
+    given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer")}
+    if way != "handles":
+        given["pte"] = program.path("pte") if way == "exact" else program.program / "alone.pte"
+    return etviz.load(program.path("etdump"), **given, inputs=inputs, method=program.kind.method)
+
+
+@pytest.mark.parametrize("way", ["exact", "derived"])
+def test_a_decode_is_judged_where_its_inputs_are_proved(made: Programs, way: str) -> None:
+    """Three steps; the ETRecord has the inputs of the first one, and the other two had others."""
+    program = made("decoder")
+    found = _load(program, way=way)
+    first, *others = sorted(found.gaps["event_block"].unique())
+    assert "2 of 3 executions can't be judged: give inputs= for each execution" in found.summary()
+    assert found.digest.level == "warn"
+    assert found.first_divergence is None
+    totals = found.gaps.set_index("event_block")["severity"]
+    assert totals.loc[first].notna().sum() >= len(totals.loc[first]) - 1, "a mask of -inf has no severity"
+    for block in others:
+        assert totals.loc[block].isna().all()
+    later = found.gaps[found.gaps["event_block"] != first]
+    assert later["introduced_severity"].notna().sum() > len(later) // 2
+    assert later["introduced_severity"].max() < 20
+    assert set(found.outputs["event_block"]) == {first}
+
+
+def test_executions_that_all_had_the_known_inputs_are_judged(made: Programs) -> None:
+    found = _load(made("same_twice"))
+    assert "can't be judged" not in found.summary()
+    assert found.gaps["severity"].notna().all()
+    assert len(found.outputs) == 2
+
+
+@pytest.mark.parametrize("form", ["safetensors", "npz", "pt", "raw", "plain raw"])
+def test_inputs_from_files_are_those_given_in_memory(made: Programs, tmp_path: Path, form: str) -> None:
+    program = made("decoder")
+    files: list[str] = []
+    for run, (token, position) in enumerate(program.runs):
+        path = tmp_path / f"step_{run}"
+        if form == "safetensors":
+            save_file({"token": token, "position": position}, path.with_suffix(".safetensors"))
+            files.append(str(path.with_suffix(".safetensors")))
+        elif form == "npz":
+            np.savez(path.with_suffix(".npz"), token.numpy(), position.numpy())
+            files.append(str(path.with_suffix(".npz")))
+        elif form == "raw":
+            for name, value, shape in (("token", token, "1x1"), ("position", position, "1")):
+                (tmp_path / f"{name}_{run}.bin").write_bytes(value.numpy().tobytes())
+                files.append(f"{tmp_path / name}_{run}.bin:int64:{shape}")
+        elif form == "plain raw":
+            for name, value in (("token", token), ("position", position)):
+                (tmp_path / f"{name}_{run}.bin").write_bytes(value.numpy().tobytes())
+                files.append(f"{tmp_path / name}_{run}.bin")
+    if form == "pt":
+        torch.save(program.runs, tmp_path / "runs.pt")
+        files = [str(tmp_path / "runs.pt")]
+    found = _load(program, files)
+    assert found.gaps.equals(program.load("derived").gaps)
+
+
+def test_the_commands_take_inputs(made: Programs, tmp_path: Path) -> None:
+    program = made("decoder")
+    torch.save(program.runs, tmp_path / "runs.pt")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for kind in ("etdump", "etrecord", "debug_buffer"):
+        shutil.copy(program.path(kind), folder)
+    shutil.copy(program.program / "alone.pte", folder / "model.pte")
+    for command in (["gaps", "--json"], ["why", "--json"], ["check", "--outputs", "--json", "-"]):
+        arguments = [command[0], str(folder), *command[1:]]
+        without = CliRunner().invoke(app, arguments)
+        known = CliRunner().invoke(app, [*arguments, "--inputs", str(tmp_path / "runs.pt")])
+        assert "can't be judged" in without.output or command[0] == "check"
+        assert known.exit_code == 0, known.output
+        assert "can't be judged" not in known.output
+        json.loads(known.stdout)
+    compared = CliRunner().invoke(app, ["compare", str(folder), str(folder), "--inputs", str(tmp_path / "runs.pt")])
+    assert compared.exit_code == 0
+    report = tmp_path / "report.html"
+    assert (
+        CliRunner()
+        .invoke(app, ["report", str(folder), "-o", str(report), "--inputs", str(tmp_path / "x.pt")])
+        .exception
+    )
+    assert not report.exists()
+
+
+def test_bad_names_and_lengths_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"12345678")
+    for name, error in (("float33:1", "no dtype"), ("float32:3", "12")):
+        with pytest.raises((ArtifactError, UsageError), match=error):
+            read_inputs(f"{tmp_path / 'x.bin'}:{name}", graph=GRAPH)
+    with pytest.raises(UsageError, match="takes 2 inputs, the files end after 1"):
+        read_inputs([f"{tmp_path / 'x.bin'}:int64:1x1"], graph=GRAPH)
+    with pytest.raises(ArtifactError, match="no such file"):
+        read_inputs(f"{tmp_path / 'missing.bin'}:int64:1", graph=GRAPH)
+
+
+def test_tensors_are_taken_by_the_names_of_the_inputs(tmp_path: Path) -> None:
+    step = {"position": torch.tensor([2]), "token": torch.tensor([[7]])}
+    save_file(step, tmp_path / "x.safetensors")
+    torch.save(step, tmp_path / "x.pt")
+    for name in ("x.safetensors", "x.pt"):
+        ((token, position),) = read_inputs(tmp_path / name, graph=GRAPH)
+        assert torch.equal(token, step["token"])
+        assert torch.equal(position, step["position"])
+
+
+def test_each_method_has_its_own_inputs(made: Programs) -> None:
+    """The ETRecord's representative inputs are those of `forward`; `embed` was exported with inputs of its own."""
+    program = made("method_embed")
+    found = _load(program, way="handles")
+    assert len(found.gaps)
+    assert found.digest.level != "bad"
+
+
+class Shared(nn.Module):
+    """Two methods over one buffer: one fills it, the other reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(2, 4))
+        self.cache: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.cache.add_(x)
+        return torch.sin(self.cache) + x
+
+    def fill(self, x: Tensor) -> Tensor:
+        self.cache.copy_(x * 2)
+        return torch.cos(x)
+
+
+def test_state_that_methods_share_is_said_to_be_unknown(tmp_path: Path) -> None:
+    model, x = Shared().eval(), torch.full((2, 4), 0.5)
+    programs = {"forward": export(model, (x,))}
+    model.forward = model.fill
+    programs["fill"] = export(model, (x,))
+    edge = to_edge_transform_and_lower(programs, generate_etrecord=True)
+    config = ExecutorchBackendConfig(
+        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True), emit_mutable_buffer_names=True
+    )
+    manager = edge.to_executorch(config)
+    manager.save(str(tmp_path / "model.pte"))
+    etrecord = manager.get_etrecord()
+    etrecord.save(str(tmp_path / "etrecord.bin"))
+    states = [method.state for method in read_program(tmp_path / "model.pte").methods]
+    assert states[0] == states[1]
+    assert list(states[0].values()) == ["cache"]
+    program = Runtime.get().load_program(tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 16)
+    for name in ("forward", "fill", "forward"):
+        method = program.load_method(name)
+        assert method is not None
+        method.execute([x])
+    program.write_etdump_result_to_file(str(tmp_path / "etdump.etdp"), str(tmp_path / "debug_buffer.bin"))
+    files = {kind: tmp_path / f"{kind}.bin" for kind in ("etrecord", "debug_buffer")}
+    found = etviz.load(
+        tmp_path / "etdump.etdp", **files, pte=tmp_path / "model.pte", method="forward", inputs=[(x,), (x,)]
+    )
+    assert "1 of 2 executions can't be judged" in found.summary()
+    assert "The state cache is shared with another method" in found.summary()
+    before, after = (part for _, part in found.gaps.groupby("event_block"))
+    assert before["severity"].notna().all()
+    assert after["severity"].isna().all()
+    assert after["reason"].str.contains("the state cache is shared with another method").all()
+    reads = after[after["op"].str.startswith("aten::add")].iloc[0]
+    assert np.isnan(reads["introduced_severity"]), "what it read is not known"
