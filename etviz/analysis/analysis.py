@@ -109,10 +109,7 @@ class Analysis:
         self.finder = Finder(self.rows, self.values, self.attributions)
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)
         self.inside: Mapping[Call, Analysis] = {}
-        self.insides = Insides(
-            lambda bounded: due(self.graph, self.tables, self.zooms, bounded=bounded),
-            lambda row, cancel: self.zoom(row, cancel=cancel, quiet=True),
-        )
+        self.insides: Insides[Analysis] = Insides(weakref.WeakMethod(self._due), weakref.WeakMethod(self._look))
         self.changed = Changes()
         self._lock = threading.Lock()
 
@@ -273,6 +270,13 @@ class Analysis:
             self.changed.emit(Change("introduced"))
         self.changed.emit(Change("zoom", first, len(inner.tables)))
         return inner
+
+    def _due(self, *, bounded: bool) -> list[int]:
+        """The delegate rows to look into unasked."""
+        return due(self.graph, self.tables, self.zooms, bounded=bounded)
+
+    def _look(self, row: int, cancel: threading.Event) -> Analysis:
+        return self.zoom(row, cancel=cancel, quiet=True)
 
     def zoomed(self, row: Any) -> Analysis | None:
         """The inside of a row's delegate call, None if it was not zoomed into."""

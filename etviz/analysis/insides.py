@@ -18,6 +18,7 @@ from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
     from etviz.analysis.rows import Call
@@ -43,13 +44,17 @@ class Insides(Generic[Inside]):
     Parameters
     ----------
     rows
-        Tells which rows are due, see `due`; asked on the thread.
+        Tells which rows are due, see `due`; asked on the thread. Like `zoom`, it does not keep the program alive.
     zoom
         Looks into the delegate of one row.
     """
 
-    def __init__(self, rows: Callable[[bool], list[int]], zoom: Callable[[int, threading.Event], Inside]) -> None:
-        self._rows, self._zoom = rows, zoom
+    def __init__(
+        self,
+        rows: weakref.WeakMethod[Callable[..., list[int]]],
+        zoom: weakref.WeakMethod[Callable[[int, threading.Event], Inside]],
+    ) -> None:
+        self._ask, self._zoom = rows, zoom
         self._lock = threading.Lock()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
@@ -63,9 +68,13 @@ class Insides(Generic[Inside]):
                 self._thread = threading.Thread(target=self._run, name="etviz-look-inside", daemon=True)
                 self._thread.start()
 
+    def _rows(self, *, bounded: bool) -> list[int]:
+        ask = self._ask()
+        return ask(bounded=bounded) if ask is not None else []
+
     def _run(self) -> None:
         try:
-            for row in self._rows(True):
+            for row in self._rows(bounded=True):
                 if self._cancel.is_set():
                     return
                 self._look(row)
@@ -74,7 +83,8 @@ class Insides(Generic[Inside]):
 
     def _look(self, row: int) -> Inside | None:
         try:
-            return self._zoom(row, self._cancel)
+            zoom = self._zoom()
+            return zoom(row, self._cancel) if zoom is not None else None
         except EtvizError as error:
             if not self._cancel.is_set():
                 self.problems[row] = str(error)
@@ -93,7 +103,7 @@ class Insides(Generic[Inside]):
         while thread is not None and thread.is_alive():
             thread.join(_PATIENCE)  # an interrupt is heard in between
         self._cancel.clear()
-        due = [row for row in self._rows(False) if row not in self.problems]
+        due = [row for row in self._rows(bounded=False) if row not in self.problems]
         looks = [(row, self._look(row)) for row in tqdm(sorted(due), desc="look inside", leave=False, delay=1)]
         found = [inside for _, inside in looks if inside is not None]
         if self.problems and not found:
