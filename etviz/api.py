@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import scale_factor
 from etviz.artifacts.files import collection_paused
+from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.ledger import note_written
 from etviz.errors import UsageError, doing
 from etviz.inspection import Inspection
@@ -211,6 +212,8 @@ def load(
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
+    if is_file_name(inputs):
+        inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     with collection_paused(), doing("reading and comparing the artifacts"):
         if etdump is None:
             given: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "inputs": inputs}

@@ -64,8 +64,8 @@ def read_inputs(
     count = len(graph.user_inputs()) if graph is not None else len(method.inputs) if method is not None else 1
     runs: list[tuple[Any, ...]] = []
     single: list[Any] = []
-    for name in map(os.fspath, path):
-        found = _read(name, len(single), method, graph)
+    for item in path:
+        found = _read(os.fspath(item), len(single), method, graph)
         if len(found) != 1 or len(found[0]) != 1 or count == 1:
             runs += found
             continue
