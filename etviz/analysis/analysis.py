@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
 from etviz.analysis.insides import Insides, due, settled
+from etviz.analysis.ledger import ledger
 from etviz.analysis.profile import module_total
 from etviz.analysis.quantization import Quantization
 from etviz.analysis.rows import Rows
@@ -220,6 +221,10 @@ class Analysis:
         if loss is None:
             self.changed.emit(Change("attribution"))
         return frame
+
+    def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
+        """What each delegate and each portable kernel takes, costs, and does to the numbers."""
+        return ledger(self, by)
 
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""

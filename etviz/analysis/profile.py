@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 MetadataParser = Callable[[list[bytes]], Any]
+TimeConverter = Callable[[str, int], float]
+"""Milliseconds from the name of an event inside of a delegate, and a time of that backend's clock."""
 
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
 """Factor from each time scale to milliseconds; cycles stay cycles."""
@@ -44,6 +46,8 @@ COLUMNS: Final = (
     "p90_ms",
     "min_ms",
     "max_ms",
+    "std_ms",
+    "samples_ms",
     "module",
     "source",
 )
@@ -99,11 +103,14 @@ class Profile:
         Milliseconds of one unit of the device's clock.
     parser
         Takes what a backend attached to each sample of an event (a list of bytes) and returns whatever the user wants.
+    converter
+        Converts the clock of a backend's own events, which `factor` is not meant for.
     """
 
     blocks: Sequence[RunBlock] = ()
     factor: float = TO_MS["ns"]
     parser: MetadataParser | None = None
+    converter: TimeConverter | None = None
 
     def events(self, graph: Graph) -> pd.DataFrame:
         """See `events_frame`."""
@@ -138,8 +145,11 @@ def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
         inside of a delegate an event belongs is not known, so events of a backend have only the first.
     count
         Number of samples.
-    avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms
-        Over the samples, in milliseconds; percentiles are interpolated linearly, as NumPy does.
+    avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms, std_ms
+        Over the samples, in milliseconds; percentiles are interpolated linearly, as NumPy does; the standard deviation
+        is that of a sample (n − 1), NaN for a single one.
+    samples_ms
+        The samples themselves, in the order of the executions: a tuple.
     delegate_debug_metadatas
         Only with a parser: what it makes of the metadata, None where the backend attached none.
 
@@ -173,6 +183,8 @@ def _collect(profile: Profile) -> dict[_Key, _Samples]:
         for at, time in enumerate(times):
             inside = events.delegate_debug_id[at]
             name = str(inside) if inside is not None else str(events.name[at] or "")
+            if inside is not None and profile.converter is not None:
+                time = _convert(profile.converter, name, int(events.start[at]), int(events.end[at]))
             instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
             samples = found.setdefault((block.name, name, instruction, inside is not None), _Samples())
             samples.times.append(time)
@@ -193,7 +205,7 @@ def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
     return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}
 
 
-def _statistics(times: Sequence[float]) -> dict[str, float]:
+def _statistics(times: Sequence[float]) -> dict[str, Any]:
     p10, p50, p90 = np.percentile(times, (10, 50, 90)).tolist()
     return {
         "count": len(times),
@@ -203,7 +215,19 @@ def _statistics(times: Sequence[float]) -> dict[str, float]:
         "p90_ms": p90,
         "min_ms": min(times),
         "max_ms": max(times),
+        "std_ms": float(np.std(times, ddof=1)) if len(times) > 1 else float("nan"),
+        "samples_ms": tuple(times),
     }
+
+
+def _convert(converter: TimeConverter, name: str, start: int, end: int) -> float:
+    try:
+        return float(converter(name, end)) - float(converter(name, start))
+    except Exception as error:
+        raise UsageError(
+            f"delegate_time_scale_converter fails on the event {name!r} ({type(error).__name__}: {error}); "
+            "it gets the name of an event and a time of the backend's clock, and returns milliseconds"
+        ) from error
 
 
 def _parse(parser: MetadataParser, name: str, metadata: list[bytes]) -> Any:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.findings import Compared, Findings
-from etviz.analysis.profile import MetadataParser, Profile, instruction_latency
+from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency
 from etviz.comparison.gap import Comparison, Run
 from etviz.errors import EtvizError
 from etviz.loading.executions import compare_executions
@@ -28,6 +28,7 @@ def read(
     factor: float,
     parser: MetadataParser | None = None,
     *,
+    converter: TimeConverter | None = None,
     ran_here: bool = False,
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
@@ -48,6 +49,8 @@ def read(
         Milliseconds of one unit of the device's clock.
     parser
         As `delegate_metadata_parser` of `etviz.load`.
+    converter
+        As `delegate_time_scale_converter` of `etviz.load`.
     ran_here, introduced
         As for `compare_executions`; introduced gaps that are left out can be completed later.
     metrics
@@ -94,7 +97,7 @@ def read(
         compared=compared,
         complete=complete,
         latency=instruction_latency(timed, factor),
-        profile=Profile([*(block for block in blocks if block.name != "Execute"), *timed], factor, parser),
+        profile=Profile([*(block for block in blocks if block.name != "Execute"), *timed], factor, parser, converter),
         delegation=paired.delegation,
         listing=paired.listing,
         constants=constants.result() if constants is not None else (),

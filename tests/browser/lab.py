@@ -60,15 +60,16 @@ class Lab:
         page.on("console", self._note_console)
         page.on("pageerror", self._note_exception)
 
-    def open(self, name: str, *cells: str, mode: Literal["lab", "doc"] = "lab") -> None:
+    def open(self, name: str, *cells: str, mode: Literal["lab", "doc", "notebooks"] = "lab") -> None:
         """Write the notebook `name`.ipynb with these cells, open it, and wait for its kernel.
 
-        `mode` "lab" is the whole application, "doc" the single-document view. Without cells, a notebook
-        that is already in the server's folder is opened.
+        `mode` "lab" is the whole application, "doc" its single-document view, "notebooks" Notebook 7. Without cells, a
+        notebook that is already in the server's folder is opened.
         """
         if cells:
             write_notebook(self.server.root / f"{name}.ipynb", *cells)
-        self.page.goto(f"{self.server.url}/{mode}/tree/{name}.ipynb?reset&token={self.server.token}")
+        path = "notebooks" if mode == "notebooks" else f"{mode}/tree"
+        self.page.goto(f"{self.server.url}/{path}/{name}.ipynb?reset&token={self.server.token}")
         self.wait_idle(LOAD_TIMEOUT)
         self._wait_for_splash()
 

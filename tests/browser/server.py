@@ -132,6 +132,7 @@ class JupyterServer:
             "ServerApp.terminals_enabled": False,
             "IdentityProvider.token": self.token,
             "LabApp.expose_app_in_browser": True,
+            "JupyterNotebookApp.expose_app_in_browser": True,
             "LabApp.extension_manager": "readonly",
             "LabApp.extra_labextensions_path": self._extensions,
             "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from executorch.devtools.inspector import Event
@@ -64,6 +65,8 @@ def assert_same_events(found: etviz.Inspection, inspector: Any) -> None:
         for ours, theirs in STATISTICS.items():
             # upstream subtracts two large floats; a clock's nanosecond is a thousand times what that costs
             assert rows[ours][at] == pytest.approx(getattr(data, theirs), rel=1e-9, abs=1e-9)
+        assert rows["samples_ms"][at] == pytest.approx(data.raw, rel=1e-9, abs=1e-9)
+        assert rows["std_ms"][at] == pytest.approx(pd.Series(data.raw).std(), rel=1e-6, abs=1e-9, nan_ok=True)
         assert rows["backend"][at] == (expected[key].delegate_backend_name or "")
 
 
@@ -79,6 +82,26 @@ def test_events_over_several_executions(case: Cases, tmp_path: Any) -> None:
     found = rerun(early, [list(early.runs[0])] * 5, tmp_path)
     assert set(found.events.loc[found.events["event_block"] == "Execute", "count"]) == {5}
     assert_same_events(found, upstream(early, tmp_path))
+
+
+def test_the_converter_of_a_backends_own_clock(case: Cases) -> None:
+    """Called with the same names and times as upstream's, whose results are in its target scale."""
+    early = case("early")
+    ours: list[tuple[Any, ...]] = []
+    theirs: list[tuple[Any, ...]] = []
+
+    def converter(seen: list[tuple[Any, ...]]) -> Callable[[Any, Any], float]:
+        return lambda name, time: seen.append((name, int(time))) or int(time) / 1e3
+
+    found = load(early, delegate_time_scale_converter=converter(ours))
+    inspector = upstream(early, delegate_time_scale_converter=converter(theirs))
+    assert_same_events(found, inspector)
+    assert ours
+    assert {(name, time) for name, time in ours} == {(str(name), time) for name, time in theirs}
+    with pytest.raises(UsageError, match="must be a function of an event's name and a time, found str"):
+        load(early, delegate_time_scale_converter="ms")
+    with pytest.raises(UsageError, match="delegate_time_scale_converter fails on the event"):
+        _ = load(early, delegate_time_scale_converter=lambda name, time: None).events
 
 
 def test_the_metadata_parser_gets_what_the_backend_attached(case: Cases) -> None:

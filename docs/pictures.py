@@ -1,0 +1,176 @@
+"""Makes the pictures of the README and of these pages from the demo, so that they never lie: ``make pictures``.
+
+The first minute is what a stranger sees: the real output of ``etviz demo``, then its report in Chromium.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
+from rich.console import Console
+from rich.terminal_theme import DIMMED_MONOKAI
+from rich.text import Text
+
+from tests.browser.chromium import launch
+from tests.browser.lab import open_lab
+from tests.browser.server import JupyterServer
+
+IMAGES: Final = Path(__file__).parent / "images"
+SIZE: Final = {"width": 1280, "height": 860}
+LARGEST: Final = 1_000_000
+"""Bytes of the moving picture."""
+_COLUMNS: Final = 96
+_TERMINAL: Final = """<!doctype html><meta charset="utf-8"><style>
+body {{ margin: 0; background: #11151c; color: #dde3ea; font: 14px/1.45 "DejaVu Sans Mono", monospace; }}
+header {{ padding: 8px 20px; background: #1c222c; color: #9aa7b5; }}
+pre {{ margin: 0; padding: 14px 20px; font: inherit; white-space: pre-wrap; }}
+</style><header>{title}</header><pre>{text}</pre>"""
+_PANEL: Final = (
+    'import etviz\ninspection = etviz.load("planted/etdump.etdp", etrecord="planted/etrecord.bin",\n'
+    '                        debug_buffer="planted/debug_buffer.bin", pte="planted/model.pte")',
+    "inspection.show(sidebar=True)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a command had printed after some seconds."""
+
+    seconds: float
+    text: str
+
+
+def main() -> None:
+    """Make all pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch:
+        server = JupyterServer(Path(scratch) / "jupyter")
+        try:
+            folder = server.root / "etviz-demo"
+            demo = list(run(server.root, "demo", "--out", "etviz-demo"))
+            why = list(run(server.root, "why", "etviz-demo/planted"))
+            with sync_playwright() as playwright:
+                browser = launch(playwright)
+                frames = [*terminal(browser, "make demo", demo), *report(browser, folder / "report.html")]
+                save_moving(frames, IMAGES / "first-minute.gif")
+                still(browser, "etviz why etviz-demo/planted", why[-1].text, IMAGES / "why.png")
+                panel(browser, server, folder)
+                browser.close()
+        finally:
+            server.stop()
+
+
+def run(root: Path, *arguments: str) -> Iterator[Line]:
+    """Run a command as in a terminal; gives what it had printed, line by line, as it comes."""
+    environment = os.environ | {"FORCE_COLOR": "1", "COLUMNS": str(_COLUMNS), "TQDM_DISABLE": "1", "TERM": "xterm"}
+    command = [sys.executable, "-u", "-m", "etviz.cli", *arguments]
+    start, text = time.perf_counter(), ""
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
+    ) as process:
+        for line in process.stdout or ():
+            text += line
+            yield Line(time.perf_counter() - start, text)
+    if process.returncode:
+        raise SystemExit(f"etviz {' '.join(arguments)} ended with {process.returncode}")
+
+
+def _html(text: str) -> str:
+    """Terminal output as HTML."""
+    console = Console(record=True, file=io.StringIO(), width=_COLUMNS, force_terminal=True, color_system="truecolor")
+    console.print(Text.from_ansi(text), end="")
+    return console.export_html(theme=DIMMED_MONOKAI, inline_styles=True, code_format="{code}")
+
+
+def _page(browser: Browser, size: Any = SIZE) -> Page:
+    return browser.new_context(viewport=size, color_scheme="light").new_page()
+
+
+def terminal(browser: Browser, title: str, lines: list[Line]) -> Iterator[tuple[bytes, int]]:
+    """A frame for each line that came after a while, and one for the end; with the milliseconds that each stays."""
+    page = _page(browser)
+    shown = [line for line, after in itertools.pairwise(lines) if after.seconds - line.seconds > 0.3]
+    for line in [*shown, lines[-1]]:
+        page.set_content(_TERMINAL.format(title=f"$ {title}", text=_html(line.text)))
+        page.evaluate("() => window.scrollTo(0, document.body.scrollHeight)")
+        yield page.screenshot(), 700 if line is not lines[-1] else 5000
+    page.context.close()
+
+
+def report(browser: Browser, path: Path) -> Iterator[tuple[bytes, int]]:
+    """What one sees and clicks in the report; its first sight is the README's picture of the view."""
+    page = _page(browser)
+    page.goto(path.as_uri())
+    page.locator(".etviz .etv-table [data-row]").first.wait_for()
+    page.wait_for_timeout(600)
+    yield page.screenshot(), 3500
+    for name in ("Error map", "Channels"):
+        page.get_by_role("tab", name=name).click()
+        page.mouse.move(0, 0)
+        page.wait_for_timeout(400)
+        yield page.screenshot(), 2500
+    wide = _page(browser, {"width": 1400, "height": 860})
+    wide.goto(path.as_uri())
+    wide.get_by_role("tab", name="Error map").click()
+    wide.wait_for_timeout(600)
+    wide.screenshot(path=IMAGES / "widget.png")
+    smaller(IMAGES / "widget.png")
+    for other in (page, wide):
+        other.context.close()
+
+
+def still(browser: Browser, title: str, text: str, path: Path) -> None:
+    """A terminal at rest, as high as its text."""
+    page = _page(browser, {"width": 900, "height": 100})
+    page.set_content(_TERMINAL.format(title=f"$ {title}", text=_html(text)))
+    page.screenshot(path=path, full_page=True)
+    smaller(path)
+    page.context.close()
+
+
+def panel(browser: Browser, server: JupyterServer, folder: Path) -> None:
+    """The side panel of JupyterLab."""
+    (folder / "planted").rename(server.root / "planted")
+    with open_lab(browser, server, IMAGES) as lab:
+        lab.open("panel", *_PANEL)
+        lab.run_all()
+        lab.page.locator(".etviz-panel .etv-table [data-row]").first.wait_for()
+        lab.page.wait_for_timeout(1000)
+        smaller(lab.screenshot("panel"))
+
+
+def smaller(path: Path) -> None:
+    """Give a picture a palette: an interface has few colours."""
+    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def save_moving(frames: list[tuple[bytes, int]], path: Path) -> None:
+    """Write the frames as a GIF that plays again and again.
+
+    Raises
+    ------
+    SystemExit
+        If it is larger than a README's picture may be.
+    """
+    plain = (Image.open(io.BytesIO(data)).convert("RGB") for data, _ in frames)
+    first, *others = (picture.quantize(128, dither=Image.Dither.NONE) for picture in plain)
+    durations = [stay for _, stay in frames]
+    first.save(path, save_all=True, append_images=others, duration=durations, loop=0, optimize=True)
+    if path.stat().st_size > LARGEST:
+        raise SystemExit(f"{path} has {path.stat().st_size:,} bytes, more than {LARGEST:,}")
+
+
+if __name__ == "__main__":
+    main()

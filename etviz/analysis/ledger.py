@@ -1,0 +1,110 @@
+"""The ledger of a program: what each delegate and each portable kernel takes, costs, and does to the numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.errors import UsageError
+from etviz.graph.labels import describe, owners_of, row_name
+from etviz.graph.uses import Uses, operators
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import pandas as pd
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.graph.ir import Graph, Meta, Node
+
+COLUMNS: Final = (
+    *("instruction", "name", "kind", "backend", "operators", "operator_count", "module", "source"),
+    *("inputs", "outputs", "bytes_in", "bytes_out", "latency_ms", "latency_share"),
+    *("severity_in", "introduced_severity", "severity_out"),
+)
+_SIZES: Final = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
+_NAN: Final = float("nan")
+
+
+def ledger(analysis: Analysis, by: str) -> pd.DataFrame:
+    """See `Inspection.ledger`."""
+    import pandas as pd
+
+    if by not in COLUMNS:
+        raise UsageError(f"by must be a column of the ledger, found {by!r}; it has {', '.join(COLUMNS)}")
+    worst, total = _worst(analysis), sum(analysis.latency.values())
+    rows = []
+    for instruction, owner in sorted(owners_of(analysis.graph).items()):
+        uses = Uses(owner)
+        for node in owner.nodes:
+            if node.instruction == instruction:
+                rows.append(_row(owner, node, uses, analysis.latency.get(instruction, _NAN), total, worst))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    ascending = not pd.api.types.is_numeric_dtype(frame[by]) or by == "instruction"
+    return frame.sort_values(by, ascending=ascending, na_position="last", kind="stable", ignore_index=True)
+
+
+def _row(
+    owner: Graph, node: Node, uses: Uses, latency: float, total: float, worst: Mapping[int, tuple[float, float]]
+) -> dict[str, Any]:
+    told = describe(owner, node, 0)
+    inner = owner.inside(node) if node.target == "delegate" else None
+    inside = Counter(item.target for item in operators(inner.nodes)) if inner is not None else Counter([node.target])
+    read = list(dict.fromkeys(name for name in node.reads() if _is_computed(owner, name)))
+    sources = [uses.nodes[uses.value(name)[0]].instruction for name in read if uses.value(name)[0] in uses.nodes]
+    severity, introduced = worst.get(node.instruction, (_NAN, _NAN))
+    return {
+        "instruction": node.instruction,
+        "name": row_name(told["kind"], told["op"], told["reference_ops"], told["module"]),
+        **{name: told[name] for name in ("kind", "backend", "module", "source")},
+        "operators": ", ".join(f"{name} × {count}" if count > 1 else name for name, count in inside.items()),
+        "operator_count": sum(inside.values()),
+        "inputs": len(read),
+        "outputs": len(node.outputs),
+        "bytes_in": _total(_meta(owner, uses, name) for name in read),
+        "bytes_out": _total(node.outputs),
+        "latency_ms": latency,
+        "latency_share": latency / total if total else _NAN,
+        "severity_in": max((worst.get(source, (_NAN, _NAN))[0] for source in sources), default=0.0, key=_known),
+        "introduced_severity": introduced,
+        "severity_out": severity,
+    }
+
+
+def _worst(analysis: Analysis) -> dict[int, tuple[float, float]]:
+    """By instruction: worst severity and worst introduced severity over its outputs and executions."""
+    gaps = analysis.tables.rows
+    if gaps.empty:
+        return {}
+    worst = gaps.groupby("instruction")[["severity", "introduced_severity"]].max()
+    return {int(row): (float(a), float(b)) for row, (a, b) in zip(worst.index, worst.to_numpy(), strict=True)}
+
+
+def _is_computed(graph: Graph, name: str) -> bool:
+    """True for values that cross the boundary at run time; constants do not."""
+    return not any(item.name == name and item.kind != "user" for item in graph.inputs)
+
+
+def _meta(graph: Graph, uses: Uses, name: str) -> Meta | None:
+    given = next((item.meta for item in graph.inputs if item.name == name), None)
+    source, at = uses.value(name)
+    node = uses.nodes.get(source)
+    return node.outputs[at] if node is not None and at < len(node.outputs) else given
+
+
+def _total(metas: Iterable[Meta | None]) -> float:
+    """Bytes of some values; NaN where a size is not known before the program runs."""
+    return float(sum((_bytes(meta) for meta in metas), 0.0))
+
+
+def _bytes(meta: Meta | None) -> float:
+    if meta is None or meta.dtype not in _SIZES:
+        return _NAN
+    sizes = [size for size in meta.shape if isinstance(size, int)]
+    return math.prod(sizes) * _SIZES[meta.dtype] if len(sizes) == len(meta.shape) else _NAN
+
+
+def _known(value: float) -> float:
+    return -1.0 if math.isnan(value) else value

@@ -1,0 +1,63 @@
+"""The ledger against counts, bytes and times that come from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import etviz
+from tests.programs import Executed
+
+Make = Callable[[str], Executed]
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "many_outputs", "branches", "digits_int8", "plain_cnn"])
+def test_counts_are_those_of_the_delegation(executed: Make, name: str) -> None:
+    inspection = executed(name).inspection
+    frame = inspection.ledger("instruction")
+    delegates = frame[frame["kind"] == "delegate"]
+    assert inspection.delegation is not None
+    assert len(delegates) == inspection.delegation.num_delegated_subgraphs
+    assert list(frame["instruction"]) == sorted(inspection.coverage["instruction"].unique())
+    assert (frame.loc[frame["kind"] == "kernel", "operator_count"] == 1).all()
+    assert delegates["operator_count"].sum() <= inspection.delegation.num_delegated_nodes
+
+
+@pytest.mark.parametrize("name", ["residual_cnn", "many_outputs", "plain_cnn"])
+def test_bytes_are_those_of_the_tensors(executed: Make, name: str) -> None:
+    """What an instruction gives is as large as the tensors that the runtime logged of it."""
+    inspection = executed(name).inspection
+    frame = inspection.ledger().set_index("instruction")
+    values = {row: inspection.tensors(row)[1] for row in inspection.gaps.index}
+    sizes = {row: value.numel() * value.element_size() for row, value in values.items()}
+    gaps = inspection.gaps
+    for instruction, rows in gaps.groupby("instruction"):
+        if len(rows) == frame["outputs"][instruction]:
+            assert frame["bytes_out"][instruction] == sum(sizes[row] for row in rows.index)
+    image = sum(leaf.numel() * leaf.element_size() for leaf in executed("plain_cnn").inputs)
+    assert name != "plain_cnn" or frame["bytes_in"].iloc[list(frame.index).index(frame.index.min())] == image
+
+
+def test_times_and_errors_are_those_of_the_tables(executed: Make) -> None:
+    inspection = executed("residual_cnn").inspection
+    frame = inspection.ledger()
+    assert list(frame["latency_ms"]) == sorted(frame["latency_ms"], reverse=True)
+    assert frame["latency_share"].sum() == pytest.approx(1.0)
+    gaps = inspection.gaps.groupby("instruction")
+    for _, row in frame.iterrows():
+        assert row["latency_ms"] == inspection.latency[row["instruction"]]
+        assert row["severity_out"] == gaps.get_group(row["instruction"])["severity"].max()
+        assert row["introduced_severity"] == gaps.get_group(row["instruction"])["introduced_severity"].max()
+    ordered = inspection.ledger("instruction")
+    assert ordered["severity_in"].iloc[0] == 0
+    assert ordered["severity_in"].iloc[1] == ordered["severity_out"].iloc[0]
+
+
+def test_what_is_not_known_is_not_made_up(executed: Make) -> None:
+    frame = executed("residual_cnn").load(debug_buffer=None).ledger()
+    assert np.isnan(frame[["introduced_severity", "severity_out"]].to_numpy(float)).all()
+    assert frame["latency_ms"].notna().all()
+    with pytest.raises(etviz.errors.UsageError, match="by must be a column of the ledger"):
+        executed("casts").inspection.ledger("nothing")
