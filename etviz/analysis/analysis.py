@@ -224,7 +224,7 @@ class Analysis:
 
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
         """What each delegate and each portable kernel takes, costs, and does to the numbers."""
-        return ledger(self, by)
+        return ledger(self.graph, self.tables, self.latency, by)
 
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""

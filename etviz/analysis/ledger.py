@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.tables import Tables
     from etviz.graph.ir import Graph, Meta, Node
 
 COLUMNS: Final = (
@@ -28,19 +28,19 @@ _SIZES: Final = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
 _NAN: Final = float("nan")
 
 
-def ledger(analysis: Analysis, by: str) -> pd.DataFrame:
+def ledger(graph: Graph, tables: Tables, latency: Mapping[int, float], by: str) -> pd.DataFrame:
     """See `Inspection.ledger`."""
     import pandas as pd
 
     if by not in COLUMNS:
         raise UsageError(f"by must be a column of the ledger, found {by!r}; it has {', '.join(COLUMNS)}")
-    worst, total = _worst(analysis), sum(analysis.latency.values())
+    worst, total = _worst(tables), sum(latency.values())
     rows = []
-    for instruction, owner in sorted(owners_of(analysis.graph).items()):
+    for instruction, owner in sorted(owners_of(graph).items()):
         uses = Uses(owner)
         for node in owner.nodes:
             if node.instruction == instruction:
-                rows.append(_row(owner, node, uses, analysis.latency.get(instruction, _NAN), total, worst))
+                rows.append(_row(owner, node, uses, latency.get(instruction, _NAN), total, worst))
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     ascending = not pd.api.types.is_numeric_dtype(frame[by]) or by == "instruction"
     return frame.sort_values(by, ascending=ascending, na_position="last", kind="stable", ignore_index=True)
@@ -73,9 +73,9 @@ def _row(
     }
 
 
-def _worst(analysis: Analysis) -> dict[int, tuple[float, float]]:
+def _worst(tables: Tables) -> dict[int, tuple[float, float]]:
     """By instruction: worst severity and worst introduced severity over its outputs and executions."""
-    gaps = analysis.tables.rows
+    gaps = tables.rows
     if gaps.empty:
         return {}
     worst = gaps.groupby("instruction")[["severity", "introduced_severity"]].max()
