@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import scale_factor
-from etviz.artifacts.files import collection_paused
+from etviz.artifacts.files import collection_paused, only_user
 from etviz.artifacts.inputs import is_file_name
-from etviz.artifacts.ledger import note_written
 from etviz.errors import UsageError, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
@@ -94,49 +93,47 @@ def debug(
     warm()
     temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
     folder = Path(temporary.name if temporary else workdir or "")
-    folder.mkdir(parents=True, exist_ok=True)
-    lowered = lower(
-        model,
-        example_inputs,
-        folder,
-        partitioner=partitioner,
-        quantizer=quantizer,
-        calibration=calibration,
-        reference=reference,
-        strict=strict,
-    )
-    run = execute(
-        lowered.pte,
-        [flatten(tuple(example_inputs))],
-        workdir=folder,
-        debug_buffer_size=debug_buffer_size,
-        timeout=timeout,
-    )
-    with collection_paused():
-        artifacts = ArtifactSet.open(
-            run.etdump or folder / "etdump.etdp",
-            etrecord=lowered.etrecord,
-            debug_buffer=run.debug_buffer,
-            pte=lowered.pte,
-            record=lowered.record,
+    with only_user(folder):
+        lowered = lower(
+            model,
+            example_inputs,
+            folder,
+            partitioner=partitioner,
+            quantizer=quantizer,
+            calibration=calibration,
+            reference=reference,
+            strict=strict,
         )
-        if temporary is None:
-            note_written(artifacts.named.values())
-        if options.isolation == "always":
-            rehearse(artifacts.named, tuple(example_inputs), None)
-        findings = read(
-            artifacts,
-            tuple(example_inputs),
-            None,
-            scale_factor("ns"),
-            ran_here=True,
-            metrics=metrics,
-            title=type(model).__name__,
-            keep_alive=temporary,
+        run = execute(
+            lowered.pte,
+            [flatten(tuple(example_inputs))],
+            workdir=folder,
+            debug_buffer_size=debug_buffer_size,
+            timeout=timeout,
         )
-    made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
-    if not isinstance(calibration, Iterator):
-        made |= {"quantizer": quantizer, "calibration": calibration}
+        with collection_paused():
+            artifacts = ArtifactSet.open(
+                run.etdump or folder / "etdump.etdp",
+                etrecord=lowered.etrecord,
+                debug_buffer=run.debug_buffer,
+                pte=lowered.pte,
+                record=lowered.record,
+            )
+            if options.isolation == "always":
+                rehearse(artifacts.named, tuple(example_inputs), None)
+            findings = read(
+                artifacts,
+                tuple(example_inputs),
+                None,
+                scale_factor("ns"),
+                ran_here=True,
+                metrics=metrics,
+                title=type(model).__name__,
+                keep_alive=temporary,
+            )
+        made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
+        if not isinstance(calibration, Iterator):
+            made |= {"quantizer": quantizer, "calibration": calibration}
     return _inspection(Analysis(replace(findings, made=made)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import zipfile
 from collections.abc import Callable
@@ -13,10 +14,13 @@ from typing import Any
 import pytest
 
 import etviz
+from etviz.analysis.summary import summarize
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.events import TensorRef
-from etviz.artifacts.files import parse_json
+from etviz.artifacts.files import only_user, parse_json
+from etviz.artifacts.ledger import is_whole
 from etviz.artifacts.program.program import Instruction, Method, ProgramValue, TensorSpec
+from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, EtvizError, UnexpectedError, UsageError, doing
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import source_line
@@ -160,3 +164,57 @@ def test_identical_operators_are_paired_soon() -> None:
     start = time.process_time()
     derive(method, edge, {})
     assert time.process_time() - start < 10
+
+
+def test_two_runs_in_one_folder(executed: Make, tmp_path: Path) -> None:
+    """The second one is refused; when the first has ended, it is not."""
+    program = executed("counter")
+    with only_user(tmp_path), pytest.raises(UsageError, match="another run works"):
+        etviz.debug(program.model, program.inputs, workdir=tmp_path)
+    with only_user(tmp_path):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["debug_buffer", "etrecord"])
+def test_a_file_that_is_cut_after_it_was_opened(kind: str, executed: Make, tmp_path: Path) -> None:
+    """Its pages are gone, and reading them would end the process."""
+    program = executed("residual_cnn")
+    files: dict[str, Any] = {
+        name: program.path(name) for name in ("etdump", "pte", "etrecord", "debug_buffer", "record")
+    }
+    files[kind] = shutil.copy(files[kind], tmp_path / files[kind].name)
+    found = etviz.load(**files)
+    assert len(found.gaps) > 3
+    os.truncate(files[kind], 4096)
+    with pytest.raises(ArtifactError, match="after it was opened"):
+        found.attribution()
+
+
+def test_a_flipped_bit_of_a_weight(executed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The archive's own checksums tell of it; a file is read for that once."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    program = executed("residual_cnn")
+    files: dict[str, Any] = {name: program.path(name) for name in ("etdump", "pte", "debug_buffer", "record")}
+    content = bytearray(program.path("etrecord").read_bytes())
+    weights = next(iter(program.model.state_dict().values())).numpy().tobytes()[:64]
+    at = bytes(content).find(weights)
+    assert at > 0
+    files["etrecord"] = tmp_path / "etrecord.bin"
+    files["etrecord"].write_bytes(content)
+    assert len(etviz.load(**files).gaps) > 3
+    assert is_whole(files["etrecord"])
+    content[at + 2] ^= 0x40
+    files["etrecord"].write_bytes(content)
+    assert not is_whole(files["etrecord"])
+    with pytest.raises(ArtifactError, match=r"checksum of .* is wrong"):
+        etviz.load(**files)
+
+
+@pytest.mark.parametrize(("side", "words"), [("runtime", "where the reference is not"), ("reference", "at fault")])
+def test_whose_nan_it_is_is_said(side: str, words: str, executed: Make) -> None:
+    analysis = executed("counter").load().analysis
+    outputs = analysis.tables.outputs.copy()
+    outputs["status"], outputs[f"{side}_nan"] = MISMATCH, 3
+    found = summarize(analysis.gaps, analysis.tables.coverage, outputs, None, [])
+    assert words in found.verdict

@@ -58,7 +58,7 @@ def test_foreign_files_are_rehearsed_once(foreign: dict[str, Any], asked: list[A
     again = load(foreign)
     assert len(asked) == 1
     assert found.gaps["rmse"].equals(again.gaps["rmse"])
-    assert len(found.gaps) == len(executed("counter").load().gaps) > 3
+    assert len(found.gaps) > 3
     Path(foreign["record"]).touch()
     load(foreign)
     assert len(asked) == 2

@@ -104,7 +104,7 @@ class Analysis:
         self.findings = findings
         self.graph = findings.graph
         self.rows = Rows(Tables(findings, findings.compared))
-        self.values = Values(self.rows)
+        self.values = Values(self.rows, findings.check_files)
         self.zooms = Zooms(findings, self.rows)
         self.attributions = Attributions(self.rows)
         self.finder = Finder(self.rows, self.values, self.attributions)
@@ -122,6 +122,7 @@ class Analysis:
     @property
     def tables(self) -> Tables:
         """Gaps, coverage, outputs, verdict: those of the newest comparison, all of one piece."""
+        self.findings.check_files()
         return self.rows.tables
 
     @property
@@ -217,6 +218,7 @@ class Analysis:
         progress: Progress | None = None,
     ) -> pd.DataFrame:
         """Which share of a final output's error each instruction caused; see `Attributions.of`."""
+        self.findings.check_files()
         frame = self.attributions.of(output, run, loss=loss, progress=progress)
         if loss is None:
             self.changed.emit(Change("attribution"))
@@ -228,6 +230,7 @@ class Analysis:
 
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""
+        self.findings.check_files()
         return what_if(self.rows, rows)
 
     def ladder(self, run: int = 0) -> pd.DataFrame:
@@ -252,6 +255,7 @@ class Analysis:
 
         `progress` is told the steps done and their number; setting `cancel` stops it; `quiet` shows no progress.
         """
+        self.findings.check_files()
         place = self.rows.own(row)
         call = place.gap.run, place.gap.instruction
         with self._lock:

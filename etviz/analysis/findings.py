@@ -71,6 +71,8 @@ class Findings:
         What was looked into; None for a whole program.
     made
         What a model was lowered from and with, by `etviz.debug`'s arguments; empty where that is not known.
+    check_files
+        Looks whether the files that values still lie in are as they were; an `ArtifactError` if they are not.
     keep_alive
         A temporary folder that lasts as long as these findings.
     """
@@ -89,4 +91,5 @@ class Findings:
     files: Mapping[str, str] = field(default_factory=dict)
     zoom: Zoom | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
+    check_files: Callable[[], None] = lambda: None
     keep_alive: Any = None

@@ -99,7 +99,7 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
     if (known["status"] == MISMATCH).any():
         bad = known[known["status"] == MISMATCH]
-        return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} are NaN or Inf where the reference is not."
+        return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} {_which_is_nonfinite(bad)}."
     wrong = known[~known["matches"].astype(bool)]
     if len(wrong):
         worst = wrong.sort_values("close").iloc[0]
@@ -129,6 +129,16 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
         which = "" if len(outputs) == 1 else f" in {empty} of them"
         return "warn", f"{count} the reference, but{which} no element is finite in both."
     return "ok", f"{count} the reference ({_agreement(known)})."
+
+
+def _which_is_nonfinite(bad: pd.DataFrame) -> str:
+    """Whose fault it is, as far as the counts tell: the runtime's, the reference's, or neither's alone."""
+    runtime, reference = (bad[f"{side}_nan"].sum() + bad[f"{side}_inf"].sum() for side in ("runtime", "reference"))
+    if not reference:
+        return "are NaN or Inf where the reference is not"
+    if not runtime:
+        return "are finite where the reference is NaN or Inf, so the reference is at fault"
+    return "are NaN or Inf at other places than the reference"
 
 
 def _agreement(known: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -51,8 +51,8 @@ class Pair:
 class Values:
     """The tensors of every row, own or inside of a zoomed delegate; see `Inspection` for what each method gives."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
+        self._rows, self._check_files = rows, check_files
 
     def pair(self, row: Any) -> Pair:
         """The tensors of a row; a reference that was not kept is computed again.
@@ -62,6 +62,7 @@ class Values:
         UsageError
             If there is no such row.
         """
+        self._check_files()
         place = self._rows.find(row)
         gap = place.gap
         if gap.unpaired:

@@ -27,6 +27,7 @@ PathLike = str | os.PathLike[str]
 
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
+_LOCK: Final = ".etviz-lock"
 _RESIDENT: Final = 384 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
@@ -58,7 +59,44 @@ def looks_like(head: bytes) -> str | None:
     return "a file of zeros" if head and not any(head) else None
 
 
-def open_artifact(path: PathLike, what: str, advice: str) -> mmap.mmap:
+class MappedFile(mmap.mmap):
+    """A file in memory that notices when it is cut or written to after it was opened.
+
+    Reading what was cut off would end the process. A file that another one has replaced stays as it was.
+    """
+
+    def opened(self, path: str, state: os.stat_result) -> None:
+        """Note what the file was when it was opened."""
+        self._path, self._state = path, _state_of(state)
+
+    def check(self) -> None:
+        """Look whether it is still the same.
+
+        Raises
+        ------
+        ArtifactError
+            If it is not.
+        """
+        try:
+            now = _state_of(os.stat(self._path))  # noqa: PTH116 - asked for each tensor
+        except OSError:
+            return  # it has another name now, or none, and stays as it is
+        if now != self._state and now[:2] == self._state[:2]:
+            problem = "the file was cut or written to after it was opened"
+            raise ArtifactError(self._path, problem, "load it again when it is complete")
+
+
+def _state_of(found: os.stat_result) -> tuple[int, int, int, int]:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def check_unchanged(data: memoryview) -> None:
+    """Look whether a mapped file, of which this is a part, is still the one that was opened; see `MappedFile.check`."""
+    if isinstance(data.obj, MappedFile):
+        data.obj.check()
+
+
+def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
     """Map a file read-only into memory.
 
     Parameters
@@ -84,7 +122,9 @@ def open_artifact(path: PathLike, what: str, advice: str) -> mmap.mmap:
                 raise ArtifactError(name, problem, "copy what comes out of it to a file", expected=what)
             if kind.st_size == 0:
                 raise ArtifactError(name, f"the file is empty; expected {what}", advice, expected=what)
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found.opened(name, kind)
+            return found
     except FileNotFoundError:
         raise ArtifactError(name, "there is no such file", advice, expected=what) from None
     except IsADirectoryError:
@@ -266,6 +306,33 @@ def whole_files(folder: Path) -> Generator[Path]:
                 path.replace(folder / path.name)
         except OSError as error:
             raise _unwritable(folder, "the artifacts", error) from error
+
+
+@contextmanager
+def only_user(folder: Path) -> Generator[None]:
+    """Keep other processes from working in a folder, which is made if it is missing.
+
+    Raises
+    ------
+    UsageError
+        If one does, or the folder can't be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / _LOCK, "wb")  # noqa: PTH123, SIM115 - closed below
+    except OSError as error:
+        raise UsageError(f"workdir {folder} can't be written to ({error.strerror or error})") from error
+    with lock, contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError):  # where there are no such locks, nobody is kept out
+            import fcntl
+
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                problem = f"another run works in workdir {folder}; wait for it, or give another folder"
+                raise UsageError(problem) from None
+            stack.callback((folder / _LOCK).unlink, missing_ok=True)
+        yield
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import open_artifact, path_of
 from etviz.artifacts.program.bundle import BundledProgram, read_bundled_program
 from etviz.artifacts.program.program import Program, read_program
-from etviz.artifacts.record.checksum import Checking
+from etviz.artifacts.record.checksum import Checking, Verifying
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import Record, read_record
 from etviz.errors import ArtifactError, UsageError
@@ -40,6 +40,8 @@ class ArtifactSet:
         The bundled program that the `program` is part of, if it is.
     checking
         The checksum of the `.pte`, which is taken beside other work; None where nothing is held against it.
+    verifying
+        The checksums in the ETRecord, the same way.
     """
 
     named: Mapping[str, str]
@@ -50,6 +52,7 @@ class ArtifactSet:
     record: Record | None = None
     bundle: BundledProgram | None = None
     checking: Checking | None = None
+    verifying: Verifying | None = None
 
     @classmethod
     def open(
@@ -96,15 +99,17 @@ class ArtifactSet:
         buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         if buffer is not None:
             buffer.require_whole(dump.tensor_refs())
+        opened = ETRecord(etrecord) if etrecord is not None else None
         artifacts = cls(
             named={kind: str(path) for kind, path in given.items() if path is not None},
             dump=dump,
             buffer=buffer,
-            etrecord=ETRecord(etrecord) if etrecord is not None else None,
+            etrecord=opened,
             program=bundle.program() if bundle else read_program(pte) if pte is not None else None,
             record=recorded,
             bundle=bundle,
             checking=checking,
+            verifying=Verifying(opened) if checked and opened is not None else None,
         )
         artifacts._check_etrecord()
         return artifacts
@@ -193,6 +198,8 @@ class ArtifactSet:
         ArtifactError
             If the record belongs to another program.
         """
+        if self.verifying is not None:
+            self.verifying.finish()
         if self.checking is None or self.record is None:
             return
         if not self.checking.agrees(self.record.pte_checksum):

@@ -103,6 +103,7 @@ def read(
         constants=constants.result() if constants is not None else (),
         notes=(*paired.artifacts.dump.problems, *notes),
         files=artifacts.named,
+        check_files=artifacts.buffer.check if artifacts.buffer is not None else lambda: None,
         keep_alive=keep_alive,
     )
     artifacts.finish()

@@ -62,7 +62,7 @@ def rehearse(
     request["files"] = {kind: str(Path(path).absolute()) for kind, path in files.items()}
     with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
         request["values"] = str(Path(scratch) / "values.pt")
-        torch.save([inputs, os.fspath(outputs) if isinstance(outputs, os.PathLike) else outputs], request["values"])
+        torch.save([_portable(inputs), _portable(outputs)], request["values"])
         try:
             answer = WORKER.run(request, _SECONDS + _SECONDS_PER_BYTE * size)
         except ExecutionError as error:
@@ -76,6 +76,22 @@ def rehearse(
             raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
     if answer["whole"]:
         note_evaluated(before)
+
+
+def _portable(value: Any) -> Any:
+    """Values as a torch file holds them: paths as absolute texts, arrays as tensors."""
+    if isinstance(value, os.PathLike) or (isinstance(value, str) and Path(value).exists()):
+        return str(Path(value).absolute())
+    if isinstance(value, (list, tuple)):
+        items = [_portable(item) for item in value]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in value.items()}
+    if hasattr(value, "__array_interface__"):
+        import torch
+
+        return torch.as_tensor(value)
+    return value
 
 
 def main(connection: int, parent: int) -> None:
@@ -93,7 +109,10 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
 
     options.isolation = options.look_inside = "never"
     _limit_memory(request["size"] + _SPARE)
-    inputs, outputs = torch.load(request["values"], weights_only=True)
+    try:
+        inputs, outputs = torch.load(request["values"], weights_only=True)
+    except Exception:  # noqa: BLE001 - objects of the caller's own, which no file holds
+        return {"whole": False}
     files, method, introduced = request["files"], request["method"], request["introduced"]
     try:
         if outputs is not None:

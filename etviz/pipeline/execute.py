@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.files import whole_files
+from etviz.artifacts.ledger import note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.errors import ExecutionError, UsageError
@@ -115,6 +116,7 @@ def execute(
                     size *= 2
             _trim(fresh)
             has_buffer = (fresh / _DEBUG_BUFFER).exists()
+        note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
         buffer = folder / _DEBUG_BUFFER if has_buffer else None
         return Run(outputs, folder / _ETDUMP, buffer, seconds)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_files
+from etviz.artifacts.ledger import note_written
 from etviz.artifacts.record.record_file import LISTINGS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
@@ -160,6 +161,7 @@ def save(
         write_record(record, fresh / _RECORD)
     if not has_etrecord:
         (workdir / _ETRECORD).unlink(missing_ok=True)
+    note_written(workdir / name for name in (_PTE, _RECORD, _ETRECORD))
     return Lowered(workdir / _PTE, workdir / _RECORD, workdir / _ETRECORD if has_etrecord else None)
 
 

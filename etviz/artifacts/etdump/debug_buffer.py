@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.artifacts.files import PathLike, Residency, looks_like, open_artifact, wrong_kind
+from etviz.artifacts.files import PathLike, Residency, check_unchanged, looks_like, open_artifact, wrong_kind
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import ArtifactError
 
@@ -68,6 +68,10 @@ class DebugBuffer:
         """Bytes in the file, used or not."""
         return len(self.data)
 
+    def check(self) -> None:
+        """Look whether the file is as it was when it was opened; an `ArtifactError` if it is not."""
+        check_unchanged(self.data)
+
     def raw(self, ref: TensorRef) -> memoryview:
         """Return exactly the bytes of a tensor, in memory order, without copying.
 
@@ -95,6 +99,7 @@ class DebugBuffer:
             raise ArtifactError(self.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
         if not len(raw):
             return torch.empty(ref.sizes, dtype=dtype)
+        check_unchanged(self.data)
         self._residency.add(len(raw))
         flat = self._bytes[ref.offset : ref.offset + len(raw)]
         if ref.offset % dtype.itemsize:

@@ -10,6 +10,8 @@ from typing import Final
 import xxhash
 
 from etviz.artifacts.files import PathLike, open_artifact
+from etviz.artifacts.ledger import is_whole, note_whole
+from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
 
 _BLOCK: Final = 1 << 19
@@ -43,6 +45,41 @@ def checksum_of(content: PathLike | bytes | memoryview) -> str:
         while size := file.readinto(block):
             digest.update(block[:size])
     return f"xxh3:{digest.hexdigest()}"
+
+
+class Verifying:
+    """Compares the checksums in an ETRecord with what it holds, in a thread of its own and once for each file."""
+
+    def __init__(self, etrecord: ETRecord) -> None:
+        self._etrecord = etrecord
+        self._error: ArtifactError | None = None
+        self._thread: threading.Thread | None = None
+        if not is_whole(etrecord.path):
+            self._thread = threading.Thread(target=self._run, name="etviz-crc", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._etrecord.check()
+        except ArtifactError as error:
+            self._error = error
+        except ValueError:  # who reads the archive says so
+            return
+        else:
+            note_whole(self._etrecord.path)
+
+    def finish(self) -> None:
+        """Wait for it.
+
+        Raises
+        ------
+        ArtifactError
+            If a checksum is wrong.
+        """
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
 class Checking:

@@ -8,11 +8,20 @@ copied when they are used. Graphs go through etviz's own reader (`etviz.graph.fr
 from __future__ import annotations
 
 import os
+import zlib
 from collections import ChainMap
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import PathLike, open_archive, open_artifact, parse_json, stored_bytes, wrong_kind
+from etviz.artifacts.files import (
+    PathLike,
+    check_unchanged,
+    open_archive,
+    open_artifact,
+    parse_json,
+    stored_bytes,
+    wrong_kind,
+)
 from etviz.errors import ArtifactError
 from etviz.graph.from_export import read_exported_program
 from etviz.graph.ir_json import MalformedGraphError
@@ -76,8 +85,23 @@ class ETRecord:
             raise ArtifactError(self.path, _TRUNCATED, _ADVICE)
         return stored
 
+    def check(self) -> None:
+        """Compare the checksum of every member, which reads the whole file.
+
+        Raises
+        ------
+        ArtifactError
+            If one is wrong: a bit has changed on the way.
+        """
+        with open_archive(self._data) as (_, members):
+            for name, info in members.items():
+                if zlib.crc32(self._members[name]) != info.CRC:
+                    problem = f"the checksum of {name} is wrong: the file was damaged on the way"
+                    raise ArtifactError(self.path, problem, "copy it again, or " + _ADVICE, where=name)
+
     def member(self, name: str) -> memoryview | None:
         """The bytes of a member, None if there is none of that name."""
+        check_unchanged(self._data)
         return self._members.get(name)
 
     @cached_property

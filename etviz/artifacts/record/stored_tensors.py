@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import xxhash
 
-from etviz.artifacts.files import parse_json
+from etviz.artifacts.files import check_unchanged, parse_json
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
         return iter(self._checksums)
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        check_unchanged(self._data)
         checksum = self._checksums[name]
         tensor = self._read(name)
         if tensor_checksum(tensor) != checksum:

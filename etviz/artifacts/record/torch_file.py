@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import Residency, as_file, open_archive, stored_bytes
+from etviz.artifacts.files import Residency, as_file, check_unchanged, open_archive, stored_bytes
 from etviz.errors import ArtifactError
 from etviz.upstream.operators import load_operator_library
 
@@ -88,6 +88,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
             return torch.empty(fake.shape, dtype=fake.dtype)
         if start is None or start < 0 or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
+        check_unchanged(self._data)
         self._residency.add(size)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
@@ -140,6 +141,7 @@ def _load(data: memoryview) -> Any:
 
 def _check_archive(data: memoryview, path: str, member: str) -> None:
     """Refuse what torch doesn't write: packed members, which may be bombs, and its format of old."""
+    check_unchanged(data)
     try:
         with open_archive(data) as (_, members):
             for info in members.values():

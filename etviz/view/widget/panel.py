@@ -50,6 +50,17 @@ _listed: Final[weakref.WeakValueDictionary[str, ViewState]] = weakref.WeakValueD
 _last: Final[dict[str, Place]] = {}
 
 
+def is_place(value: Any) -> bool:
+    """True for a `Place`, and for None: what a page may send."""
+    if value is None:
+        return True
+    if not isinstance(value, dict) or set(value) != {"title", "area", "pinned", "serial"}:
+        return False
+    title, serial = value["title"], value["serial"]
+    number = isinstance(serial, int) and not isinstance(serial, bool) and 0 <= serial < 1 << 53
+    return isinstance(title, str) and value["area"] in _SIDES and isinstance(value["pinned"], bool) and number
+
+
 def place(title: str, sidebar: bool | Area) -> Place | None:
     """The place that `sidebar` asks for; None for the cell.
 

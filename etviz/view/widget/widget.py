@@ -24,7 +24,7 @@ from etviz.view.pages.tables import html_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.widget.jobs import WORK, Jobs
-from etviz.view.widget.panel import NO_PANEL, Area, Place, listed, place, settle
+from etviz.view.widget.panel import NO_PANEL, Area, Place, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Answer = tuple[dict[str, Any], list[bytes]]
+_MOST_BINS = 4096
+
+
+def _closed(row: int, bins: int) -> Answer:
+    raise UsageError("this view is closed")
 
 
 def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
@@ -107,9 +112,17 @@ class InspectionWidget(anywidget.AnyWidget):
         self._jobs = Jobs(analysis, self.send)
         analysis.changed.connect(self._follow)
         self.on_msg(self._answer)
-        self.observe(lambda change: settle(self, analysis.title, change.new), "panel")
+        title = analysis.title
+        self.observe(lambda change: settle(self, title, change.new), "panel")
         if panel is not None:
             settle(self, analysis.title, panel)
+
+    @traitlets.validate("panel")
+    def _check_panel(self, proposal: Any) -> Any:
+        """A page may send anything; what is no place is refused."""
+        if not is_place(proposal["value"]):
+            raise traitlets.TraitError("panel must be a place in a side panel, or None")
+        return proposal["value"]
 
     def close(self) -> None:
         """Remove the widget and untie it from what it shows."""
@@ -117,6 +130,11 @@ class InspectionWidget(anywidget.AnyWidget):
             link.unlink()
         if self._links:
             self.state.analysis.changed.disconnect(self._follow)
+            settle(self, self.state.analysis.title, None)
+            self._jobs.cancel()
+            # anywidget keeps every widget for good, so that it must not keep what it showed, with its files
+            self._methods, self._cached_tensor = {}, functools.lru_cache(1)(_closed)
+            del self.state, self._jobs
         self._links = []
         super().close()
 
@@ -133,18 +151,20 @@ class InspectionWidget(anywidget.AnyWidget):
         self.send({"event": "changed"})
 
     def _answer(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        if not isinstance(content, dict) or "id" not in content:
+        if not isinstance(content, dict) or not isinstance(content.get("id"), (int, str)):
             return
-        name = str(content.get("method"))
+        name, params = content.get("method"), content.get("params") or {}
         try:
+            if not isinstance(name, str) or not isinstance(params, dict):
+                raise UsageError("a question is a method's name and a table of parameters")
             if name in WORK:
-                self._jobs.start(content["id"], name, dict(content.get("params") or {}))
+                self._jobs.start(content["id"], name, dict(params))
                 return
             method = self._methods.get(name)
             if method is None:
-                raise UsageError(f"there is no method {content.get('method')!r}")
+                raise UsageError(f"there is no method {name[:40]!r}")
             with self._lock:
-                result, buffers = method(content.get("params") or {})
+                result, buffers = method(params)
         except EtvizError as error:
             self.send({"id": content["id"], "error": {"type": type(error).__name__, "message": str(error)}})
         except Exception as error:
@@ -160,8 +180,10 @@ class InspectionWidget(anywidget.AnyWidget):
     def _tensor(self, params: dict[str, Any]) -> Answer:
         try:
             row, bins = int(params["row"]), int(params.get("bins", 64))
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"tensor needs a row and a number of bins, found {params}") from error
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise UsageError(f"tensor needs a row and a number of bins, found {str(params)[:200]}") from error
+        if not 1 <= bins <= _MOST_BINS:
+            raise UsageError(f"bins must be from 1 to {_MOST_BINS}, found {bins}")
         return self._cached_tensor(row, bins)
 
 
