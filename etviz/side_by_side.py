@@ -106,7 +106,7 @@ class Comparison:
         -------
         DataFrame
             Rows of `table` that all have, with a column ``change``: the largest ratio to the first Inspection (for
-            metrics in dB, the largest loss in dB), worst first.
+            metrics in dB, the largest loss in dB; severities count from 1 on, below is rounding), worst first.
 
         Raises
         ------
@@ -118,7 +118,10 @@ class Comparison:
             raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
         table = self.table
         by = ranking(table, by, self.labels[:1])
-        first, *others = (table[f"{by}.{label}"].astype(float) for label in self.labels)
+        columns = [table[f"{by}.{label}"].astype(float) for label in self.labels]
+        if by.removeprefix("introduced_") == "severity":  # below 1 there is nothing but rounding
+            columns = [column.clip(lower=1.0) for column in columns]
+        first, *others = columns
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
         found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
         found = found[found["change"].notna()]

@@ -32,6 +32,17 @@ def test_with_itself_nothing_changes(executed: Make) -> None:
     assert set(compared.worst(100)["change"]) == {1.0}
 
 
+def test_rounding_that_grows_is_not_worse(executed: Make, portable: etviz.Inspection) -> None:
+    """A severity of 0.24 that becomes 0.76 is rounding before and after."""
+    compared = etviz.compare(executed("residual_cnn").inspection, portable, labels=["xnnpack", "portable"])
+    worst = compared.worst(1000)
+    before, after = (worst[f"introduced_severity.{label}"] for label in compared.labels)
+    rounding = (before <= 1) & (after <= 1)
+    assert ((after > before) & rounding).any()
+    assert (worst["change"][rounding] == 1.0).all()
+    np.testing.assert_allclose(worst["change"], np.maximum(after, 1) / np.maximum(before, 1))
+
+
 def test_two_backends(executed: Make, portable: etviz.Inspection) -> None:
     program = executed("residual_cnn")
     compared = etviz.compare(portable, program.inspection, labels=["portable", "xnnpack"])

@@ -178,6 +178,15 @@ def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], pat
     return True
 
 
+def _innermost(error: BaseException) -> str:
+    """What the first error of a chain says; upstream's passes wrap it in how they were called."""
+    first = error
+    while (earlier := first.__cause__ or (None if first.__suppress_context__ else first.__context__)) is not None:
+        first = earlier
+    lines = str(first).strip().splitlines()
+    return f"{type(first).__name__}: {lines[0][:500]}" if first is not error and lines else ""
+
+
 def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
     bar.set_postfix_str(name)
     try:
@@ -186,6 +195,8 @@ def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         cause = str(error).strip() or type(error).__name__
+        if (inner := _innermost(error)) and inner not in cause:
+            cause = f"{cause.rstrip('.')}. Its cause: {inner}"
         what = "reference" if name == "reference" else "model"
         raise LoweringError(f"The {what} could not be {_PAST[name]}: {cause}") from error
     bar.update()

@@ -240,3 +240,19 @@ def test_first_divergence(executed: Callable[[str], Executed]) -> None:
     fact = next(fact for fact in poisoned.digest.facts if fact.label == "First divergence")
     assert fact.row == found.name
     assert fact.level == "bad"
+
+
+class Assigning(nn.Module):
+    """Writes into a slice, which is exported as `aten.copy`: torch has no derivative of that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sin(x)
+        y[:, 1:3] = torch.exp(x[:, :2])
+        return torch.cumsum(y * 3, -1)
+
+
+def test_slice_assignment_has_shares() -> None:
+    inspection = etviz.debug(Assigning(), (torch.randn(4, 5),))
+    assert any("copy.out" in op for op in inspection.gaps["op"])
+    found = inspection.attribution()
+    assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-2)

@@ -11,10 +11,13 @@ import pandas as pd
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 import etviz
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import LoweringError
 from tests.programs import Encoder, Executed
 
 
@@ -78,3 +81,20 @@ def test_files_that_are_not_whole_yet_are_for_their_owners_eyes(
 
     execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=workdir, progress=look)
     assert modes == [[0o700, 0o700]]
+
+
+class _Refusing(Partitioner):
+    """Fails as upstream's pass managers do: the outer error only says where."""
+
+    def partition(self, exported_program: ExportedProgram) -> PartitionResult:
+        try:
+            raise KeyError("no scale for conv2d_3")
+        except KeyError as error:
+            raise RuntimeError("An error occurred when running the 'ConvertToLinear' pass") from error
+
+
+def test_the_cause_of_a_failed_lowering_is_shown(tmp_path: Path) -> None:
+    with pytest.raises(
+        LoweringError, match=r"when running the 'ConvertToLinear' pass.*KeyError: 'no scale for conv2d_3'"
+    ):
+        etviz.debug(torch.nn.Linear(2, 2), (torch.randn(1, 2),), partitioner=[_Refusing()], workdir=tmp_path)

@@ -66,7 +66,7 @@ class Float64(Interpreter):
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator gives on widened arguments; a `PairingError` if it fails in the program's types too."""
         target = node.target
-        if target == "aten.copy_.default":
+        if target in ("aten.copy_.default", "aten.copy.default"):  # torch has no derivative of the latter
             return args[1].expand_as(args[0]).clone()
         if target in _STEPS or granularity(target):
             return _rounded(target, _positional(target, args, kwargs))
