@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.analysis import Analysis
-from etviz.analysis.profile import scale_factor
+from etviz.analysis.profile import AUTO, scale_factor
+from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user
 from etviz.artifacts.inputs import is_file_name
-from etviz.errors import UsageError, doing
+from etviz.errors import ArtifactError, UsageError, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
@@ -160,7 +161,8 @@ def load(
     Parameters
     ----------
     etdump
-        What the runtime recorded.
+        What the runtime recorded; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has
+        it and others under the names that ExecuTorch's runners use.
     outputs
         What a program gave, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
         list of such lists for several executions). Or those of the probes of `etviz.probe`: a dict of such lists by
@@ -184,7 +186,8 @@ def load(
         Takes what a backend attached to the samples of an event (a list of bytes); what it returns is the column
         ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
-        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``.
+        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``; ``auto`` takes cycles for a
+        microcontroller's log, and else ns.
     delegate_time_scale_converter
         For backends with a clock of their own: takes the name of an event inside of a delegate and a time of that
         clock, and returns milliseconds.
@@ -213,26 +216,25 @@ def load(
     if is_file_name(inputs):
         inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     with collection_paused(), doing("reading and comparing the artifacts"):
+        kept = None
+        files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        if etdump is not None and is_collection(etdump):
+            found = collect(etdump)
+            files = found.paths | {kind: path for kind, path in files.items() if path is not None}
+            etdump, kept = _etdump_of(etdump, files), found.keep_alive
+            factor = scale_factor("cycles") if source_time_scale == AUTO and found.cycles else factor
+        common: dict[str, Any] = {"introduced": introduced, "metrics": metrics}
         if etdump is None:
-            given: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "inputs": inputs}
-            if debug_buffer is not None:
+            if files.pop("debug_buffer") is not None:
                 raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
-            named = {kind: os.fspath(given[kind]) for kind in ("etrecord", "pte", "record") if given[kind] is not None}
+            named = {kind: os.fspath(path) for kind, path in files.items() if path is not None}
             rehearse(named, inputs, method, introduced=introduced, outputs=outputs)
-            findings = outputs_findings(outputs, method=method, introduced=introduced, metrics=metrics, **given)
-            return Inspection(Analysis(findings))
-        artifacts = ArtifactSet.open(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-        rehearse(artifacts.named, inputs, method, introduced=introduced)
-        findings = read(
-            artifacts,
-            inputs,
-            method,
-            factor,
-            delegate_metadata_parser,
-            converter=delegate_time_scale_converter,
-            introduced=introduced,
-            metrics=metrics,
-        )
+            findings = outputs_findings(outputs, inputs=inputs, method=method, **files, **common)
+        else:
+            artifacts = ArtifactSet.open(etdump, **files)
+            rehearse(artifacts.named, inputs, method, introduced=introduced)
+            common |= {"keep_alive": kept, "converter": delegate_time_scale_converter}
+            findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = Analysis(findings)
     return _inspection(analysis)
 
@@ -240,6 +242,14 @@ def load(
 def _callable(name: str, value: Any, of: str) -> None:
     if value is not None and not callable(value):
         raise UsageError(f"{name} must be a function of {of}, found {type(value).__name__}")
+
+
+def _etdump_of(source: PathLike, files: dict[str, Any]) -> Path:
+    """Take the ETDump out of the files of a collection."""
+    if "etdump" not in files:
+        problem = "there is no ETDump in it (etdump.etdp, etdump.bin, *.etdump)"
+        raise ArtifactError(source, problem, "name the file, or give outputs=")
+    return files.pop("etdump")
 
 
 def from_inspector(

@@ -30,6 +30,8 @@ TimeConverter = Callable[[str, int], float]
 
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
 """Factor from each time scale to milliseconds; cycles stay cycles."""
+AUTO: Final = "auto"
+"""Cycles where a microcontroller's log tells so, else nanoseconds, which ExecuTorch's own platforms count."""
 CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
 """Events that time a whole instruction."""
 _WRAP: Final = 1 << 32
@@ -60,8 +62,10 @@ def scale_factor(source_time_scale: str) -> float:
     Raises
     ------
     UsageError
-        If the name is none of ``ns, us, ms, s, cycles``.
+        If the name is none of ``ns, us, ms, s, cycles, auto``.
     """
+    if source_time_scale == AUTO:
+        return TO_MS["ns"]
     if source_time_scale not in TO_MS:
         raise UsageError(f"source_time_scale must be one of {', '.join(TO_MS)}, found {source_time_scale!r}")
     return TO_MS[source_time_scale]

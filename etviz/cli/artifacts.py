@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from etviz.artifacts.collection import collect, is_collection
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,17 +17,8 @@ if TYPE_CHECKING:
     from etviz.inspection import Inspection
     from etviz.loading.artifact_set import ArtifactSet
 
-USUAL: Final = {
-    "etdump": ("etdump.etdp", "etdump.bin", "*.etdp", "*.etdump"),
-    "etrecord": ("etrecord.bin", "*etrecord*"),
-    "debug_buffer": ("debug_buffer.bin", "debug_output.bin", "*debug*.bin"),
-    "pte": ("model.pte", "*.pte", "*.bpte"),
-    "record": ("model.etviz", "*.etviz"),
-}
-"""By kind, the names that ExecuTorch's tutorials, its runners and etviz use; the first that fits one file is taken."""
-
 Source = Annotated[
-    Path, typer.Argument(metavar="ETDUMP", help="An ETDump, or a folder with the artifacts under their usual names.")
+    Path, typer.Argument(metavar="ETDUMP", help="An ETDump; or a folder, zip, gzip or device's log with the artifacts.")
 ]
 EtrecordOption = Annotated[Path | None, typer.Option("--etrecord", help="AOT graphs, weights and inputs.")]
 DebugBufferOption = Annotated[Path | None, typer.Option("--debug-buffer", help="The tensors that the runtime logged.")]
@@ -42,13 +34,16 @@ InputsOption = Annotated[
     ),
 ]
 MethodOption = Annotated[str | None, typer.Option("--method", help="The method, if the program has several.")]
-ScaleOption = Annotated[str, typer.Option("--time-scale", help="Unit of the device's clock: ns, us, ms, s, cycles.")]
+ScaleOption = Annotated[str, typer.Option("--time-scale", help="The device's clock: ns, us, ms, s, cycles, auto.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths by kind, None where there is no such file; `inputs` names files with the inputs of the run."""
+    """Paths by kind, None where there is no such file; `inputs` names files with the inputs of the run.
+
+    `cycles` and `keep_alive` are as in `Collection`.
+    """
 
     etdump: Path
     etrecord: Path | None = None
@@ -56,6 +51,8 @@ class Artifacts:
     pte: Path | None = None
     record: Path | None = None
     inputs: tuple[str, ...] = ()
+    cycles: bool = False
+    keep_alive: Any = None
 
     @property
     def title(self) -> str:
@@ -87,7 +84,8 @@ class Artifacts:
         from etviz.api import load
 
         inputs = list(self.inputs) or None
-        return load(self.etdump, method=method, source_time_scale=time_scale, inputs=inputs, **self._others())
+        scale = "cycles" if time_scale == "auto" and self.cycles else time_scale
+        return load(self.etdump, method=method, source_time_scale=scale, inputs=inputs, **self._others())
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
@@ -96,7 +94,7 @@ def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None
     Parameters
     ----------
     source
-        An ETDump, or a folder.
+        An ETDump, or what `collect` takes.
     inputs
         Names of files with the inputs of the run.
     given
@@ -105,25 +103,15 @@ def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None
     Raises
     ------
     UsageError
-        If the folder has no ETDump, or several files that could be meant.
+        If there is no ETDump, or several files could be meant.
     """
     named = {kind: path for kind, path in given.items() if path is not None}
-    if not source.is_dir():
-        return replace(Artifacts(source, inputs=tuple(inputs or ())), **named)
-    found = {kind: named.get(kind) or by_name(source, kind) for kind in USUAL}
-    etdump = found.pop("etdump")
-    if etdump is None:
-        raise UsageError(f"{source}: there is no ETDump in this folder (etdump.etdp); name the file")
-    return Artifacts(etdump, **found, inputs=tuple(inputs or ()))
-
-
-def by_name(folder: Path, kind: str) -> Path | None:
-    """The file of a kind in a folder, None if there is none."""
-    for pattern in USUAL[kind]:
-        fitting = sorted(path for path in folder.glob(pattern) if path.is_file())
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            names = ", ".join(path.name for path in fitting[:4])
-            raise UsageError(f"{folder}: several files could be meant ({names}); name one with an option")
-    return None
+    files = tuple(inputs or ())
+    if not is_collection(source):
+        return replace(Artifacts(source, inputs=files), **named)
+    found = collect(source)
+    paths: dict[str, Any] = found.paths | named
+    if "etdump" not in paths:
+        where = "this folder" if source.is_dir() else "this file"
+        raise UsageError(f"{source}: there is no ETDump in {where} (etdump.etdp); name the file")
+    return Artifacts(**paths, inputs=files, cycles=found.cycles, keep_alive=found.keep_alive)

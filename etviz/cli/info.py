@@ -56,7 +56,7 @@ def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
     from etviz.analysis.profile import scale_factor
     from etviz.loading.paired import pair
 
-    factor = scale_factor(time_scale)
+    factor = scale_factor("cycles" if time_scale == "auto" and found.cycles else time_scale)
     artifacts = found.open(checked=False)
     return {
         "files": [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from etviz.artifacts.collection import by_name
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.cli.gaps import records, show_summary, worst_table
@@ -79,7 +80,7 @@ def load_outputs(
 
     folder = next((path for path in (record, outputs) if path is not None and path.is_dir()), outputs)
     kinds = {"etrecord": etrecord, "pte": pte, "record": None if record == folder else record}
-    found: dict[str, Any] = {kind: path or given.by_name(folder, kind) for kind, path in kinds.items()}
+    found: dict[str, Any] = {kind: path or by_name(folder, kind) for kind, path in kinds.items()}
     if found["pte"] is not None and found["pte"].name.startswith("probe-"):
         raise UsageError(f"{found['pte']} is a probe, not the program; name the program with --pte")
     inspection = load(outputs=outputs, inputs=inputs, method=method, **found)

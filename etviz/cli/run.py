@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from etviz.artifacts.collection import by_name
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.cli.gaps import records, show_summary, worst_table
@@ -58,7 +59,7 @@ def run(
         raise UsageError("say how to run it: --runner CMD, or --adb")
     files: dict[str, Any] = {
         "pte": pte,
-        "etrecord": etrecord or given.by_name(pte.parent, "etrecord"),
+        "etrecord": etrecord or by_name(pte.parent, "etrecord"),
         "record": record,
     }
     opened = ArtifactSet.open(no_etdump(), **files, checked=False)

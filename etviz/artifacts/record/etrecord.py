@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
 _ADVICE: Final = "write it again with ETRecord.save()"
+_UNPACK: Final = "take the file as ETRecord.save() wrote it, or zip its members again without compression (zip -0)"
 _TRUNCATED: Final = "the ETRecord is truncated: its directory is missing"
 _SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
 
@@ -79,6 +80,9 @@ class ETRecord:
         except ValueError as error:
             cut = "not a zip file" in str(error)  # the directory stands at the end
             problem = _TRUNCATED if cut else f"the archive is damaged ({error})"
+            if "is compressed" in str(error):
+                problem = f"the ETRecord was packed again, so it can't be read where it lies ({error})"
+                raise ArtifactError(self.path, problem, _UNPACK) from error
             raise ArtifactError(self.path, problem, _ADVICE) from error
         first = bytes(self._data[30 : 30 + int.from_bytes(self._data[26:28], "little")])
         if first.decode("utf-8", "replace") not in stored:  # the directory is that of an archive inside

@@ -1,0 +1,225 @@
+"""Whatever people send: a folder, a zip, a gzip, or a device's log with files in base64.
+
+Which file is which is told by the names that ExecuTorch's tutorials, its runners and etviz use. Archives come from
+others: only plain files leave them, under their own names in a temporary folder, and only as much as there is room for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import re
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Final
+
+from etviz.artifacts.files import PathLike, open_artifact
+from etviz.errors import ArtifactError, UsageError
+
+USUAL: Final = {
+    "etdump": ("etdump.etdp", "etdump.bin", "etdump.in", "model.etdump", "*.etdp", "*.etdump"),
+    "etrecord": ("etrecord.bin", "*_etrecord.bin", "*etrecord*"),
+    "debug_buffer": ("debug_buffer.bin", "debug_output.bin", "*debug*.bin"),
+    "pte": ("model.pte", "*.pte", "*.bpte"),
+    "record": ("model.etviz", "*.etviz"),
+}
+"""By kind, the names that are looked for; the first that fits one file is taken."""
+_NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
+_MOST_RATIO: Final = 200
+_ALWAYS_ALLOWED: Final = 64 << 20
+_MOST_FILES: Final = 10_000
+_STEP: Final = 1 << 20
+_LOG_SIZE: Final = 1 << 30
+_BLOCK: Final = re.compile(
+    rb"echo\s+[\"']?(?P<data>[A-Za-z0-9+/=\s]*?)[\"']?\s*\|\s*base64\s+(?:-d|--decode|-D)\s*>+\s*(?P<name>[\w.\-]+)"
+)
+_BEGIN: Final = re.compile(rb"echo\s+[\"']?[A-Za-z0-9+/=]{16,}")
+_LOG_ADVICE: Final = "copy the whole log, from the first 'echo' to the last '| base64 -d >file'"
+_ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the folder"
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Artifacts by kind; `keep_alive` is the temporary folder that some of them are in.
+
+    `cycles` is True where the log of a microcontroller tells that its clock counts cycles.
+    """
+
+    paths: dict[str, Path]
+    cycles: bool = False
+    keep_alive: Any = field(default=None, repr=False)
+
+
+def is_collection(source: PathLike) -> bool:
+    """True for a folder, a zip archive, a gzip file, and a text that holds base64; False for an ETDump."""
+    path = Path(source)
+    if path.is_dir():
+        return True
+    return path.is_file() and _unpacker(path) is not None
+
+
+def collect(source: PathLike) -> Collection:
+    """The artifacts in a folder, an archive or a log.
+
+    Raises
+    ------
+    ArtifactError
+        If an archive or a block is damaged or far too large.
+    UsageError
+        If several files could be meant.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _in_folder(path)
+    kept = tempfile.TemporaryDirectory(prefix="etviz-")
+    folder = Path(kept.name)
+    unpack = _unpacker(path)
+    if unpack is None:
+        raise ArtifactError(path, "this is neither a folder, nor an archive, nor a log with base64", "name the ETDump")
+    unpack(path, folder)
+    inner = list(folder.iterdir())
+    again = _unpacker(inner[0]) if len(inner) == 1 else None
+    if again is not None and again is not unpack:
+        again(inner[0], folder)
+        inner[0].unlink()
+    found = _in_folder(folder, path)
+    return Collection(found.paths, _from_log in (unpack, again), (kept, found.keep_alive))
+
+
+def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
+    """The file of a kind in a folder, None if there is none; `shown` is what the folder is called in messages.
+
+    Raises
+    ------
+    UsageError
+        If several files could be meant.
+    """
+    for pattern in USUAL[kind]:
+        fitting = sorted(path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            names = ", ".join(path.name for path in fitting[:4])
+            raise UsageError(f"{shown or folder}: several files could be meant ({names}); name one with an option")
+    return None
+
+
+def _in_folder(folder: Path, shown: Path | None = None) -> Collection:
+    """The artifacts of a folder; where one is only there packed with gzip, it is unpacked elsewhere."""
+    paths = {kind: path for kind in USUAL if (path := by_name(folder, kind, shown)) is not None}
+    packed = [path for path in folder.glob("*.gz") if path.is_file()]
+    kept = None
+    if packed and len(paths) < len(USUAL):
+        kept = tempfile.TemporaryDirectory(prefix="etviz-")
+        for path in packed:
+            _from_gzip(path, Path(kept.name))
+        for kind in USUAL:
+            if kind not in paths and (found := by_name(Path(kept.name), kind, shown or folder)) is not None:
+                paths[kind] = found
+    return Collection(paths, keep_alive=kept)
+
+
+_Unpacker = Callable[[Path, Path], None]
+
+
+def _unpacker(path: Path) -> _Unpacker | None:
+    """How to unpack a file, by its first bytes; None if it is no archive and no log."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if head[:4] == b"PK\x03\x04":
+        return None if _is_etrecord(path) else _from_zip
+    if head[:2] == b"\x1f\x8b":
+        return _from_gzip
+    binary = b"\0" in head or head[8:12] == b"ED00"
+    return _from_log if not binary and head and _mentions_base64(path) else None
+
+
+def _is_etrecord(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return "ETRECORD_V0" in archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def _mentions_base64(path: Path) -> bool:
+    return path.stat().st_size <= _LOG_SIZE and b"base64" in path.read_bytes()
+
+
+def _from_zip(path: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [info for info in archive.infolist() if not info.is_dir()]
+            names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in members]
+            if len(members) > _MOST_FILES or len(set(names)) != len(names):
+                twice = next((name for name in names if names.count(name) > 1), "")
+                problem = f"two of its files are called {twice}" if twice else f"it holds more than {_MOST_FILES} files"
+                raise ArtifactError(path, problem, "unpack it and give the folder that is meant")
+            budget = _budget(path, folder)
+            for info, name in zip(members, names, strict=True):
+                if name in ("", ".", "..") or (info.external_attr >> 28) == 0xA:
+                    continue
+                with archive.open(info) as packed:
+                    budget -= _copy(path, packed, folder / name, budget)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise ArtifactError(path, f"the zip archive is damaged ({error})", _ARCHIVE_ADVICE) from error
+
+
+def _from_gzip(path: Path, folder: Path) -> None:
+    try:
+        with gzip.open(path) as packed:
+            _copy(path, packed, folder / (path.stem if path.suffix == ".gz" else path.name), _budget(path, folder))
+    except (OSError, EOFError, zlib.error) as error:
+        if isinstance(error, ArtifactError):
+            raise
+        raise ArtifactError(path, f"the gzip file is damaged ({error})", _ARCHIVE_ADVICE) from error
+
+
+def _budget(path: Path, folder: Path) -> int:
+    """Bytes that an archive may unpack to."""
+    free = shutil.disk_usage(folder).free // 2
+    return min(max(_MOST_RATIO * path.stat().st_size, _ALWAYS_ALLOWED), free)
+
+
+def _copy(path: Path, packed: IO[bytes] | gzip.GzipFile, target: Path, budget: int) -> int:
+    copied = 0
+    with target.open("wb") as file:
+        while block := packed.read(_STEP):
+            copied += len(block)
+            if copied > budget:
+                raise ArtifactError(
+                    path,
+                    f"it unpacks to more than {budget:,} bytes, far more than artifacts do",
+                    "unpack it yourself if you trust it, and give the folder",
+                )
+            file.write(block)
+    return copied
+
+
+def _from_log(path: Path, folder: Path) -> None:
+    """Write the files whose base64 a microcontroller printed."""
+    text = bytes(open_artifact(path, "a device's log", _LOG_ADVICE))
+    found = list(_BLOCK.finditer(text))
+    ends = 0
+    for match in found:
+        name = match["name"].decode()
+        if _BEGIN.search(text, ends, match.start()):
+            raise ArtifactError(path, f"the base64 block before that of {name} is cut off", _LOG_ADVICE, where=ends)
+        data = b"".join(match["data"].split())
+        try:
+            content = base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            problem = f"the base64 block of {name} is cut off or damaged ({error})"
+            raise ArtifactError(path, problem, _LOG_ADVICE, where=match.start()) from error
+        (folder / name).write_bytes(content)
+        ends = match.end()
+    if _BEGIN.search(text, ends):
+        raise ArtifactError(path, "the last base64 block is cut off: no '| base64 -d >file' ends it", _LOG_ADVICE)
+    if not found:
+        raise ArtifactError(path, "the log holds no base64 block that ends with '| base64 -d >file'", _LOG_ADVICE)
