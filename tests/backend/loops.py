@@ -22,14 +22,15 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_data
 from executorch.exir.dialects._ops import ops
 
+_aten: Any = ops.edge.aten  # pyright: ignore[reportAttributeAccessIssue]
 OPERATIONS = {
-    ops.edge.aten.add.Tensor: "add",
-    ops.edge.aten.sub.Tensor: "sub",
-    ops.edge.aten.mul.Tensor: "mul",
-    ops.edge.aten.relu.default: "relu",
-    ops.edge.aten.tanh.default: "tanh",
-    ops.edge.aten.sigmoid.default: "sigmoid",
-    ops.edge.aten.linear.default: "linear",
+    _aten.add.Tensor: "add",
+    _aten.sub.Tensor: "sub",
+    _aten.mul.Tensor: "mul",
+    _aten.relu.default: "relu",
+    _aten.tanh.default: "tanh",
+    _aten.sigmoid.default: "sigmoid",
+    _aten.linear.default: "linear",
 }
 
 
