@@ -10,7 +10,7 @@ from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -443,12 +443,15 @@ class Inspection(ViewState):
         """
         return self.analysis.ladder(run)
 
-    def zoom(self, row: Any, *, timeout: float | None = None) -> Inspection:
+    def zoom(
+        self, row: Any, *, timeout: float | None = None, preprocessing: Callable[[int | str, Any], Any] | None = None
+    ) -> Inspection:
         """Look inside the delegate call of a gap row.
 
-        The delegate's subgraph is lowered again to the same backend with its inner values as outputs, and run in a
-        child process on the inputs that the runtime gave it. The reference of every inner operator is the subgraph
-        evaluated eagerly on the same inputs.
+        Where the backend logged values inside of its delegate (and the ETRecord has its delegate map), these are
+        shown, as they were in the run itself. Else the delegate's subgraph is lowered again to the same backend with
+        its inner values as outputs, and run in a child process on the inputs that the runtime gave it. The reference
+        of every inner operator is the subgraph evaluated eagerly on the same inputs.
 
         Parameters
         ----------
@@ -456,6 +459,9 @@ class Inspection(ViewState):
             A row of `gaps` of kind ``delegate``, by index or itself.
         timeout
             Seconds for lowering and running it, 600 if None.
+        preprocessing
+            Takes the backend's identifier of a value that it logged and the tensor, and returns the tensor as the
+            operator gives it: without the backend's layout or quantization.
 
         Returns
         -------
@@ -474,7 +480,7 @@ class Inspection(ViewState):
         ExecutionError
             If the child process crashes or takes too long.
         """
-        inner = self.analysis.zoom(row, timeout)
+        inner = self.analysis.zoom(row, timeout, preprocessing=preprocessing)
         return self._inside.setdefault(id(inner), type(self)(inner))
 
     def look_inside(self) -> list[Inspection]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from etviz.analysis.profile import ModuleTotal, Profile
     from etviz.analysis.rows import Call
     from etviz.explain.attribution.shares import Loss, Progress
+    from etviz.explain.zoom.logged import Preprocessing
     from etviz.graph.delegation import Delegation
     from etviz.graph.edges import DataEdge
     from etviz.graph.tree import Tree
@@ -250,6 +251,7 @@ class Analysis:
         cancel: threading.Event | None = None,
         *,
         quiet: bool = False,
+        preprocessing: Preprocessing | None = None,
     ) -> Analysis:
         """The inside of a row's delegate call; see `Inspection.zoom`.
 
@@ -260,10 +262,11 @@ class Analysis:
         call = place.gap.run, place.gap.instruction
         with self._lock:
             known = self.inside.get(call)
-            if known is not None:
+            if known is not None and preprocessing is None:
                 return known
             try:
-                inner = Analysis(self.zooms.look(row, timeout, progress, cancel, quiet=quiet))
+                found = self.zooms.look(row, timeout, progress, cancel, quiet=quiet, preprocessing=preprocessing)
+                inner = Analysis(found)
             except BackendRefusedError:
                 self.changed.emit(Change("refused"))
                 raise

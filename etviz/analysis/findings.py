@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Run
@@ -67,6 +67,8 @@ class Findings:
         What could not be shown, and why.
     files
         The artifacts, by kind.
+    inner_handles
+        By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
     zoom
         What was looked into; None for a whole program.
     made
@@ -89,6 +91,7 @@ class Findings:
     constants: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    inner_handles: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     zoom: Zoom | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None

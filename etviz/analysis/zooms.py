@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from etviz.analysis.rows import Call, Rows
     from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Gap
+    from etviz.explain.zoom.logged import Preprocessing
     from etviz.explain.zoom.piece import Alone
+    from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.ir import Graph
     from etviz.pipeline.relower import Piece
 
@@ -62,7 +64,7 @@ class Zooms:
         if place.inside is not None or replay is None or gap.pairing == "handles" or self.call(row) in self.refused:
             return False
         inner = self._inside(gap)
-        if inner is None or not lowers_here(inner.backend_id):
+        if inner is None or not (self._logged(gap) or lowers_here(inner.backend_id)):
             return False
         values, count = replay.executions[gap.run].log.values(gap.instruction), len(inner.user_inputs())
         return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
@@ -83,14 +85,22 @@ class Zooms:
         cancel: threading.Event | None = None,
         *,
         quiet: bool = False,
+        preprocessing: Preprocessing | None = None,
     ) -> Findings:
         """What is found inside of a row's delegate call; see `Inspection.zoom`."""
+        from etviz.explain.zoom.logged import logged_zoom
         from etviz.explain.zoom.zoom import constant_inputs, zoom
 
         piece, gap = self.piece(row), self._rows.own(row).gap
         if pte := self._findings.files.get("pte"):
             piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
         fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
+        if logged := self._logged(gap):
+            handles, custom = self._findings.inner_handles[gap.instruction], self._custom(gap)
+            inside = logged_zoom(piece, logged, handles, fixed=fixed, preprocessing=preprocessing, custom=custom)
+            return self._found(gap, inside)
+        if preprocessing is not None:
+            raise UsageError("preprocessing is for values that a backend logged inside of its delegate; it logged none")
         try:
             inside = zoom(
                 piece,
@@ -105,6 +115,16 @@ class Zooms:
         except BackendRefusedError:
             self.refused.add((gap.run, gap.instruction))
             raise
+        return self._found(gap, inside)
+
+    def _logged(self, gap: Gap) -> list[tuple[int | str, Any]]:
+        """What the backend logged inside of a delegate call, if the ETRecord tells which operators that is of."""
+        replay = self._rows.tables.compared.replay
+        if replay is None or not self._findings.inner_handles.get(gap.instruction):
+            return []
+        return replay.executions[gap.run].log.inside(gap.instruction)
+
+    def _found(self, gap: Gap, inside: Zoom) -> Findings:
         run = self._rows.tables.compared.runs[gap.run]
         return Findings(
             title=f"{self._findings.title}: {inside.graph.backend_id} {gap.instruction}",

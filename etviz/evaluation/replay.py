@@ -27,6 +27,10 @@ class Log(Protocol):
         """The last of it, None if it is not that much."""
         ...
 
+    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
+        """What a backend logged inside of its call: its own identifiers, and the values."""
+        ...
+
     def outputs(self) -> list[Any]:
         """The program's final outputs."""
         ...

@@ -104,6 +104,7 @@ def read(
         notes=(*paired.artifacts.dump.problems, *notes),
         files=artifacts.named,
         check_files=artifacts.buffer.check if artifacts.buffer is not None else lambda: None,
+        inner_handles=artifacts.etrecord.delegate_handles(chosen) if artifacts.etrecord is not None else {},
         keep_alive=keep_alive,
     )
     artifacts.finish()

@@ -145,6 +145,11 @@ std::vector<float> channels_last(const Value& value) {
 
 void log(BackendExecutionContext& context, const Step& step, const Value& value) {
   auto* tracer = context.event_tracer();
+  // Without a debug buffer the tracer has nowhere to put a value, and ends the process.
+  if (!tracer ||
+      tracer->event_tracer_debug_level() < executorch::runtime::EventTracerDebugLogLevel::kIntermediateOutputs) {
+    return;
+  }
   const char* name = step.name == "-" ? nullptr : step.name.c_str();
   const auto id = step.id < 0 ? executorch::runtime::kUnsetDelegateDebugIntId
                               : static_cast<executorch::runtime::DebugHandle>(step.id);

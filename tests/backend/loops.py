@@ -22,7 +22,7 @@ from executorch.exir.backend.partitioner import DelegationSpec, Partitioner, Par
 from executorch.exir.backend.utils import DelegateMappingBuilder, tag_constant_data
 from executorch.exir.dialects._ops import ops
 
-_aten: Any = ops.edge.aten  # pyright: ignore[reportAttributeAccessIssue]
+_aten: Any = ops.edge.aten
 OPERATIONS = {
     _aten.add.Tensor: "add",
     _aten.sub.Tensor: "sub",
@@ -83,9 +83,8 @@ class _Writer:
 
     def text(self) -> str:
         signature = self.program.graph_signature
-        stored = (
-            signature.inputs_to_parameters | signature.inputs_to_buffers | signature.inputs_to_lifted_tensor_constants
-        )
+        constants = signature.inputs_to_lifted_tensor_constants
+        stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **constants}
         tensors = {**self.program.state_dict, **self.program.constants}
         for node in self.program.graph.nodes:
             if node.op == "placeholder":

@@ -40,9 +40,11 @@ class RuntimeLog:
         self.problems: dict[int, str] = {}
         self._buffer = buffer
         self._events: dict[int, list[DebugEvent]] = {}
+        self._inside: dict[int, list[DebugEvent]] = {}
         for event in block.debug:
-            if event.chain != FRAMEWORK_CHAIN and not event.is_output and event.delegate_debug_id is None:
-                self._events.setdefault(event.instruction_id, []).append(event)
+            if event.chain != FRAMEWORK_CHAIN and not event.is_output:
+                table = self._events if event.delegate_debug_id is None else self._inside
+                table.setdefault(event.instruction_id, []).append(event)
 
     @property
     def instructions(self) -> list[int]:
@@ -59,6 +61,15 @@ class RuntimeLog:
         if not 0 < count <= len(places):
             return None
         return [self._value(event, at, instruction) for event, at in places[-count:]]
+
+    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
+        """What a backend logged inside of its call, in order: its own identifier of the value, and the value."""
+        return [
+            (event.delegate_debug_id, self._value(event, at, instruction))
+            for event in self._inside.get(instruction, ())
+            for at in _positions(event)
+            if event.delegate_debug_id is not None
+        ]
 
     def outputs(self) -> list[Any]:
         """The program's final outputs as logged."""

@@ -140,6 +140,15 @@ class ETRecord:
         table = self._table("delegate_map", method)
         return {key: str(value.get("name", "")) for key, value in table.items() if isinstance(value, dict)}
 
+    def delegate_handles(self, method: str) -> dict[int, dict[str, tuple[int, ...]]]:
+        """Instruction id of a delegate call → its backend's identifiers, as text → debug handles of edge operators."""
+        found = {}
+        for key, value in self._table("delegate_map", method).items():
+            table = value.get("delegate_map") if isinstance(value, dict) else None
+            if isinstance(table, dict):
+                found[key] = {str(name): _handles(self.path, handles) for name, handles in table.items()}
+        return found
+
     def _table(self, member: str, method: str) -> dict[int, Any]:
         data = self.json(member)
         if not isinstance(data, dict):

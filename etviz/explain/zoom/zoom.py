@@ -76,6 +76,10 @@ class InnerLog:
         values = self.values(instruction)
         return values[-count:] if 0 < count <= len(values) else None
 
+    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
+        """Nothing: operators inside of a delegate have no inside."""
+        return []
+
     def outputs(self) -> list[Any]:
         """The outputs of the delegate."""
         return list(self.results)
@@ -146,7 +150,7 @@ def zoom(
         cancel=cancel,
         quiet=quiet,
     )
-    graph = _numbered(piece.graph, exposure)
+    graph = numbered(piece.graph, exposure)
     log = _log(graph, run)
     weights = piece.constants
     inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
@@ -160,7 +164,7 @@ def zoom(
     return Zoom(graph, comparison, replay, faithful, deviation, message, notes)
 
 
-def _numbered(inner: Graph, exposure: Exposure) -> Graph:
+def numbered(inner: Graph, exposure: Exposure) -> Graph:
     """The subgraph with a number for each operator; an operator that others are part of is known by all their names."""
     nodes: list[Node] = []
     origins = {node.name: node for node in inner.nodes}

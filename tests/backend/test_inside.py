@@ -1,0 +1,156 @@
+"""Values that a backend logs inside of its delegate are joined to the operators that they are of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import etviz
+from etviz.artifacts.program.raw_values import read_tensor, write_inputs
+from etviz.errors import UsageError
+from etviz.explain.zoom.logged import join
+from etviz.graph.ir import Graph, Node
+from etviz.pipeline.lower import Lowered, lower
+from tests.backend.loops import LoopsPartitioner
+from tests.cpp_runner import CppRunner
+
+
+class Net(nn.Module):
+    """One delegate: a linear layer, an addition with a ReLU, a sigmoid; a cumsum stays outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        z = torch.relu(y + torch.tanh(y) * y)
+        return torch.cumsum(torch.sigmoid(z) * y, -1)
+
+
+class Image(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cumsum(torch.tanh(x) * x - x, -1)
+
+
+OPERATORS = ["linear", "tanh", "mul", "relu", "sigmoid", "mul_1"]
+
+
+def _lower(folder: Path, model: nn.Module, x: Tensor, **options: str) -> Lowered:
+    return lower(model.eval(), (x,), folder, partitioner=[LoopsPartitioner(**options)])
+
+
+def _load(folder: Path, lowered: Lowered, runner: CppRunner, x: Tensor) -> etviz.Inspection:
+    files = write_inputs(folder, [x])
+    runner(folder, "--model", lowered.pte, "--inputs", files[0], "--dump-intermediate-outputs")
+    dump, buffer = folder / "etdump.etdp", folder / "debug_output.bin"
+    return etviz.load(
+        dump, debug_buffer=buffer, pte=lowered.pte, record=lowered.record, etrecord=lowered.etrecord, inputs=(x,)
+    )
+
+
+@pytest.mark.parametrize("ids", ["ints", "names"])
+def test_each_operator_has_the_value_of_its_own(ids: str, runner: CppRunner, tmp_path: Path):
+    model, x = Net(), torch.randn(3, 6)
+    inspection = _load(tmp_path, _lower(tmp_path, model, x, ids=ids), runner, x)
+    assert list(inspection.gaps.kind) == ["delegate", "kernel"]
+    inside = inspection.zoom(0)
+    assert list(inside.gaps.reference_ops) == OPERATORS
+    assert set(inside.gaps.kind) == {"inner"}
+    assert inside.faithful
+    y = model.linear(x)
+    z = torch.relu(y + torch.tanh(y) * y)
+    eager = [y, torch.tanh(y), torch.tanh(y) * y, z, torch.sigmoid(z), torch.sigmoid(z) * y]
+    for row, value in enumerate(eager):
+        reference, runtime = inside.tensors(row)
+        torch.testing.assert_close(runtime, value.detach())
+        torch.testing.assert_close(reference, value.detach())
+        expected = (runtime.double() - reference.double()).square().mean().sqrt()
+        assert inside.gaps.rmse[row] == pytest.approx(float(expected), abs=1e-12)
+    assert inside.gaps.rmse.max() < 1e-6
+    part = inside.coverage[inside.coverage.status == "grouped"]
+    assert list(part.reference_ops) == ["add"]
+    assert part.reason.str.contains("part of aten_relu_default").all()
+    assert "logged in the run itself" in inside.summary()
+
+
+def test_operator_that_broke_inside_is_named(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    inspection = _load(tmp_path, _lower(tmp_path, Net(), x, fault="2 sub"), runner, x)  # the first multiplication
+    inside = inspection.zoom(0)
+    worst = inside.worst(1).iloc[0]
+    assert worst.reference_ops == "mul"
+    assert inside.first_divergence is not None
+    assert inside.first_divergence.reference_ops == "mul"
+    later = inside.gaps[inside.gaps.reference_ops.isin(["relu", "sigmoid", "mul_1"])]
+    assert (later.rmse > 1e-3).all()
+    assert (later.introduced_severity < 10).all()
+
+
+LAYOUTS = {
+    "channels_last": (lambda identifier, value: value.permute(0, 3, 1, 2), 0.0),
+    "int8": (lambda identifier, value: value.float() / 16, 0.5 / 16),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_preprocessing_undoes_what_the_backend_did(layout: str, runner: CppRunner, tmp_path: Path):
+    x = torch.randn(2, 3, 4, 5)
+    inspection = _load(tmp_path, _lower(tmp_path, Image(), x, layout=layout), runner, x)
+    raw = inspection.zoom(0)
+    assert len(raw.gaps) == 0
+    assert raw.coverage.reason.str.contains("preprocessing= can undo that").all()
+    undo, error = LAYOUTS[layout]
+    inside = inspection.zoom(0, preprocessing=undo)
+    assert list(inside.gaps.reference_ops) == ["tanh", "mul", "sub"]
+    assert (inside.gaps.max_abs <= error + 1e-6).all()
+    with pytest.raises(UsageError, match="preprocessing failed for 0"):
+        inspection.zoom(0, preprocessing=lambda identifier, value: value.no_such_thing)
+    with pytest.raises(UsageError, match="must return a tensor, found int"):
+        inspection.zoom(0, preprocessing=lambda identifier, value: 3)
+
+
+def test_inner_events_stand_below_their_call(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    inspection = _load(tmp_path, _lower(tmp_path, Net(), x, ids="names"), runner, x)
+    events = inspection.events
+    named = events[events.name.str.startswith("aten_") & (events.backend == "LoopsBackend")]
+    assert set(named.name) >= {"aten_linear_default", "aten_sigmoid_default", "aten_sigmoid_default.exp"}
+    assert set(named.instruction) == {0}
+    call = events[events.name == "DELEGATE_CALL"].iloc[0]
+    assert named.avg_ms.sum() <= call.avg_ms
+
+
+def test_share_of_runs_with_a_flipped_bit(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    lowered = _lower(tmp_path, Net(), x, flip="0.3 0 7")
+    files = write_inputs(tmp_path, [x])
+    runner(tmp_path, "--model", lowered.pte, "--inputs", files[0], "--executions", "200", "--outputs", "out")
+    seen = Counter((tmp_path / f"out-{at}-0.bin").read_bytes() for at in range(200))
+    usual, count = seen.most_common(1)[0]
+    assert 110 <= count <= 170
+    (tmp_path / "usual.bin").write_bytes(usual)
+    expected = read_tensor(tmp_path / "usual.bin", "float32", (3, 5))
+    for other in seen:
+        (tmp_path / "other.bin").write_bytes(other)
+        found = read_tensor(tmp_path / "other.bin", "float32", (3, 5))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def _graph(*handles: tuple[str, tuple[int, ...]]) -> Graph:
+    return Graph("inner", nodes=[Node(name, f"aten.{name}.default", handles=own) for name, own in handles])
+
+
+def test_handles_of_the_old_belong_to_each_of_the_new():
+    graph = _graph(("a", (1,)), ("b", (2,)), ("c", (3,)))
+    logged: list[tuple[int | str, Any]] = [(0, "first"), (1, "second"), ("x", "strange"), (2, "third")]
+    joined = join(graph, logged, {"0": (1, 2), "1": (1, 2), "2": (3,)})  # {a, b} became two steps
+    assert joined.values == {"b": (1, "second"), "c": (2, "third")}
+    assert joined.parts == {"a": "b"}
+    assert joined.strange == ("x",)
