@@ -24,13 +24,17 @@ def demo(
         "etviz-demo"
     ),
     show: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    runner: Annotated[
+        str | None,
+        typer.Option("--runner", help="cpp: run it with the C++ runner (make runner); or a command, as in etviz run."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """A real model, trained here in seconds, quantized, lowered, run and compared; and a planted fault, found."""
     from etviz.demo.demo import run_demo
 
     steps = err if as_json else out
-    result = run_demo(folder, lambda text: steps.print(f"[bold]-[/bold] {text} …"))
+    result = run_demo(folder, lambda text: steps.print(f"[bold]-[/bold] {plain_text(text)} …"), runner)
     if as_json:
         _print_json(result)
     else:

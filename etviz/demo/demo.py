@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from tqdm.auto import tqdm
 
 from etviz.api import debug, load
 from etviz.artifacts.files import whole_file
+from etviz.artifacts.program.program import read_program
 from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
 from etviz.demo.planted import CHANNEL, FACTOR, plant
-from etviz.errors import ArtifactError
+from etviz.errors import ArtifactError, UsageError
+from etviz.pipeline.device import Here, run_elsewhere
 from etviz.pipeline.execute import execute
 from etviz.upstream.executorch import quietly
 
@@ -73,7 +76,7 @@ class Demo:
     planted: Planted
 
 
-def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
+def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None) -> Demo:
     """Train, quantize to int8, lower to XNNPACK, run and compare; then plant a fault, and find and prove it.
 
     Parameters
@@ -82,14 +85,22 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
         Where artifacts, notebook and report go; made if it is missing.
     say
         Called with a sentence before each step.
+    runner
+        ``cpp`` runs the program with the C++ runner of this repository too, and shows what that wrote; so does any
+        other command, as for `etviz run`.
 
     Raises
     ------
     ArtifactError
         If nothing can be written there.
+    UsageError
+        If the C++ runner is not built.
+    ExecutionError
+        If the runner fails.
     """
     import torch
 
+    command = find_runner() if runner == "cpp" else runner
     _make(folder)
     with quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -112,6 +123,9 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
         calibration=[(images,) for images in digits.train_images[:_CALIBRATION].split(_BATCH) if len(images) == _BATCH],
         workdir=folder,
     )
+    if command is not None:
+        say("Running the ExecuTorch program with the C++ runner" if runner == "cpp" else f"Running it with {command}")
+        inspection = run_on_runner(folder, example, command)
     say(f"Running the ExecuTorch program on {len(digits.test_images)} test images")
     scores = _scores(folder / "model.pte", digits)
     planted = _planted(model, digits, example, folder, say)
@@ -127,6 +141,32 @@ def run_demo(folder: Path, say: Callable[[str], None]) -> Demo:
         accuracy(scores, digits.test_labels),
         planted,
     )
+
+
+def find_runner() -> str:
+    """The C++ runner of this repository, as a command.
+
+    Raises
+    ------
+    UsageError
+        If it is not built.
+    """
+    for root in (Path.cwd(), Path(__file__).parents[2]):
+        path = root / "examples" / "cpp_runner" / "build" / "etviz_runner"
+        if path.is_file():
+            return shlex.quote(str(path))
+    raise UsageError("the C++ runner is not built; build it with: make runner")
+
+
+def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
+    """Run the demo's program with another runner; its files take the place of those of the run from Python."""
+    pte = folder / "model.pte"
+    ran = run_elsewhere(Here(folder), pte, read_program(pte), "forward", [[example]], command, folder)
+    if ran.etdump is None:
+        raise UsageError("the demo shows an ETDump, and the runner's command wrote none")
+    (folder / "debug_buffer.bin").unlink(missing_ok=True)  # of the run from Python
+    etrecord = folder / "etrecord.bin"
+    return load(ran.etdump, debug_buffer=ran.debug_buffer, pte=pte, etrecord=etrecord, inputs=(example,))
 
 
 def one_of_each(digits: Digits) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from etviz.cli.app import app
+from etviz.demo.demo import run_on_runner
 from etviz.errors import ExecutionError, UsageError
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
@@ -180,3 +181,25 @@ def test_debug_buffer_of_the_advised_size_is_enough(built: Path, runner: CppRunn
     text = CliRunner().invoke(app, ["info", str(built / "model.pte")]).stdout
     assert f"at most {size:,} bytes" in text
     assert "-DET_DEBUG_BUFFER_SIZE=65536" in text
+
+
+def test_demo_with_the_runner_shows_what_it_wrote(
+    executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    made = executed("digits_int8")
+    for kind in ("pte", "etrecord", "record", "debug_buffer"):
+        (tmp_path / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+    found = run_on_runner(tmp_path, made.inputs[0], str(runner.path))
+    assert list(found.gaps.rmse) == list(made.inspection.gaps.rmse)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"etdump.etdp", "debug_output.bin"} <= names
+    assert "debug_buffer.bin" not in names
+
+
+def test_demo_without_a_built_runner_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("etviz.demo.demo.__file__", str(tmp_path / "etviz" / "demo" / "demo.py"))
+    ended = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--runner", "cpp"])
+    assert isinstance(ended.exception, UsageError)
+    assert "make runner" in str(ended.exception)
+    assert not (tmp_path / "demo").exists()
