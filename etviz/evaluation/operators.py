@@ -131,6 +131,12 @@ def _to_dim_order_copy(self: torch.Tensor, *, dim_order: Sequence[int] | None = 
     return resolve("aten._to_copy.default")(self, memory_format=_memory_format(dim_order), **options)
 
 
+def _copy_to_device(self: torch.Tensor) -> torch.Tensor:
+    """Between host and device, where the reference has one place only."""
+    return self.clone()
+
+
+_DEVICE_COPIES: Final = ("et_copy._h2d_copy.default", "et_copy._d2h_copy.default")
 # Upstream registers these two in a module whose import reads a large YAML file, which takes seconds.
 _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
     "dim_order_ops._clone_dim_order.default": _clone_dim_order,
@@ -405,6 +411,8 @@ def resolve(target: str) -> Callable[..., Any]:
         return _PYTHON[plain]
     if target in _DIM_ORDER:
         return _DIM_ORDER[target]
+    if target in _DEVICE_COPIES:
+        return _copy_to_device
     parts = target.split(".")
     if len(parts) != 3 or parts[1] not in ADMITTED.get(parts[0], ()):
         raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")

@@ -94,7 +94,7 @@ def unused(graph: Graph) -> frozenset[Key]:
 _MOVING: Final = {
     "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
     "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",
-    "view", "view_copy", "_clone_dim_order",
+    "view", "view_copy", "_clone_dim_order", "_h2d_copy", "_d2h_copy",
 }  # fmt: skip
 """Operators whose results hold nothing but their input's elements."""
 

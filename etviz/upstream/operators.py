@@ -105,6 +105,11 @@ _DIM_ORDER_KERNELS: Final = {
     "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
 }
 """Known without upstream's registry, whose import takes seconds."""
+_DEVICE_COPIES: Final = {
+    "et_copy::_h2d_copy.out": "et_copy._h2d_copy.default",
+    "et_copy::_d2h_copy.out": "et_copy._d2h_copy.default",
+}
+"""Known without upstream's registry, which an older program's reader need not have imported."""
 
 
 @functools.cache
@@ -119,6 +124,8 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
     """
     import torch
 
+    if kernel in _DEVICE_COPIES:
+        return _DEVICE_COPIES[kernel], (("self", None),)
     if kernel in _DIM_ORDER_KERNELS:
         return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
     namespace, _, rest = kernel.partition("::")
@@ -179,6 +186,7 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
 _LIBRARIES = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
     "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
+    "et_copy": ("executorch.exir.passes._device_copy_ops_registry",),
     "torchao": ("torchao.quantization", "torchao.quantization.pt2e"),
     "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
 }

@@ -29,6 +29,8 @@ _COPIES: Final = {
     "aten.alias_copy.default",
     "aten.lift_fresh_copy.default",
     "dim_order_ops._clone_dim_order.default",
+    "et_copy._h2d_copy.default",
+    "et_copy._d2h_copy.default",
 }
 _IN_KERNEL: Final = "it exists only inside of the kernel, which quantizes its input while it runs"
 _CONSTANT: Final = "it is computed from constants while the model is lowered"
