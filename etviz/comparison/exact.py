@@ -6,7 +6,7 @@ With the recorded program the pairing is exact: an instruction of the runtime is
 from __future__ import annotations
 
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import TOGETHER, Comparison, Gap
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
@@ -18,7 +18,7 @@ from etviz.evaluation.noise import CHAINED, Rounding
 from etviz.evaluation.replay import Log, logged_outputs
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import together
-from etviz.graph.quantize_ops import output_scales
+from etviz.graph.quantize_ops import chooses_grid, output_scales
 from etviz.graph.uses import Uses, item_of
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[fl
             result.output_scales[position] = result.output_scales[position] or steps[source][output]
 
 
+_CHOSEN: Final = (
+    "what it introduced is not known: operators before it, whose values are not known, choose a grid when they run"
+)
+
+
 class _Unpaired:
     """Instructions that are paired with no operator, and which of them may execute some that have no instruction."""
 
@@ -145,7 +150,9 @@ def _add(
             gap = add_gap(result, node, output, logged, expected, scale, pairing)
         if logged is None:
             result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
-        if gap is not None and introduced:
+        if gap is not None and introduced and value.chain is not None and any(map(chooses_grid, value.chain.nodes)):
+            gap.introduced_problem = _CHOSEN
+        elif gap is not None and introduced:
             if own is expected and not gap.unpaired:
                 gap.inherit()
             elif add_introduced(result, gap, own, scale):

@@ -77,9 +77,16 @@ class Rounding(Protocol):
     """Perturbs the results of operators; see `etviz.evaluation.noise`."""
 
     def call(
-        self, call: Callable[..., Any], terms: int, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        call: Callable[..., Any],
+        terms: int,
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
     ) -> Any:
-        """The perturbed result of an operator."""
+        """The perturbed result of an operator, which a backend runs if it is `delegated`."""
         ...
 
 
@@ -178,7 +185,12 @@ class Evaluator(Interpreter):
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self.rounding is not None:
             return self.rounding.call(
-                self.limits.call, self.limits.terms(node.target, args, kwargs), node, args, kwargs
+                self.limits.call,
+                self.limits.terms(node.target, args, kwargs),
+                node,
+                args,
+                kwargs,
+                delegated=bool(graph.backend_id),
             )
         return self.limits.call(node.target, args, kwargs)
 

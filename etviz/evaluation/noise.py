@@ -9,7 +9,9 @@ with the model of rounding below.
 - An operator that rounds once gives ``v·(1 + u·ε/2)``, where the same operator in float64 gives something else.
 - An operator that sums up K products has its operands perturbed by ``(1 + u·c·ε/2)`` with ``c = √K/4``: summing one
   after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order.
-- A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own.
+- A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
+  chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
+  neighbour: ``x + u·scale/√12``.
 
 u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
 comparisons never round.
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 STEP: Final = 1e-3
 """Part of a quantization step by which values are perturbed before they are rounded."""
+OTHER_GRID: Final = 0.5
+"""The same where a delegate chooses the grid when it runs."""
 SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
@@ -71,7 +75,14 @@ class Rounding:
         self._generator = torch.Generator().manual_seed(_SEEDS + seed)
 
     def call(
-        self, call: Callable[..., Any], terms: int, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self,
+        call: Callable[..., Any],
+        terms: int,
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
     ) -> Any:
         """The perturbed result of an operator.
 
@@ -83,9 +94,11 @@ class Rounding:
             Products that each element of the result is a sum of.
         node, args, kwargs
             The operator, and what it is applied to.
+        delegated
+            Whether a backend runs it.
         """
         if is_quantize(node):
-            return call(node.target, *self._off_grid(node, args, kwargs))
+            return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         value = None
         if terms == 1 and node.target.split(".")[1:2] and node.target.split(".")[1] in _ALONG_AXIS | _REDUCING:
             value = call(node.target, args, kwargs)
@@ -99,18 +112,19 @@ class Rounding:
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
 
     def _off_grid(
-        self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], delegated: bool
     ) -> tuple[list[Any], Mapping[str, Any]]:
         """The arguments of a quantize with its value moved by a part of a step."""
         import torch
 
         grid, value = grid_arguments(node.target, args, kwargs), args[0] if args else kwargs.get("input")
         scale = grid.scale if grid is not None else None
+        share = OTHER_GRID if delegated and isinstance(scale, torch.Tensor) else STEP
         if isinstance(scale, torch.Tensor):
             scale = float(scale) if scale.numel() == 1 else float(scale.abs().min())
         if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor):
             return list(args), kwargs
-        moved = value + self._uniform(value) * (STEP * scale / _UNIFORM)
+        moved = value + self._uniform(value) * (share * scale / _UNIFORM)
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
 
     def _wobbled(self, value: Any, amount: float) -> Any:

@@ -16,11 +16,13 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from rich.console import Console
 
-from tests.zoo import report, rows
+from tests.zoo import maker, report, rows
 from tests.zoo.made import CACHE
 from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
 from tests.zoo.rows import CORRECT, FAULT, PLANTED, Row
+
+LIMIT = 60.0
 
 
 def _chosen(beginnings: list[str]) -> dict[str, list[tuple[str, str]]]:
@@ -35,12 +37,13 @@ def _chosen(beginnings: list[str]) -> dict[str, list[tuple[str, str]]]:
     return groups
 
 
-def _rows(groups: dict[str, list[tuple[str, str]]], *, processes: int, keep: bool) -> Iterator[Row]:
-    """Rows as they come; the largest groups begin."""
-    order = sorted(groups, key=lambda base: -len(groups[base]))
+def _rows(groups: dict[str, list[tuple[str, str]]], *, processes: int, keep: bool, minutes: float) -> Iterator[Row]:
+    """Rows as they come; what was made before begins, then the largest groups."""
+    end = time.time() + 60 * minutes
+    order = sorted(groups, key=lambda base: (not maker.known(base), -len(groups[base])))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=context, initializer=rows.quiet) as pool:
-        for done in as_completed([pool.submit(rows.group, groups[base], keep) for base in order]):
+        for done in as_completed([pool.submit(rows.group, groups[base], keep, end) for base in order]):
             yield from done.result()
 
 
@@ -49,12 +52,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", help="programs and plants that begin so; all by default")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="%(default)s by default")
+    parser.add_argument(
+        "--minutes", type=float, default=LIMIT, help="no program is begun later; %(default)g by default"
+    )
     parser.add_argument("--keep", action="store_true", help="take programs that were made from other sources")
     parser.add_argument("--no-page", action="store_true", help="leave docs/verdicts.md as it is")
     asked = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
     results, missing, started = report.Results(), 0, time.monotonic()
-    for kind, name, made, said in _rows(_chosen(asked.names), processes=asked.processes, keep=asked.keep):
+    for kind, name, made, said in _rows(
+        _chosen(asked.names), processes=asked.processes, keep=asked.keep, minutes=asked.minutes
+    ):
         if made is None or isinstance(said, str):
             missing += 1
             console.print(f"{name}: {said}", markup=False)

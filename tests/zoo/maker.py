@@ -91,10 +91,15 @@ def make_plant(plant: Plant, cache: Path = CACHE, *, keep: bool = False) -> Made
     return _kept(plant.name, key, cache, lambda folder: _make_plant(plant, right, folder), keep=keep)
 
 
+def known(name: str, cache: Path = CACHE) -> list[Path]:
+    """What the cache has of a program, from whatever sources it was made; the newest last."""
+    made = cache.glob(f"{_slug(name)}-{'[0-9a-f]' * _DIGITS}/{FACTS}")
+    return sorted(made, key=lambda path: path.stat().st_mtime)
+
+
 def _kept(name: str, key: str, cache: Path, work: Callable[[Path], dict[str, Any]], *, keep: bool) -> Made:
     """A program of the cache; it is made if there is none, or only one that was made from other sources."""
-    made = cache.glob(f"{_slug(name)}-{'[0-9a-f]' * _DIGITS}/{FACTS}")
-    old = sorted(made, key=lambda path: path.stat().st_mtime) if keep else []
+    old = known(name, cache) if keep else []
 
     def fill(folder: Path) -> None:
         started = time.perf_counter()

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import logging
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -23,9 +24,9 @@ Row = tuple[str, str, Made | None, dict[str, Any] | str]
 """Kind and name of a program, where it is, and what is said of it by way of loading, or why it could not be made."""
 
 
-def group(names: list[tuple[str, str]], keep: bool) -> list[Row]:
-    """Make and judge programs that are made from the same one; runs in a process of the pool."""
-    return [_row(kind, name, keep) for kind, name in names]
+def group(names: list[tuple[str, str]], keep: bool, end: float) -> list[Row]:
+    """Make and judge programs that are made from the same one, begun before a time; runs in a process of the pool."""
+    return [_row(kind, name, keep) for kind, name in names if time.time() < end]
 
 
 def _row(kind: str, name: str, keep: bool) -> Row:
@@ -38,6 +39,7 @@ def _row(kind: str, name: str, keep: bool) -> Row:
             return kind, name, made, _judged(made, lambda fields: judge.Said(**fields), _judge().judge)
         return kind, name, made, _judged(made, _named, _judge().judge_fault)
     except Exception as error:  # noqa: BLE001 - one program that can't be made must not cost the others
+        _judge.cache_clear()
         return kind, name, None, f"{type(error).__name__}: {error}"
 
 
