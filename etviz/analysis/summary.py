@@ -116,7 +116,8 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
         )
         times = f": one rounding arrives {worst['amplification']:,.3g} times larger at the output"
         detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
-        often = times if worst["amplification"] >= _AMPLIFIED else ""
+        grows = str(worst["grows_at"] or "")
+        often = times + (f", and grows most {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
         return "warn", f"{what} as much as rounding in this precision explains{often}{detail}."
     if len(known) < len(outputs):
         return (

@@ -114,6 +114,7 @@ class Comparison:
     runtime_outputs: list[Any] = field(default_factory=list)
     output_scales: list[float | None] = field(default_factory=list)
     output_noise: list[float] = field(default_factory=list)
+    grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     readers: frozenset[int] | None = None
     judged: bool = True

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import EtvizError
-from etviz.evaluation.noise import local_noise, total_noise
+from etviz.evaluation.noise import Growth, local_noise, total_noise
+from etviz.graph.ir import Ref
+from etviz.graph.labels import node_label
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.evaluator import Evaluator, Rounding
+    from etviz.graph.ir import Graph, Node
 
 MEASURED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
+_GROWS: Final = 3.0
 _FAILED: Final = "its noise could not be measured, so severity is relative to its precision alone: "
 
 
@@ -66,7 +70,8 @@ def measure_total_noise(
     if not suspicious and not differing:
         return
     try:
-        noise, outputs = total_noise(fresh, inputs, [(run, gap.source[0]) for run, gap in suspicious])
+        growth = {run: Growth() for run in differing}
+        noise, outputs = total_noise(fresh, inputs, [(run, gap.source[0]) for run, gap in suspicious], growth)
     except EtvizError as error:
         for _, gap in suspicious:
             gap.add_note(f"{_FAILED}{error}")
@@ -78,6 +83,19 @@ def measure_total_noise(
             gap.add_note(MEASURED)
     for run in differing:
         comparisons[run].output_noise = outputs[run]
+        graph = fresh().graph
+        names = (out.name if isinstance(out, Ref) else "" for out in graph.outputs)
+        comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]
+
+
+def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
+    """Where noise grows, in words; empty where it does not."""
+    if stage is None or stage[1] < _GROWS:
+        return ""
+    node, factor = stage
+    label = node_label(graph, node)
+    where = f"instruction {node.instruction} ({label})" if node.instruction >= 0 else label
+    return f"in {where}, {factor:,.3g} times"
 
 
 def _is_suspicious(gap: Gap) -> bool:

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 COLUMNS: Final = (
     *("event_block", "input_index", "output", "status", "reason", "shape", "dtype"),
     *BUILT_IN,
-    *("noise", "amplification", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf", "close", "matches"),
+    *(
+        "noise",
+        "amplification",
+        "grows_at",
+        "reference_nan",
+        "reference_inf",
+        "runtime_nan",
+        "runtime_inf",
+        "close",
+        "matches",
+    ),
 )
 
 
@@ -81,7 +91,10 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
 
 
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each final output of each execution; see `compare_outputs`."""
+    """A row for each final output of each execution; see `compare_outputs`.
+
+    `grows_at` says where noise grows on the way to it, if it does.
+    """
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
@@ -89,7 +102,9 @@ def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
         compared = compare_outputs(
             run.reference_outputs, run.runtime_outputs, run.output_scales, run.output_noise, run.custom
         )
-        rows.extend({"event_block": block, "input_index": index} | row for row in compared)
+        grows = [*run.grows_at, *[""] * len(compared)]
+        about = {"event_block": block, "input_index": index}
+        rows.extend(about | {"grows_at": where} | row for where, row in zip(grows, compared, strict=False))
     custom = dict.fromkeys(name for _, _, run in runs for name in run.custom.names)
     at = COLUMNS.index("noise")
     return pd.DataFrame(rows, columns=[*COLUMNS[:at], *custom, *COLUMNS[at:]])

@@ -294,8 +294,45 @@ class TwoLanes(Evaluator):
         return self.apply(graph, node, args, map_arg(node.kwargs, lambda leaf: self.look_up(env, leaf)))
 
 
+class Growth:
+    """Where noise grows on the way to a final output: by its ratio to the size of the values, operator by operator."""
+
+    def __init__(self) -> None:
+        self._relative: dict[str, float] = {}
+        self._least: dict[str, float] = {}
+
+    def see(self, node: Node, value: Any, perturbed: Any) -> None:
+        """Take a node's value and its perturbed one."""
+        found, least = 0.0, 0.0
+        for plain, other in zip(flat_values(value), flat_values(perturbed), strict=False):
+            half, noise, size = _half_ulp(plain), Noise(), Noise()
+            noise.add(other, plain)
+            size.add(plain, plain * 0 if hasattr(plain, "dtype") else plain)
+            if noise.samples and size.rms > 0:
+                found, least = max(found, noise.rms / size.rms), max(least, 2 * (half or 0.0))
+        self._relative[node.name], self._least[node.name] = found, least
+
+    def stage(self, graph: Graph, output: str) -> tuple[Node, float] | None:
+        """The operator on the noisiest way to an output that noise grows most in, and how many times it does."""
+        makers = {node.name: node for node in graph.nodes}
+        stages: list[tuple[float, Node]] = []
+        while output in makers:
+            node, noise = makers[output], self._relative.get(output, 0.0)
+            before = [name for name in node.reads() if name in self._relative]
+            largest = max((self._relative[name] for name in before), default=0.0)
+            least = max(largest, self._least.get(output, 0.0))
+            if least > 0:
+                stages.append((noise / least, node))
+            output = max(before, key=lambda name: self._relative[name], default="")
+        factor, node = max(stages, key=lambda item: item[0], default=(0.0, None))
+        return (node, factor) if node is not None else None
+
+
 def total_noise(
-    fresh: Callable[[], Evaluator], inputs: Sequence[Sequence[Any]], wanted: Iterable[tuple[int, str]]
+    fresh: Callable[[], Evaluator],
+    inputs: Sequence[Sequence[Any]],
+    wanted: Iterable[tuple[int, str]],
+    growth: Mapping[int, Growth] | None = None,
 ) -> tuple[dict[tuple[int, str, int], float], list[list[float]]]:
     """The noise of values that are computed from the program's inputs.
 
@@ -307,6 +344,8 @@ def total_noise(
         Flat inputs of every execution, in order.
     wanted
         Number of the execution, and name of the node, of each value.
+    growth
+        By number of the execution: told all values of the first pass.
 
     Returns
     -------
@@ -322,7 +361,9 @@ def total_noise(
         lanes = TwoLanes(fresh(), seed)
         for run, given in enumerate(inputs):
 
-            def seen(node: Node, value: Any, perturbed: Any, run: int = run) -> None:
+            def seen(node: Node, value: Any, perturbed: Any, run: int = run, seed: int = seed) -> None:
+                if seed == 0 and growth and run in growth:
+                    growth[run].see(node, value, perturbed)
                 if (run, node.name) in keys:
                     for output, pair in enumerate(zip(flat_values(perturbed), flat_values(value), strict=False)):
                         found.setdefault((run, node.name, output), Noise()).add(*pair)
