@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.noise import STEP, local_noise, total_noise
+from etviz.evaluation.noise import STEP, Growth, local_noise, total_noise
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 
 HALF_ULP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -153,3 +153,20 @@ def test_noise_goes_through_what_follows() -> None:
     carried = alone[0] * math.sqrt(float(second.double().square().sum(0).mean()))
     assert noise[0, "outer", 0] == pytest.approx(math.hypot(carried, alone[1]), rel=0.25)
     assert outputs == [[noise[0, "outer", 0]]]
+
+
+def test_noise_grows_where_numbers_cancel() -> None:
+    graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
+    graph.nodes[1:] = [
+        Node("up", "aten.add.Tensor", (Ref("inner"), 1e5), {}, instruction=1),
+        Node("down", "aten.sub.Tensor", (Ref("up"), 1e5), {}, instruction=2),
+        Node("outer", "aten.mm.default", (Ref("down"), Ref("second")), {}, instruction=3),
+    ]
+    growth, x = Growth(), normal(30, 64)
+    total_noise(lambda: Evaluator(graph, constants), [[x]], [], {0: growth})
+    found = growth.stage(graph, "outer")
+    assert found is not None
+    node, factor = found
+    assert node.name == "down"
+    up, down = rms(x @ constants["first"] + 1e5), rms(x @ constants["first"])
+    assert factor == pytest.approx(up / down, rel=0.5)
