@@ -143,10 +143,11 @@ def judge_fault(made: Made, way: str, *, deep: bool = True) -> Named:
     return _deepened(named, inspection, own, made) if deep else named
 
 
-def _speaks(inspection: etviz.Inspection, instructions: list[int]) -> list[bool]:
+def _speaks(inspection: etviz.Inspection, instructions: list[int]) -> pd.Series:
     """Which gap rows hold the error of instructions: their own, and those of a group that they are in."""
     wanted = {*instructions, *(_grouped_with(inspection, instruction) for instruction in instructions)}
-    return [bool(spoken_for(row) & wanted) for _, row in inspection.gaps.iterrows()]
+    gaps = inspection.gaps
+    return pd.Series([bool(spoken_for(row) & wanted) for _, row in gaps.iterrows()], index=gaps.index, dtype=bool)
 
 
 def spoken_for(row: Any) -> set[int]:

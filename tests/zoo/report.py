@@ -72,6 +72,7 @@ class Results:
             "faulty": table(FAULTS, map(self.row, filter(self.faulty.__contains__, FAULTY))),
         }
         for name, content in parts.items():
+            assert f"<!-- zoo: {name} -->" in text, f"the page has no place for {name}"
             before, start, rest = text.partition(f"<!-- zoo: {name} -->")
             _, end, after = rest.partition("<!-- end -->")
             text = f"{before}{start}\n\n{content}\n\n{end}{after}"
