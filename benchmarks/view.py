@@ -181,7 +181,7 @@ def measure(page: Page, repeat: int) -> dict[str, tuple[float, float]]:
             float(np.percentile(scrolled(page, "(k * 7919 % 1000) / 1000 * table.scrollHeight"), 95)),
             33.0,
         ),
-        "heap (MB)": (page.evaluate("performance.memory.usedJSHeapSize") / 1e6, 60.0),
+        "heap (MB)": (page.evaluate("(gc(), performance.memory.usedJSHeapSize)") / 1e6, 60.0),
     }
     return found
 

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { samplePayload } from "../dev/samplePayload";
 import { type NumberColumn, textAt } from "./columns";
 import { decodePayload } from "./payload";
-import { bandsOf, heightOf, peaksOf, profileOf, spanQuery, topOf } from "./profile";
+import { bandsOf, heightOf, peaksOf, profileOf, spanQuery } from "./profile";
 
 const sample = { layers: 50, uncompared: 0 };
 const plain = decodePayload(samplePayload(sample));
@@ -57,7 +57,7 @@ test("bands cover the program without a gap, in no more detail than there is roo
 });
 
 test("the axis holds every number, on a logarithmic scale", () => {
-  const top = topOf(payload);
+  const { top } = profile;
   expect(heightOf(0, top)).toBe(0);
   expect(heightOf(NaN, top)).toBe(0);
   expect(heightOf(Infinity, top)).toBe(1);

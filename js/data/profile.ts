@@ -20,6 +20,8 @@ export interface Profile {
   runs: number[];
   /** Module paths of the places; "" where none is known. */
   modules: string[];
+  /** The upper end of the axis. */
+  top: number;
 }
 
 /** Below it, no error is told from another: the lower end of the axis. */
@@ -50,7 +52,7 @@ export function profileOf(payload: Payload): Profile {
     if (place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
   });
   const column = payload.column("module");
-  return { rows, places, runs, modules: Array.from(rows, (row) => textAt(column, row) ?? "") };
+  return { rows, places, runs, modules: Array.from(rows, (row) => textAt(column, row) ?? ""), top: topOf(payload) };
 }
 
 function bandsAt(modules: readonly string[], depth: number): Band[] {
@@ -113,7 +115,7 @@ export function heightOf(value: number, top: number): number {
 }
 
 /** The upper end of the axis: a little more than everything that is drawn. */
-export function topOf(payload: Payload): number {
+function topOf(payload: Payload): number {
   let top = 10;
   const hold = (values: Float64Array): void => {
     for (const value of values) if (Number.isFinite(value) && value > top) top = value;

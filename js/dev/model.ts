@@ -114,6 +114,10 @@ export class SampleModel {
       this.#cancelled = false;
       return this.#work(id, method, params, 0);
     }
+    if (method === "what_if") {
+      const outputs = [{ name: "0: [1, 10] float32", before: 0.0317, after: 2.1e-6, top1: [7, 3, 7] }];
+      return this.#say({ id, result: { ok: true, rows: params.rows, outputs } });
+    }
     if (method === "cancel") this.#cancelled = true;
     const { result, buffers } = this.#data(method, params) ?? {
       result: { protocol: 1, changes: this.options.changes ?? 0 },

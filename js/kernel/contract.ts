@@ -216,6 +216,19 @@ export interface WireChannels {
   share: Values;
 }
 
+/** What would become of the outputs if some rows were exact. */
+export interface WireWhatIf {
+  rows: number[];
+  outputs: {
+    name: string;
+    /** RMSE against the reference, as it ran and as it would have been. */
+    before: WireNumber;
+    after: WireNumber;
+    /** Index of the largest score in reference, runtime and what would have been; null for other outputs. */
+    top1: [number, number, number] | null;
+  }[];
+}
+
 export interface WireError {
   type: string;
   message: string;

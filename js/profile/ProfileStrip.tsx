@@ -132,8 +132,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   const scene = useComputed((): Scene => ({
     payload,
     profile,
-    positions: rows.positions.value,
-    filtered: rows.filtered.value,
+    passes: rows.passes.value,
     named: column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [],
   })).value;
   const [canvas, probe] = usePicture(frame, scene);

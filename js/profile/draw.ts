@@ -3,7 +3,7 @@
 import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
-import { type Band, type Peaks, type Profile, bandsOf, heightOf, peaksOf, topOf } from "../data/profile";
+import { type Band, type Peaks, type Profile, bandsOf, heightOf, peaksOf } from "../data/profile";
 
 export interface Frame {
   width: number;
@@ -23,9 +23,8 @@ export type Paint = (name: string) => string;
 export interface Scene {
   payload: Payload;
   profile: Profile;
-  /** Rows that pass the filter have a position, others -1. */
-  positions: Int32Array;
-  filtered: boolean;
+  /** A flag for each row that passes the filter. */
+  passes: Uint8Array;
   /** Rows whose names are written, the most important first. */
   named: readonly number[];
 }
@@ -72,7 +71,7 @@ class Picture {
     readonly paint: Paint,
   ) {
     this.width = plotWidth(frame);
-    this.#top = topOf(scene.payload);
+    this.#top = scene.profile.top;
   }
 
   y(value: number): number {
@@ -192,7 +191,7 @@ class Picture {
       const value = peaks.most[column];
       const step = gauge(mismatch[row] ? NaN : value, mismatch[row] === 1, row)?.step ?? 0;
       const [x, y] = [this.x(peaks, column), this.y(value)];
-      context.globalAlpha = scene.filtered && scene.positions[row] < 0 ? 0.2 : 1;
+      context.globalAlpha = scene.passes[row] ? 1 : 0.2;
       context.fillStyle = this.paint(`--etv-step-${step}`);
       context.fillRect(x - wide / 2, y, wide, frame.base - y);
       if (mismatch[row]) this.cross(x, frame.top + 3);

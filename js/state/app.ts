@@ -3,6 +3,7 @@ import { batch, computed } from "@preact/signals";
 import { csvOf, markdownOf, pandasOf } from "../data/export";
 import { linkOf } from "../data/link";
 import { sliceAt } from "../data/tensor";
+import type { WireWhatIf } from "../kernel/contract";
 import type { Payload } from "../data/payload";
 import { type Profile, profileOf } from "../data/profile";
 import { Nodes } from "./nodes";
@@ -108,6 +109,14 @@ export class App {
       graph: view.treeMode.peek() === "graph",
     });
     return store.source.kernel ? link : location.href.split("#")[0] + link;
+  }
+
+  /** What would become of the outputs if a row, or all that are pinned, were exact. */
+  whatIf(row: number): void {
+    const { pins, whatIf } = this.view;
+    const compared = this.payload.peek()?.compared ?? 0;
+    const rows = [...new Set([row, ...pins.peek()])].filter((one) => one < compared);
+    this.store.jobs.start("what_if", { rows }, (result) => void (whatIf.value = result as WireWhatIf));
   }
 
   /** Look into the delegate call of a row, and open its node when that is done. */

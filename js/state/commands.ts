@@ -76,6 +76,16 @@ export const COMMANDS: readonly Command[] = [
       store.source.kernel && (payload.peek()?.zooms.canZoom(selection.row.peek()) ?? false),
   },
   {
+    id: "row.what-if",
+    title: "What if the row, and those that are pinned, were exact",
+    key: "e",
+    run: (app) => app.whatIf(app.selection.row.peek()),
+    can: ({ payload, selection, store }) => {
+      const row = selection.row.peek();
+      return store.source.kernel && row >= 0 && row < (payload.peek()?.compared ?? 0);
+    },
+  },
+  {
     id: "row.select",
     title: "Select a row",
     argument: "8",

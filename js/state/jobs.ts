@@ -4,13 +4,14 @@ import { signal } from "@preact/signals";
 import type { WireError } from "../kernel/contract";
 import { SILENT, type Source, isError } from "../kernel/source";
 
-export type JobName = "zoom" | "attribution";
+export type JobName = "zoom" | "attribution" | "what_if";
+type Params = Record<string, number | readonly number[]>;
 
 export interface Job {
   /** Tells a job from an earlier one of the same name, whose answer may come late. */
   id: number;
   name: JobName;
-  params: Record<string, number>;
+  params: Params;
   status: "running" | "cancelling" | "failed";
   error: WireError | null;
 }
@@ -36,8 +37,8 @@ export class Jobs {
     return job?.name === name && (row === undefined || job.params.row === row) ? job : null;
   }
 
-  /** Start, unless something runs; `done` is called when it has succeeded. */
-  start(name: JobName, params: Record<string, number>, done: () => void = () => {}): void {
+  /** Start, unless something runs; `done` is called with what came of it when it has succeeded. */
+  start(name: JobName, params: Params, done: (result: unknown) => void = () => {}): void {
     if (!this.source.kernel || this.busy) return;
     const id = ++this.#started;
     this.#current.value = { id, name, params, status: "running", error: null };
@@ -50,7 +51,7 @@ export class Jobs {
         this.ended();
         const failed = isError(outcome) && job.status !== "cancelling";
         this.#current.value = failed ? { ...job, status: "failed", error: outcome } : null;
-        if (!isError(outcome)) done();
+        if (!isError(outcome)) done(outcome.result);
       },
       null,
     );

@@ -32,6 +32,13 @@ export class Rows {
     return payload ? filterRows(payload, this.traits.filter.value) : new Uint32Array(0);
   });
 
+  /** A flag for each row that passes the filter; sorting leaves it as it is. */
+  readonly passes = computed(() => {
+    const flags = new Uint8Array(this.payload.value?.rows ?? 0);
+    for (const row of this.#passing.value) flags[row] = 1;
+    return flags;
+  });
+
   /** Row ids that the table shows, in order: pinned rows first, whatever the filter. */
   readonly order = computed(() => {
     const sorted = sortRows(
@@ -66,12 +73,12 @@ export class Rows {
 
   /** A flag for each node of a tree: whether the filter leaves it. A node without rows goes with what it is in. */
   nodesLeft({ nodes, parents, rowNode }: Tree): Uint8Array {
-    const positions = this.positions.value;
+    const passes = this.passes.value;
     const HAS = 1;
     const PASSES = 2;
     const flags = new Uint8Array(nodes);
     rowNode.forEach((node, row) => {
-      if (node >= 0) flags[node] |= positions[row] >= 0 ? HAS | PASSES : HAS;
+      if (node >= 0) flags[node] |= passes[row] ? HAS | PASSES : HAS;
     });
     for (let node = nodes - 1; node > 0; node--) if (parents[node] >= 0) flags[parents[node]] |= flags[node];
     for (let node = 0; node < nodes; node++) {

@@ -11,6 +11,7 @@ import { type FactLine, Facts } from "./Facts";
 import { Fingerprints } from "./Fingerprints";
 import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
 import { ValueTabs } from "./ValueTabs";
+import { WhatIf } from "./WhatIf";
 import { AroundLink, HeadZoom, ZoomSection } from "./Zoom";
 
 const SHOWN_ELSEWHERE = new Set(["operator", "metric", "introduced", "latency", "status", "quantization"]);
@@ -116,6 +117,7 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
           source={payload.text("source", row)}
         />
         <ZoomSection payload={payload} row={row} />
+        {row < payload.compared && <WhatIf payload={payload} row={row} />}
         {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
         {row >= payload.compared && <Facts lines={rowFacts(payload, row)} flow />}
         {row < payload.compared && (

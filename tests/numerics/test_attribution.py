@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -182,6 +183,26 @@ def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
     values = np.frombuffer(buffers[column["values"]["buffer"]])
     assert payload["attribution"]["sum"] == pytest.approx(1.0, abs=1e-3)
     np.testing.assert_array_equal(values, inspection.attribution(0)["share"].sort_index())
+
+
+def test_views_are_told_what_would_become_of_the_outputs(executed: Callable[[str], Executed]) -> None:
+    inspection = executed("encoder").load()
+    messages: list[dict[str, Any]] = []
+    jobs = Jobs(inspection.analysis, messages.append)
+    worst = int(inspection.worst(1).index[0])
+    jobs.start("9", "what_if", {"rows": [worst]})
+    assert jobs.wait(120)
+    told = next(message for message in messages if message.get("id") == "9")["result"]
+    assert json.loads(json.dumps(told, allow_nan=False))["rows"] == [worst]
+    found = inspection.what_if(worst)
+    for at, output in enumerate(told["outputs"]):
+        assert output["before"] == found.before["rmse"].iloc[at]
+        assert output["after"] == found.after["rmse"].iloc[at]
+        if output["top1"] is not None:
+            assert output["top1"][2] == int(found.outputs[at].argmax())
+    jobs.start("10", "what_if", {"rows": "all"})
+    assert jobs.wait(60)
+    assert messages[-1]["error"]["type"] == "UsageError"
 
 
 def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
