@@ -95,6 +95,7 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
             "output": attribution.output,
             "outputs": [_label(row) for _, row in _outputs_of(tables, run).iterrows()],
             "run": run,
+            "exact": loss is None and bool(_outputs_of(tables, run).iloc[output]["max_abs"] == 0.0),
             "error": attribution.error,
             "note": " ".join(attribution.notes),
             "methods": dict(Counter({GRADIENT: 0}) + Counter(frame["method"])),

@@ -24,11 +24,22 @@ function quoted(text: string): string {
 function values(field: string, columns: readonly Column[]): [string, string][] {
   const [column] = columns;
   if (field === "is") return Object.entries(FLAGS);
+  if (field === "op") return operators(column);
   if (column?.kind === "text") {
     const counts = columns.flatMap(textCounts).sort((a, b) => b.count - a.count);
     return counts.map(({ text, count }) => [quoted(text), `${formatCount(count)} rows`]);
   }
   return [];
+}
+
+/** What names of rows end with: of "norm1 · layer_norm [1]" the operator, with the number of rows that have it. */
+function operators(column: Column | undefined): [string, string][] {
+  const counts = new Map<string, number>();
+  for (const { text, count } of textCounts(column)) {
+    const [operator] = (text.split(" · ").pop() ?? text).split(/[\s,+]/);
+    counts.set(operator, (counts.get(operator) ?? 0) + count);
+  }
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([text, count]) => [text, `${formatCount(count)} rows`]);
 }
 
 /** The blank before the term that stands at a position. */

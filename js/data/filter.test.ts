@@ -107,5 +107,6 @@ test("completion: fields, then what there is of them, with counts", () => {
   const [first] = completions(table, "add -kind:del", 13);
   expect(first).toMatchObject({ text: "kind:delegate", whole: "add -kind:delegate " });
   expect(first.about).toMatch(/^\d+ rows$/);
+  expect(offered("op:")).toContain("op:executorch_call_delegate");
   for (const { whole } of completions(table, "op:", 3)) expect(rows(whole).length).toBeGreaterThan(0);
 });

@@ -80,6 +80,8 @@ export type TreeName = "program" | "modules";
 export interface Attribution {
   output: number;
   outputs: string[];
+  /** Runtime and reference are the same: what is attributed is their distance to the reference in float64. */
+  exact?: boolean;
   sum: WireNumber;
   note: string;
   /** How many rows got their share by which method. */

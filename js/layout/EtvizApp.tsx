@@ -148,6 +148,20 @@ function useLarge(app: App, root: { readonly current: HTMLElement | null }): voi
   }, [wanted]);
 }
 
+/** In a page of its own, the view takes the keys that nothing else has. */
+function usePageKeys(app: App, root: { readonly current: HTMLElement | null }, alone: boolean): void {
+  useEffect(() => {
+    const page = root.current?.ownerDocument;
+    if (!alone || !page) return;
+    const listen = (event: KeyboardEvent): void => {
+      const chord = event.ctrlKey || event.metaKey || event.altKey;
+      if (event.target === page.body && !chord && runKey(app, event.key)) event.preventDefault();
+    };
+    page.addEventListener("keydown", listen);
+    return () => page.removeEventListener("keydown", listen);
+  }, [alone]);
+}
+
 /** What Python or a link asked for, once there is something to do it with. */
 function useCommands(app: App, ready: boolean): void {
   const asked = app.store.traits.commands.value;
@@ -167,6 +181,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
   useKeptFocus(root);
   useLarge(app, root);
   useCommands(app, value.status === "ready");
+  usePageKeys(app, root, frame === "page");
   const profile = app.profile.value;
   const onKeyDown = (event: KeyboardEvent): void => {
     const chord = event.ctrlKey || event.metaKey || event.altKey;

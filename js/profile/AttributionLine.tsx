@@ -55,7 +55,18 @@ function Sum({ attribution, size }: SumProps): JSX.Element {
 
 function OutputChoice({ attribution }: { attribution: Attribution }): JSX.Element {
   const { jobs, source } = useApp().store;
-  const { output, outputs } = attribution;
+  const { output, outputs, exact } = attribution;
+  if (exact) {
+    return (
+      <span
+        class="etv-attribution-output"
+        tabIndex={0}
+        data-tip="Runtime and reference are the same, bit for bit. What is attributed is how far both are from the reference in float64."
+      >
+        Output {output} is exact; distance to float64:
+      </span>
+    );
+  }
   if (outputs.length < 2 || !source.kernel) {
     return (
       <span class="etv-attribution-output" data-tip={outputs[output]}>

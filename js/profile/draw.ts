@@ -107,7 +107,8 @@ class Picture {
     for (const place of scene.profile.runs) context.fillRect(frame.left + place * scale, frame.top, 1, frame.foot - frame.top);
   }
 
-  axis(): void {
+  /** `lowest` is the last limit, whose name has to stand apart. */
+  axis(lowest: number): void {
     const { context, frame } = this;
     const right = frame.left + this.width;
     context.fillStyle = this.paint("--etv-noise");
@@ -123,7 +124,7 @@ class Picture {
     }
     context.fillStyle = this.paint("--etv-line-strong");
     context.fillRect(frame.left, frame.base, this.width, 1);
-    if (frame.base - this.y(1) > 11) this.text("noise", right + 4, this.y(1) + 10, "--etv-text-soft");
+    if (frame.base - this.y(1) > 11 && lowest > 3) this.text("noise", right + 4, this.y(1) + 10, "--etv-text-soft");
   }
 
   /** The limits of the rows as steps, each named at its right end. */
@@ -272,8 +273,9 @@ export function draw(context: CanvasRenderingContext2D, frame: Frame, scene: Sce
   const total = numbersOf(payload, "severity");
   const introduced = numbersOf(payload, "introduced_severity");
   picture.bands(bandsOf(profile, Math.max(2, Math.floor(picture.width / BAND_WIDTH))));
-  picture.axis();
   const limited = introduced ?? total;
+  const last = profile.rows[profile.rows.length - 1];
+  picture.axis(limited?.limits?.[0][last] || Infinity);
   if (limited?.limits) picture.limits(limited.limits);
   if (total) picture.total(peaksOf(profile, total.values, payload.mismatch, columns));
   if (introduced) picture.stems(peaksOf(profile, introduced.values, payload.mismatch, columns), gaugeOf(introduced));

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { click, openReady, until } from "../dev/view";
 
 test("quick moves through rows ask the kernel once, known rows not again", async () => {
-  const view = await openReady();
+  const view = await openReady({ unfound: true });
   const rows = view.all(".etv-row");
   for (const row of rows.slice(0, 4)) click(row);
   const tensors = () => view.params("tensor").length;

@@ -56,7 +56,7 @@ def add_attribution(analysis: Analysis, rows: pd.DataFrame) -> dict[str, Any] | 
         return None
     rows["attribution"] = frame["share"].reindex(rows.index).to_numpy(np.float64)
     about = frame.attrs
-    return {name: about[name] for name in ("output", "outputs", "sum", "note", "methods")}
+    return {name: about[name] for name in ("output", "outputs", "sum", "note", "methods", "exact")}
 
 
 QUANTIZATION_COLUMNS: Final = (
