@@ -4,6 +4,8 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   test: {
+    // A busy machine is slow, not wrong.
+    testTimeout: 30_000,
     include: ["js/**/*.test.{ts,tsx,mjs}", "flow.test.mjs"],
   },
 });

@@ -75,7 +75,7 @@ export async function openReady(options: SampleModelOptions = {}): Promise<TestV
 }
 
 /** Wait until `check` neither throws nor gives false. */
-export async function until(check: () => boolean | void, limit = 2000): Promise<void> {
+export async function until(check: () => boolean | void, limit = 10_000): Promise<void> {
   const end = Date.now() + limit;
   for (;;) {
     try {
