@@ -9,7 +9,9 @@ import functools
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tests.scheduling import ByProgram
 
 os.environ.setdefault("ETVIZ_ISOLATION", "never")  # the tests of isolation ask for it
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"etviz-state-{os.getuid()}")
 LONG = ("browser", "slow", "fuzz")
 """Marks of what takes long: it is begun first, so that no process waits for it at the end."""
 

@@ -264,3 +264,15 @@ def test_packed_members_of_an_etrecord(ask: Ask, sound: Sound, tmp_path: Path) -
         (member,),
     )
     assert ask("archive bombs", "load", files, "", "as it is", []).kind == "ArtifactError"
+
+
+@pytest.mark.parametrize("member", ["edge_dialect_exported_program/forward", "debug_handle_map", "delegate_map"])
+def test_members_of_another_etrecord(member: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+    """What belongs to another program is refused, or gives rows that say what is missing; it ends nothing."""
+    files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
+    with zipfile.ZipFile(sound("poisoned", "etrecord")["etrecord"]) as other:
+        content = other.read(member)
+    files["etrecord"] = rewrite(
+        files["etrecord"], tmp_path / "mixed.bin", lambda name, data: content if name == member else data
+    )
+    assert ask("exchanged members", "load", files, "", "as it is", []).kind != "bug"

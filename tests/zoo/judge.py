@@ -262,7 +262,7 @@ class JudgeProcess:
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.zoo.judge"]
-        environment = os.environ | {"TQDM_DISABLE": "1"}
+        environment = os.environ | {"TQDM_DISABLE": "1", "ETVIZ_ISOLATION": "never"}
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
