@@ -86,6 +86,7 @@ format: install ## let ruff format and sort imports
 
 bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspector
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.evidence
 	$(BIN)/python -m benchmarks.view
 
 bench-large: install ## a decoder of a billion parameters, made once (an hour, 20 GB of memory)

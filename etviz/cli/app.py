@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from etviz import __version__
-from etviz.cli import check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
+from etviz.cli import agent, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
 from etviz.cli.console import err, out
 from etviz.errors import EtvizError, UnexpectedError
 from etviz.pipeline.worker import PATIENT_THREADS
@@ -51,6 +51,7 @@ app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)
 app.command("info", epilog="Example: etviz info etviz-demo")(info.info)
 app.command("gaps", epilog="Example: etviz gaps etviz-demo --by sqnr_db --top 20 --format csv")(gaps.gaps)
 app.command("outputs", epilog="Example: etviz outputs etviz-demo --plot outputs.png")(outputs.outputs)
+app.command("mcp", epilog="Example: etviz mcp build/ (needs etviz[mcp])")(agent.mcp)
 app.command("why", epilog="Example: etviz why etviz-demo --json")(why.why)
 app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
 app.command("check", epilog=check.EPILOG)(check.check)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -56,6 +56,9 @@ def check(
     write_baseline: Annotated[
         Path | None, typer.Option("--write-baseline", help="Store this run's numbers as a baseline.")
     ] = None,
+    lock: Annotated[Path | None, typer.Option("--lock", help="Fail if a value is not, to the bit, as locked.")] = None,
+    write_lock: Annotated[Path | None, typer.Option("--write-lock", help="Lock this run's values.")] = None,
+    device: Annotated[str, typer.Option("--device", help="The class of devices that the run is of.")] = "host",
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; '-' prints it.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Write a summary for pull requests.")] = None,
@@ -69,25 +72,48 @@ def check(
     known = {name: value for name, value in flags.items() if value is not None} | _parse(limits or [])
     found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     rules = _rules(config, etdump).with_flags(known, outputs=outputs, min_compared=min_compared, factor=factor)
-    result = _check(found, rules, baseline, write_baseline, method)
+    locks = _Locks(lock, write_lock, device)
+    result = _check(found, rules, baseline, write_baseline, locks, method)
     _write(result, junit, json_file, markdown, time.perf_counter() - start)
     if json_file is None or str(json_file) != "-":
-        _print(result, quiet=rules.demand_nothing and baseline is None)
+        _print(result, quiet=rules.demand_nothing and baseline is None and lock is None)
     if not result.passed:
         raise typer.Exit(1)
 
 
+class _Locks(NamedTuple):
+    """The lock that the run is held against, the one that it is written to, and its class of devices."""
+
+    path: Path | None
+    written: Path | None
+    device: str
+
+
 def _check(
-    found: given.Artifacts, rules: Rules, baseline: Path | None, write_baseline: Path | None, method: str | None
+    found: given.Artifacts,
+    rules: Rules,
+    baseline: Path | None,
+    write_baseline: Path | None,
+    locks: _Locks,
+    method: str | None,
 ) -> CheckResult:
     from etviz.gate import baseline as stored
     from etviz.gate import check as run_check
+    from etviz.gate.lock import compare_lock, read_lock, write_lock
 
     before = stored.read_baseline(baseline) if baseline is not None else None
     inspection = found.load(method)
     if write_baseline is not None:
         stored.write_baseline(inspection.gaps, write_baseline)
-    return run_check(inspection.analysis, rules, before)
+    result = run_check(inspection.analysis, rules, before)
+    if locks.path is not None:
+        case, notes = compare_lock(inspection.analysis, read_lock(locks.path), locks.device)
+        result.cases.append(case)
+        result.notes.extend(notes)
+    if locks.written is not None:
+        known = read_lock(locks.written) if locks.written.is_file() else None
+        write_lock(locks.written, inspection.analysis, locks.device, known)
+    return result
 
 
 def _rules(config: Path | None, source: Path) -> Rules:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 import torch
-import xxhash
 from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
@@ -28,6 +27,7 @@ from etviz.inspection import Inspection
 from etviz.loading.paired import HANDLES
 from etviz.pipeline.lower import flatten
 from etviz.tensors.blocks import whole
+from etviz.tensors.digest import bits, digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -261,7 +261,7 @@ class _Tally:
         """Take note of a run."""
         for instruction, values in logged.items():
             own = self.digests.setdefault(instruction, {})
-            own[run] = _digest(values)
+            own[run] = digest(values)
             first = self.values.get((0, instruction))
             if first is None:
                 if run == 0:
@@ -281,7 +281,7 @@ class _Tally:
             if a.shape != b.shape or a.dtype != b.dtype:
                 masks[at] = np.ones(tuple(a.shape), bool)
                 continue
-            differs = _bits(a) != _bits(b)
+            differs = bits(a) != bits(b)
             known = masks[at]
             masks[at] = differs if known is None else known | differs
             distance = (a.double() - b.double()).abs() if not a.is_complex() else (a - b).abs()
@@ -297,7 +297,7 @@ class _Tally:
     def odd_runs(self, instruction: int) -> set[int]:
         """The runs in which an instruction did not have its most frequent value."""
         usual = self.usual(instruction)
-        return {run for run, digest in self.digests[instruction].items() if digest != usual}
+        return {run for run, found in self.digests[instruction].items() if found != usual}
 
     def deviating(self) -> list[int]:
         """The runs in which any did not."""
@@ -405,24 +405,6 @@ def wilson(hits: int, count: int, z: float = 1.959963984540054) -> tuple[float, 
     middle = (share + z * z / (2 * count)) / (1 + z * z / count)
     half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
     return max(0.0, middle - half) if hits else 0.0, min(1.0, middle + half) if hits < count else 1.0
-
-
-def _digest(values: Sequence[Any]) -> bytes:
-    sha = xxhash.xxh3_128()
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            sha.update(f"{value.dtype}{tuple(value.shape)}".encode())
-            sha.update(np.ascontiguousarray(_bits(value)).data)
-        else:
-            sha.update(repr(value).encode())
-    return sha.digest()
-
-
-def _bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """The elements as integers of their size, in the tensor's shape."""
-    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return plain.detach().contiguous().view(sizes[plain.element_size()]).numpy()
 
 
 def _copy(value: Any) -> Any:

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError
+from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item
 from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import (
@@ -122,41 +123,55 @@ class Study:
             is the number of an input; in the metric's unit); ``worst`` and ``worst_input``, by the metric's polarity,
             inputs with NaN or Inf on one side only before all others; ``nonfinite`` such inputs.
         """
-        operators = self._store.table("operators.parquet")
         about = self._store.about()
         names = [*about["metrics"], "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
+        frames = list(self._store.gaps(["instruction"]))
+        if not frames:
+            return pd.DataFrame(columns=[*_IDENTITY, "name", "metric", *STATISTICS])
+        counts = pd.concat([frame["instruction"].value_counts() for frame in frames])
+        counts = counts.groupby(level=0).sum().sort_index()
+        total = max(int(counts.sum()), 1)
+        together = max(1, _VALUES // total)
+        pieces = np.array_split(counts.index.to_numpy(), max(1, min(len(counts), -(-total // _VALUES))))
         records: list[dict[str, Any]] = []
-        rows = len(operators)
-        total = sum(len(frame) for frame in self._store.gaps(["input"]))
-        size = max(1, _VALUES // max(total // max(rows, 1), 1))
-        for first in range(0, rows, size):
-            part = operators.iloc[first : first + size]
-            records += self._statistics(part, names)
-        columns = [*_IDENTITY, "name", "metric", *STATISTICS]
-        return pd.DataFrame(records, columns=columns)
+        for piece in pieces:
+            found: dict[tuple[int, int], list[dict[str, Any]]] = {}
+            for first in range(0, len(names), together):
+                self._statistics(piece, names[first : first + together], found)
+            records += [row for key in sorted(found) for row in found[key]]
+        return pd.DataFrame(records, columns=[*_IDENTITY, "name", "metric", *STATISTICS])
 
-    def _statistics(self, operators: pd.DataFrame, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of some operators."""
+    def _statistics(
+        self,
+        instructions: npt.NDArray[np.int64],
+        names: Sequence[str],
+        found: dict[tuple[int, int], list[dict[str, Any]]],
+    ) -> None:
+        """Add the rows of some instructions and metrics to those that were found, by instruction and output."""
         keys = ["instruction", "output"]
-        wanted = pd.MultiIndex.from_frame(operators[keys])
-        about: dict[tuple[int, int], dict[str, Any]] = {
-            (int(row["instruction"]), int(row["output"])): {str(key): value for key, value in row.items()}
-            for row in operators.to_dict("records")
-        }
-        found: dict[tuple[int, int], list[dict[str, Any]]] = {key: [] for key in about}
-        for name in names:
-            parts = []
-            for frame in self._store.gaps(["input", *keys, "status", name]):
-                parts.append(frame[pd.MultiIndex.from_frame(frame[keys]).isin(wanted)])
-            values = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*keys, "input", name])
-            groups: Any = values.groupby(keys, sort=True)
-            for (instruction, output), group in groups:
-                statistics = _describe(group["input"], group[name], group["status"] == MISMATCH, name)
-                key = int(instruction), int(output)
+        parts = self._store.gaps(["input", *keys, "status", *names])
+        values = pd.concat([part[part["instruction"].isin(instructions)] for part in parts], ignore_index=True)
+        groups: Any = values.groupby(keys, sort=True)
+        for (instruction, output), group in groups:
+            key = int(instruction), int(output)
+            mismatched = group["status"] == MISMATCH
+            for name in names:
+                statistics = _describe(group["input"], group[name], mismatched, name)
                 if statistics["inputs"] or statistics["nonfinite"]:
-                    found[key].append({**about[key], "metric": name, **statistics})
-        return [row for key in about for row in found[key]]
+                    found.setdefault(key, []).append({**self._named(key), "metric": name, **statistics})
+
+    def _named(self, key: tuple[int, int]) -> dict[str, Any]:
+        """What names an output of an instruction."""
+        own = self._operators.get(key)
+        if own is None:
+            own = self._operators.get((key[0], 0), dict.fromkeys([*_IDENTITY, "name"], ""))
+        return {**own, "instruction": key[0], "output": key[1]}
+
+    @cached_property
+    def _operators(self) -> dict[tuple[int, int], dict[str, Any]]:
+        rows = self._store.table("operators.parquet").drop(columns="stack", errors="ignore").to_dict("records")
+        return {(int(row["instruction"]), int(row["output"])): {str(k): v for k, v in row.items()} for row in rows}
 
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The operators whose worst input is worst: rows of `table` of one metric.
@@ -274,6 +289,39 @@ class Study:
         """The name of each input among those that are kept."""
         frames = (frame for _, frame in self._store.runs(["input", "content"]))
         return {int(index): str(name) for frame in frames for index, name in frame.itertuples(index=False)}
+
+    def adequacy(self, calibration: Iterable[Sequence[Any]] | None = None) -> pd.DataFrame:
+        """What the inputs never reached: ranges, signs, saturation and branches of every operator of the reference.
+
+        The reference is evaluated again, the float model where it is known, on the data set where it is still at hand
+        and can be read again, else on the inputs that are kept.
+
+        Parameters
+        ----------
+        calibration
+            Input tuples that a quantizer was calibrated on, to compare with.
+
+        Returns
+        -------
+        DataFrame
+            A row for each operator, those inside of delegates too, in the order of evaluation: ``operator`` (its name
+            in the exported model), ``op, module, source``; ``inputs`` that executed it; ``min`` and ``max`` in the
+            value's units; shares of its elements that are ``negative``, ``zero``, ``positive``, ``nonfinite``, and
+            ``saturated`` at an end of a quantization grid (NaN elsewhere). With a calibration: its range, the share of
+            it that is ``covered``, and how far the inputs go ``beyond``, in widths of it. ``never`` says in words what
+            was never reached; a branch that was never taken has a row of its own.
+
+        Raises
+        ------
+        PairingError
+            If the reference can't be evaluated.
+        """
+        subject = self.subject
+        values: Iterable[Sequence[Any]] = (self.values(index) for index in self.kept)
+        if self._source is not None and not isinstance(self._source, Iterator):
+            known = entries(self._source, subject.takes())
+            values = (entry.values for entry in known if not entry.problem)
+        return adequacy(subject, values, calibration)
 
     def _require(self, index: Any) -> None:
         if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) not in self.inputs.index:

@@ -1,0 +1,163 @@
+"""What a study costs: ``python -m benchmarks.evidence`` prints one table.
+
+The program is the demo's digit classifier in int8 through XNNPACK. Each row is taken in fresh processes; a first, small
+study warms everything up and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import torch
+
+_INPUTS: Final = 200
+_MANY: Final = (20, 2000)
+_WARM: Final = 4
+_LIMIT: Final = 3600.0
+_MB: Final = 1 << 20
+
+
+def main() -> int:
+    """Measure and print; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evidence", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=3, metavar="N", help="repetitions (%(default)s)")
+    parser.add_argument("--inputs", type=int, default=_INPUTS, metavar="N", help="inputs of a study (%(default)s)")
+    parser.add_argument("--many", type=int, nargs=2, default=_MANY, metavar="N", help="inputs that memory is taken of")
+    parser.add_argument("--child", nargs=3, metavar=("TASK", "INPUTS", "FILE"), help=argparse.SUPPRESS)
+    parser.add_argument("--program", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        task, count, file = options.child
+        Path(file).write_text(json.dumps(_TASKS[task](options.program, int(count))), encoding="utf-8")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
+        _make(Path(folder))
+        table = Table("what", "found", "to reach")
+        for row in _rows(Path(folder), options.inputs, options.many, options.repeat):
+            table.add_row(*row)
+    Console().print(table)
+    return 0
+
+
+def _rows(folder: Path, inputs: int, many: tuple[int, int], repeat: int) -> list[tuple[str, str, str]]:
+    def seconds(task: str) -> float:
+        return statistics.median(_child(task, inputs, folder)["seconds"] for _ in range(repeat))
+
+    base, plain, one, two = (seconds(task) for task in ("read", "plain", "study", "two"))
+    few, most = (_child("study", count, folder)["peak"] / _MB for count in many)
+    return [
+        (f"running {inputs} inputs, and reading their buffers", f"{base:.2f} s", ""),
+        (f"a study of {inputs} inputs without introduced gaps", f"{plain:.2f} s, {plain / base:.2f}×", ""),
+        (f"a study of {inputs} inputs, in one process", f"{one:.2f} s, {one / base:.2f}×", "1.3×"),
+        ("the same on two processes", f"{two:.2f} s, {one / two:.2f}× as fast", "1.7×"),
+        (f"peak memory, {many[0]} and {many[1]} inputs", f"{few:.0f} and {most:.0f} MB", "flat"),
+    ]
+
+
+def _child(task: str, count: int, folder: Path) -> dict[str, float]:
+    answer = folder / "answer.json"
+    command = [sys.executable, "-m", "benchmarks.evidence", "--program", str(folder)]
+    command += ["--child", task, str(count), str(answer)]
+    subprocess.run(command, check=True, timeout=_LIMIT, stderr=subprocess.DEVNULL)
+    return json.loads(answer.read_text(encoding="utf-8"))
+
+
+def _make(folder: Path) -> None:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    import etviz
+    from etviz.demo.digits import load_digits, train
+
+    digits = load_digits()
+    etviz.debug(
+        train(digits, epochs=2),
+        (digits.test_images[:1],),
+        partitioner=[XnnpackPartitioner()],
+        quantizer=XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True)),
+        calibration=[(image[None],) for image in digits.train_images[:64]],
+        workdir=folder,
+    )
+
+
+def _images(count: int) -> list[torch.Tensor]:
+    from etviz.demo.digits import load_digits
+
+    images = load_digits().train_images
+    return [images[at % len(images)][None] for at in range(count)]
+
+
+def _study(program: Path, count: int, **options: Any) -> dict[str, float]:
+    import etviz
+
+    etviz.study(program, _images(_WARM), **options | ({"chunk": 1} if "executor" in options else {}))
+    images = _images(count)
+    start = time.perf_counter()
+    study = etviz.study(program, images, **options)
+    seconds = time.perf_counter() - start
+    if int((study.inputs["status"] == "compared").sum()) != count:
+        raise RuntimeError(study.summary())
+    return {"seconds": seconds, "peak": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}
+
+
+def _read(program: Path, count: int) -> dict[str, float]:
+    """Run the inputs as a study does, and touch every tensor that was logged; nothing is compared."""
+    from etviz.artifacts.etdump.runtime_log import RuntimeLog
+    from etviz.evidence.study import CHUNK
+    from etviz.evidence.subject import subject_of
+
+    subject = subject_of(program, None, program, None)
+
+    def run(images: list[torch.Tensor]) -> None:
+        base = None
+        for first in range(0, len(images), CHUNK):
+            with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
+                left = subject.run([[image] for image in images[first : first + CHUNK]], Path(folder))
+                base = subject.pair(left, base)
+                for _, block in base.executions:
+                    log = RuntimeLog(block, base.artifacts.buffer)
+                    for instruction in log.instructions:
+                        for value in log.values(instruction):
+                            value.clone()
+
+    run(_images(_WARM))
+    images = _images(count)
+    start = time.perf_counter()
+    run(images)
+    return {"seconds": time.perf_counter() - start}
+
+
+def _two(program: Path, count: int) -> dict[str, float]:
+    """Workers that are warm: starting two takes as long whatever they do."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        return _study(program, count, executor=pool, chunk=1 + count // 16)
+
+
+_TASKS: Final = {
+    "read": _read,
+    "plain": lambda program, count: _study(program, count, introduced=False),
+    "study": _study,
+    "two": _two,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""Values as bits: what two runs are compared by where every bit counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+    import torch
+
+
+def digest(values: Iterable[Any]) -> bytes:
+    """A hash (XXH3, 128 bits) of some values with their types and shapes, whatever their strides."""
+    import torch
+
+    sha = xxhash.xxh3_128()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            sha.update(f"{value.dtype}{tuple(value.shape)}".encode())
+            sha.update(np.ascontiguousarray(bits(value)).data)
+        else:
+            sha.update(repr(value).encode())
+    return sha.digest()
+
+
+def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """The elements as integers of their size, in the tensor's shape; a complex number as two."""
+    import torch
+
+    plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return plain.detach().contiguous().view(sizes[plain.element_size()]).numpy()

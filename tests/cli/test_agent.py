@@ -1,0 +1,79 @@
+"""The MCP server: an agent opens artifacts, asks and gets pictures; nothing outside of the folder is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from etviz.cli.agent import server
+from etviz.errors import UsageError
+from tests.programs import Executed
+
+mcp = pytest.importorskip("mcp")
+Get = Callable[[str], Executed]
+
+
+@pytest.fixture
+def ask(executed: Get, tmp_path: Path) -> Callable[..., Any]:
+    """Call a tool of a server that was started in a folder with one program, `run`."""
+    shutil.copytree(executed("encoder").folder, tmp_path / "root" / "run")
+    (tmp_path / "root" / "away").symlink_to(executed("plain_cnn").folder)
+    shutil.copytree(executed("encoder").folder, tmp_path / "root" / "mixed")
+    (tmp_path / "root" / "mixed" / "model.pte").unlink()
+    (tmp_path / "root" / "mixed" / "model.pte").symlink_to(executed("encoder").path("pte"))
+
+    def call(tool: str, **arguments: Any) -> Any:
+        async def talk() -> Any:
+            async with mcp.Client(server(tmp_path / "root")) as client:
+                return await client.call_tool(tool, arguments)
+
+        return asyncio.run(talk())
+
+    return call
+
+
+def _json(result: Any) -> Any:
+    assert not result.is_error, result.content
+    found = result.structured_content
+    return found["result"] if isinstance(found, dict) and set(found) == {"result"} else found
+
+
+def test_an_agent_finds_the_culprit(ask: Callable[..., Any], executed: Get) -> None:
+    inspection = executed("encoder").inspection
+    opened = _json(ask("open_artifacts", path="run"))
+    assert opened["verdict"] == inspection.digest.verdict
+    rows = _json(ask("culprits", path="run", n=3))
+    worst = inspection.worst(3)
+    assert [row["row"] for row in rows] == list(worst.index)
+    assert rows[0]["introduced_severity"] == pytest.approx(worst["introduced_severity"].iloc[0])
+    shares = _json(ask("attribute", path="run", n=100))
+    assert sum(row["share"] for row in shares["shares"] if row["share"] is not None) == pytest.approx(shares["sum"])
+    assert json.dumps(_json(ask("diagnose", path="run")))
+
+
+def test_a_picture_is_a_png(ask: Callable[..., Any]) -> None:
+    result = ask("picture", path="run", kind="histogram", row=0)
+    assert not result.is_error
+    assert result.content[0].mime_type == "image/png"
+    assert result.content[0].data.startswith("iVBOR")
+    assert ask("picture", path="run", kind="film").is_error
+
+
+@pytest.mark.parametrize("path", ["..", "../..", "/", "/etc/passwd", "away", "mixed", "run/../../x"])
+def test_nothing_outside_of_the_folder_is_opened(ask: Callable[..., Any], path: str) -> None:
+    result = ask("open_artifacts", path=path)
+    assert result.is_error
+    assert "only files below root/ are opened" in result.content[0].text
+
+
+def test_errors_reach_the_agent(ask: Callable[..., Any], tmp_path: Path) -> None:
+    assert "no ETDump" in ask("open_artifacts", path=".").content[0].text
+    assert ask("culprits", path="run", by="speed").is_error
+    with pytest.raises(UsageError, match="no such folder"):
+        server(tmp_path / "nowhere")
