@@ -68,6 +68,7 @@ class Simulation:
                 self._prepared(*batch)
         self._inputs, self._expected = inputs, expected
         self._requests = _requests(self._prepared)
+        self._grids: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         self.units = _units(self._prepared)
         self.trials = 0
 
@@ -78,7 +79,7 @@ class Simulation:
         self.trials += 1
         names = {name for unit in kept for name in unit.names}
         active = {target for target, requests in self._requests.items() if requests - names}
-        rounded = _Rounded(self._prepared, active)
+        rounded = _Rounded(self._prepared, active, self._grids)
         total, count = 0.0, 0
         with torch.no_grad():
             for values, expected in zip(self._inputs, self._expected, strict=True):
@@ -92,15 +93,21 @@ class Simulation:
 class _Rounded(fx.Interpreter):
     """Runs a prepared model, rounding at the active observers."""
 
-    def __init__(self, model: GraphModule, active: set[str]) -> None:
+    def __init__(
+        self, model: GraphModule, active: set[str], grids: dict[str, tuple[torch.Tensor, torch.Tensor]]
+    ) -> None:
         super().__init__(model)
-        self._active = active
+        self._active, self._grids = active, grids
 
     def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
-        module = self.module.get_submodule(target)
+        module: Any = self.module.get_submodule(target)
         if not _is_observer(module):
             return super().call_module(target, args, kwargs)
-        return _round(module, args[0]) if target in self._active else args[0]
+        if target not in self._active:
+            return args[0]
+        if not getattr(module, "is_dynamic", False) and target not in self._grids:
+            self._grids[target] = module.calculate_qparams()  # a search, for histograms
+        return _round(module, args[0], self._grids.get(target))
 
 
 def _is_observer(module: Any) -> bool:
@@ -109,17 +116,17 @@ def _is_observer(module: Any) -> bool:
     return isinstance(module, ObserverBase)
 
 
-def _round(observer: Any, value: torch.Tensor) -> torch.Tensor:
-    """What quantizing and dequantizing by an observer's grid gives."""
+def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    """What quantizing and dequantizing by an observer's grid gives; None is a grid that is chosen for each value."""
     low, high = observer.quant_min, observer.quant_max
     if low is None or high is None:
         info = torch.iinfo(observer.dtype)
         low, high = info.min, info.max
-    if getattr(observer, "is_dynamic", False):
+    if grid is None:
         least, most = min(float(value.min()), 0.0), max(float(value.max()), 0.0)
         scale = max((most - least) / (high - low), torch.finfo(torch.float32).eps)
         return torch.fake_quantize_per_tensor_affine(value, scale, round(low - least / scale), low, high)
-    scale, zero = observer.calculate_qparams()
+    scale, zero = grid
     axis = getattr(observer, "ch_axis", None)
     if scale.numel() > 1 and axis is not None:
         return torch.fake_quantize_per_channel_affine(value, scale.float(), zero.int(), axis, low, high)
