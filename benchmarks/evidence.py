@@ -106,7 +106,8 @@ def _images(count: int) -> list[torch.Tensor]:
 def _study(program: Path, count: int, **options: Any) -> dict[str, float]:
     import etviz
 
-    etviz.study(program, _images(_WARM), **options | ({"chunk": 1} if "executor" in options else {}))
+    warm: dict[str, Any] = {**options, "chunk": 1} if "executor" in options else options
+    etviz.study(program, _images(_WARM), **warm)
     images = _images(count)
     start = time.perf_counter()
     study = etviz.study(program, images, **options)
