@@ -14,6 +14,7 @@ from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Comparison, Run
 from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, proved, starts_far_off
+from etviz.comparison.logged_twice import foreign_buffer
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
@@ -102,7 +103,8 @@ def compare_executions(
         guessed = given is None and told is None and len(executions) > 1
         note = judge.forget(at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
-        notes |= dict.fromkeys(filter(None, (note, lost)))
+        foreign = foreign_buffer(evaluator.graph, log)
+        notes |= dict.fromkeys(filter(None, (foreign, note, lost)))
         budget -= comparison.kept
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(at, inputs.index, comparison))

@@ -125,3 +125,17 @@ def _conv_net() -> torch.nn.Module:
 def test_equal_constants_are_not_said_to_differ(kind: Made) -> None:
     for way in ("exact", "derived"):
         assert kind.load(way).analysis.findings.constants == ()
+        assert "of another run" not in kind.load(way).summary()
+
+
+@pytest.mark.parametrize("way", ["pte", "alone.pte"])
+def test_a_debug_buffer_of_another_program_is_noticed(made: Callable[[str], Made], way: str) -> None:
+    program, other = made("masked_transformer"), made("stack")
+    found = etviz.load(
+        program.path("etdump"),
+        etrecord=program.path("etrecord"),
+        pte=program.path("pte") if way == "pte" else program.program / way,
+        debug_buffer=other.path("debug_buffer"),
+        inputs=program.runs,
+    )
+    assert "The debug buffer is of another run" in found.summary()
