@@ -46,6 +46,13 @@ def test_errors_and_version_are_there_without_torch() -> None:
     assert in_a_new_process(code) == f"{etviz.__version__} False"
 
 
+def test_asking_what_can_be_lowered_here_imports_nothing() -> None:
+    """A background thread asks; executorch imports itself in circles, which two threads can't do at a time."""
+    code = "import sys\nfrom etviz.upstream.executorch import lowers_here\n"
+    code += "print(lowers_here('XnnpackBackend'), lowers_here('no'), 'executorch.exir' in sys.modules)"
+    assert in_a_new_process(code) == "True False False"
+
+
 def test_public_names() -> None:
     assert set(etviz.__all__) >= {
         "Inspection",

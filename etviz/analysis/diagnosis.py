@@ -163,11 +163,12 @@ def _inside(analysis: Analysis, row: int, timeout: float | None) -> dict[str, An
     try:
         inner = analysis.zoom(row, timeout)
     except EtvizError as error:
-        return {"faithful": None, "message": str(error), "compared": None, "rows": []}
+        return {"faithful": None, "message": str(error), "notes": [], "compared": None, "rows": []}
     found = inner.findings.zoom
     return {
         "faithful": None if found is None else found.faithful,
         "message": "" if found is None else found.message,
+        "notes": [] if found is None else list(found.notes),
         "compared": _compared(inner.tables.coverage),
         "rows": [_row(analysis, item, inner) for item in _suspects(inner.tables)[:_INNER]],
     }

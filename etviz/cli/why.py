@@ -98,7 +98,7 @@ def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, st
         return
     rows = [f"{_place(row)}: introduced severity {_number(row['introduced_severity'])}" for row in inside["rows"]]
     none = ["No operator inside adds more error than its precision explains."] if inside["compared"] else []
-    yield from _listed("Inside the delegate", [*(rows or none), inside["message"]], width)
+    yield from _listed("Inside the delegate", [*(rows or none), inside["message"], *inside["notes"]], width)
 
 
 def _suspects(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ import importlib.util
 import logging
 import sys
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 FxNode = Any
@@ -121,26 +122,38 @@ _BACKENDS = {
 }
 
 
-def backend_module(backend_id: str) -> str:
-    """Name of the Python module with a backend's lowering, as far as known here; empty if not."""
-    if "executorch.exir" in sys.modules:
-        from executorch.exir.backend.backend_details import BackendDetails
+_NEEDS = {"OpenvinoBackend": "openvino"}
+"""Packages that a backend's module imports and executorch does not bring along."""
 
-        for backend in BackendDetails.__subclasses__():
-            if backend.__name__ == backend_id and backend.__module__ != "__main__":
-                return backend.__module__
+
+def backend_module(backend_id: str) -> str:
+    """Name of the Python module with a backend's lowering, as far as known here; empty if not. Imports nothing."""
+    details = getattr(sys.modules.get("executorch.exir.backend.backend_details"), "BackendDetails", None)
+    for backend in details.__subclasses__() if details is not None else ():
+        if backend.__name__ == backend_id and backend.__module__ != "__main__":
+            return backend.__module__
     return _BACKENDS.get(backend_id, "")
 
 
 @functools.lru_cache
 def lowers_here(backend_id: str) -> bool:
-    """True unless this machine certainly can't lower for a backend: its module is not known, or not installed."""
+    """True unless this machine certainly can't lower for a backend: its module is not known, or not installed.
+
+    It is asked on other threads, so it imports nothing: executorch's packages import one another in circles, which two
+    threads can't do at a time.
+    """
     name = backend_module(backend_id)
-    try:
-        with quietly():  # it imports the packages that the module is in
-            return bool(name) and (name in sys.modules or importlib.util.find_spec(name) is not None)
-    except (ImportError, ValueError):
-        return False
+    return bool(name) and (name in sys.modules or (_installed(name) and _installed(_NEEDS.get(backend_id, name))))
+
+
+def _installed(name: str) -> bool:
+    """True if the file of a module is there; `importlib.util.find_spec` would import the packages that it is in."""
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or not rest:
+        return spec is not None
+    places = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    return any(place.with_suffix(".py").is_file() or (place / "__init__.py").is_file() for place in places)
 
 
 def runs_here(backend_id: str) -> bool:
