@@ -152,8 +152,8 @@ def panel(browser: Browser, server: JupyterServer, folder: Path) -> None:
 
 
 def smaller(path: Path) -> None:
-    """Give a picture a palette: an interface has few colours."""
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    """Pack a picture as well as PNG can, every colour as it is."""
+    Image.open(path).convert("RGB").save(path, optimize=True)
 
 
 def save_moving(frames: list[tuple[bytes, int]], path: Path) -> None:
