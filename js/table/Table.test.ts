@@ -23,7 +23,7 @@ test("the filter narrows the rows, and says how many are left", async () => {
 });
 
 test("instructions that were not compared are one click away, with their reason", async () => {
-  const view = await openReady();
+  const view = await openReady({ unfound: true });
   const button = view.all(".etv-switch").find((one) => one.textContent?.startsWith("not compared"));
   expect(button?.textContent).toContain("2");
   click(button as HTMLElement);
