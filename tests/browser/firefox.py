@@ -133,13 +133,12 @@ class Firefox:
             self._page = page
 
     def click(self, selector: str) -> None:
-        """Click with the mouse into the middle of the first element that a selector finds."""
+        """Click with the mouse near the left of the first element that a selector finds."""
         place = f"document.querySelector({json.dumps(selector)})"
         self.evaluate(f"{place}.scrollIntoView({{ block: 'center' }})")
-        x, y = (
-            int(self.evaluate(f"(({{ {a}, {b} }}) => {a} + {b} / 2)({place}.getBoundingClientRect())"))
-            for a, b in (("left", "width"), ("top", "height"))
-        )
+        box = f"{place}.getBoundingClientRect()"
+        x = int(self.evaluate(f"{box}.left + Math.min(40, {box}.width / 2)"))  # a row is wider than its pane
+        y = int(self.evaluate(f"{box}.top + {box}.height / 2"))
         steps = [
             {"type": "pointerMove", "x": x, "y": y},
             {"type": "pointerDown", "button": 0},
