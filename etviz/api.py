@@ -141,7 +141,6 @@ def debug(
 def load(
     etdump: PathLike | None = None,
     *,
-    outputs: Any = None,
     etrecord: PathLike | None = None,
     debug_buffer: PathLike | None = None,
     pte: PathLike | None = None,
@@ -153,6 +152,7 @@ def load(
     delegate_time_scale_converter: Callable[[str, int], float] | None = None,
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
+    outputs: Any = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -219,7 +219,7 @@ def load(
         kept = None
         files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
         if etdump is not None and is_collection(etdump):
-            found = collect(etdump)
+            found = collect(etdump, [kind for kind, path in files.items() if path is not None])
             files = found.paths | {kind: path for kind, path in files.items() if path is not None}
             etdump, kept = _etdump_of(etdump, files), found.keep_alive
             factor = scale_factor("cycles") if source_time_scale == AUTO and found.cycles else factor

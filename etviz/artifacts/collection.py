@@ -14,12 +14,12 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from etviz.artifacts.files import PathLike, open_artifact
+from etviz.artifacts.files import PathLike, open_artifact, path_of
 from etviz.errors import ArtifactError, UsageError
 
 USUAL: Final = {
@@ -58,14 +58,14 @@ class Collection:
 
 def is_collection(source: PathLike) -> bool:
     """True for a folder, a zip archive, a gzip file, and a text that holds base64; False for an ETDump."""
-    path = Path(source)
+    path = Path(path_of(source, "an ETDump, a folder or an archive"))
     if path.is_dir():
         return True
     return path.is_file() and _unpacker(path) is not None
 
 
-def collect(source: PathLike) -> Collection:
-    """The artifacts in a folder, an archive or a log.
+def collect(source: PathLike, given: Container[str] = ()) -> Collection:
+    """The artifacts in a folder, an archive or a log; kinds that are `given` are not looked for.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def collect(source: PathLike) -> Collection:
     """
     path = Path(source)
     if path.is_dir():
-        return _in_folder(path)
+        return _in_folder(path, given)
     kept = tempfile.TemporaryDirectory(prefix="etviz-")
     folder = Path(kept.name)
     unpack = _unpacker(path)
@@ -88,7 +88,7 @@ def collect(source: PathLike) -> Collection:
     if again is not None and again is not unpack:
         again(inner[0], folder)
         inner[0].unlink()
-    found = _in_folder(folder, path)
+    found = _in_folder(folder, given, path)
     return Collection(found.paths, _from_log in (unpack, again), (kept, found.keep_alive))
 
 
@@ -110,16 +110,17 @@ def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
     return None
 
 
-def _in_folder(folder: Path, shown: Path | None = None) -> Collection:
+def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -> Collection:
     """The artifacts of a folder; where one is only there packed with gzip, it is unpacked elsewhere."""
-    paths = {kind: path for kind in USUAL if (path := by_name(folder, kind, shown)) is not None}
+    wanted = [kind for kind in USUAL if kind not in given]
+    paths = {kind: path for kind in wanted if (path := by_name(folder, kind, shown)) is not None}
     packed = [path for path in folder.glob("*.gz") if path.is_file()]
     kept = None
-    if packed and len(paths) < len(USUAL):
+    if packed and len(paths) < len(wanted):
         kept = tempfile.TemporaryDirectory(prefix="etviz-")
         for path in packed:
             _from_gzip(path, Path(kept.name))
-        for kind in USUAL:
+        for kind in wanted:
             if kind not in paths and (found := by_name(Path(kept.name), kind, shown or folder)) is not None:
                 paths[kind] = found
     return Collection(paths, keep_alive=kept)

@@ -118,14 +118,14 @@ def _npz(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
         size = sum(info.file_size for info in packed.infolist())
     if size > _LARGEST:
         raise ValueError(f"they unpack to {size:,} bytes, more than {_LARGEST:,}")
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(path) as archive:
         return [tuple(torch.from_numpy(archive[name].copy()) for name in _ordered(list(archive.files), names))]
 
 
 def _npy(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
     import torch
 
-    return [(torch.from_numpy(np.load(path, allow_pickle=False)),)]
+    return [(torch.from_numpy(np.load(path)),)]
 
 
 def _pt(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:

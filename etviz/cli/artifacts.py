@@ -109,7 +109,7 @@ def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None
     files = tuple(inputs or ())
     if not is_collection(source):
         return replace(Artifacts(source, inputs=files), **named)
-    found = collect(source)
+    found = collect(source, named)
     paths: dict[str, Any] = found.paths | named
     if "etdump" not in paths:
         where = "this folder" if source.is_dir() else "this file"

@@ -210,9 +210,9 @@ def _read(path: Path) -> Any:
     if path.suffix == ".pt":
         return torch.load(path, weights_only=True)
     if path.suffix == ".npy":
-        return torch.from_numpy(np.load(path, allow_pickle=False))
+        return torch.from_numpy(np.load(path))
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as arrays:
+        with np.load(path) as arrays:
             return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
     data = path.read_bytes()
     try:
