@@ -236,7 +236,13 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """The bytes of a member that is stored as it is, where they lie in the archive.
+    """The bytes of a member that is stored as it is, where they lie in the archive; raises as `stored_at`."""
+    start = stored_at(data, info)
+    return data[start : start + info.file_size]
+
+
+def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin that is stored as it is.
 
     Raises
     ------
@@ -250,7 +256,7 @@ def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
     start += int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
     if head[:4] != b"PK\x03\x04" or start + info.file_size > len(data):
         raise ValueError(f"the member {info.filename} reaches beyond the end")
-    return data[start : start + info.file_size]
+    return start
 
 
 @contextmanager

@@ -79,6 +79,25 @@ def note_whole(path: PathLike) -> None:
         return
 
 
+def alike(files: Mapping[str, PathLike], method: str) -> str:
+    """What stands for these states of files having the same constants in a method; empty if one is not there."""
+    try:
+        digests = {kind: identity(path) for kind, path in files.items()}
+    except OSError:
+        return ""
+    return f"{_together(digests | {'method': method})}="
+
+
+def is_noted(what: str) -> bool:
+    """True if that was noted."""
+    return what in _read()
+
+
+def note(what: str) -> None:
+    """Remember what `alike` gave."""
+    _add([what])
+
+
 def _together(digests: Mapping[str, str]) -> str:
     return hashlib.blake2b(repr(sorted(digests.items())).encode(), digest_size=16).hexdigest()
 

@@ -20,7 +20,7 @@ from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.constants import equal_bytes, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -89,10 +89,20 @@ class ComparingConstants:
         Of the method, with instructions and the insides of delegates.
     weights
         The reference's constants by `Input.target`.
+    same
+        Called where none differs.
     """
 
-    def __init__(self, program: Program, method: str, graph: Graph, weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        method: str,
+        graph: Graph,
+        weights: Mapping[str, torch.Tensor],
+        same: Callable[[], None] | None = None,
+    ) -> None:
         self._arguments = program, method, graph, weights
+        self._same = same
         self._found: list[Difference] = []
         self._thread = threading.Thread(target=self._run, name="etviz-constants", daemon=True)
         self._thread.start()
@@ -100,6 +110,8 @@ class ComparingConstants:
     def _run(self) -> None:
         with contextlib.suppress(EtvizError):  # a file that is damaged is named by whoever needs its values
             self._found = compare_constants(*self._arguments)
+            if not self._found and self._same is not None:
+                self._same()
 
     def result(self) -> tuple[Difference, ...]:
         """Wait, and tell what differs."""

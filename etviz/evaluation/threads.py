@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SMALL: Final = 10_000_000
 """Weights up to which a model is small."""
 _SAMPLES: Final = 3
+_OWN: Final = Path("/proc/self/task")
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def free_cores() -> int:
     """Cores that this process may use and nobody else does at the moment, at least one."""
     everyone = os.cpu_count() or 1
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everyone
-    others = min(_running() for _ in range(_SAMPLES)) - 1
+    others = min(_running() - _own_running() for _ in range(_SAMPLES))
     return max(1, min(own, _quota(own), everyone - max(others, 0)))
 
 
@@ -54,6 +55,15 @@ def _running() -> int:
         return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
         return 1
+
+
+def _own_running() -> int:
+    """Those of them that are this process's own: the calling one, readers of files, torch's that still wait awake."""
+    try:
+        states = [(task / "stat").read_text("ascii").rpartition(")")[2].split()[0] for task in _OWN.iterdir()]
+    except (OSError, ValueError, IndexError):
+        return 1
+    return max(1, states.count("R"))
 
 
 def _quota(most: int) -> int:

@@ -117,13 +117,22 @@ class Paired:
         return Evaluator(graph, etrecord.weights(_EDGE + self.method), self._limits(budget))
 
     def comparing_constants(self) -> ComparingConstants | None:
-        """Begin to compare the constants of the `.pte` with those of the reference; None where there are not both."""
+        """Begin to compare the constants of the `.pte` with those of the reference.
+
+        None where there are not both, and where these very files were found to have the same ones.
+        """
+        from etviz.artifacts import ledger
         from etviz.comparison.constants import ComparingConstants
 
         artifacts = self.artifacts
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
             return None
-        return ComparingConstants(artifacts.program, self.method, self.graph, self.evaluator().constants)
+        files = {kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record") if kind in artifacts.named}
+        state = ledger.alike(files, self.method)
+        if state and ledger.is_noted(state):
+            return None
+        same = partial(ledger.note, state) if state else None
+        return ComparingConstants(artifacts.program, self.method, self.graph, self.evaluator().constants, same)
 
     @property
     def has_float(self) -> bool:

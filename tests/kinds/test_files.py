@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 import etviz
 from etviz.artifacts.program.program import read_program
+from etviz.comparison import constants
 from tests.kinds.making import Made
 from tests.oracles import same
 from tests.programs import FILES
@@ -139,3 +141,29 @@ def test_a_debug_buffer_of_another_program_is_noticed(made: Callable[[str], Made
         inputs=program.runs,
     )
     assert "The debug buffer is of another run" in found.summary()
+
+
+def test_files_that_were_found_alike_are_not_compared_again(
+    made: Callable[[str], Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until one of them is another file; files that differ are compared each time."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    looked = []
+    plain = constants.compare_constants
+    monkeypatch.setattr(constants, "compare_constants", lambda *args: looked.append(args) or plain(*args))
+    other = tmp_path / "other"
+    other.mkdir()
+    assert _altered(made, "delegate_fp32", other).analysis.findings.constants
+    files: dict[str, Any] = {kind: other / FILES[kind] for kind in ("etdump", "debug_buffer", "pte")}
+    files["etrecord"] = made("delegate_fp32").path("etrecord")
+    assert etviz.load(**files).analysis.findings.constants
+    assert len(looked) == 2
+    looked.clear()
+    program = made("delegate_fp32")
+    files |= {"pte": Path(shutil.copy(program.program / "alone.pte", tmp_path / FILES["pte"]))}
+    for _ in range(2):
+        assert etviz.load(**files).analysis.findings.constants == ()
+    assert len(looked) == 1
+    shutil.copy(program.program / "alone.pte", files["pte"])
+    assert etviz.load(**files).analysis.findings.constants == ()
+    assert len(looked) == 2

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections import ChainMap
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import (
@@ -19,6 +20,7 @@ from etviz.artifacts.files import (
     open_archive,
     open_artifact,
     parse_json,
+    stored_at,
     stored_bytes,
     wrong_kind,
 )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
+_BLOCK: Final = 1 << 20
 _ADVICE: Final = "write it again with ETRecord.save()"
 _UNPACK: Final = "take the file as ETRecord.save() wrote it, or zip its members again without compression (zip -0)"
 _TRUNCATED: Final = "the ETRecord is truncated: its directory is missing"
@@ -90,16 +93,21 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Compare the checksum of every member, which reads the whole file.
+        """Compare the checksum of every member, which reads the whole file; not mapped, so it takes no memory.
 
         Raises
         ------
         ArtifactError
             If one is wrong: a bit has changed on the way.
         """
-        with open_archive(self._data) as (_, members):
+        block = memoryview(bytearray(_BLOCK))
+        with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
             for name, info in members.items():
-                if zlib.crc32(self._members[name]) != info.CRC:
+                checksum, left = 0, info.file_size
+                file.seek(stored_at(self._data, info))
+                while left and (size := file.readinto(block[: min(left, _BLOCK)])):
+                    checksum, left = zlib.crc32(block[:size], checksum), left - size
+                if left or checksum != info.CRC:
                     problem = f"the checksum of {name} is wrong: the file was damaged on the way"
                     raise ArtifactError(self.path, problem, "copy it again, or " + _ADVICE, where=name)
 
