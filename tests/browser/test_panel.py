@@ -169,29 +169,32 @@ def test_it_follows_its_notebook_unless_it_is_pinned(shown: Lab) -> None:
     expect(shown.page.locator(PANEL)).to_have_count(0)
 
 
-def test_the_list_opens_an_inspection_without_a_cell(notebook: Lab, title: str) -> None:
-    notebook.front("list", LOAD)
-    notebook.command("etviz:inspections")
-    listed = notebook.page.locator(".etviz-list")
-    expect(listed).to_contain_text("This kernel has no Inspection yet")
-    assert "etviz" not in notebook.python("import sys; print([name for name in sys.modules if 'etviz' in name])")
-    notebook.python(f"program = {title!r}")
-    notebook.run_all()
-    entry = listed.locator(".etviz-entry")
-    expect(entry).to_contain_text(f"{title}.pte (forward)inspection")
-    notebook.screenshot("panel-list", notebook.page.locator("#jp-right-stack"))
-    entry.click()
-    rows(panel(notebook)).first.wait_for()
-    assert notebook.python("print(len(Out), In[-1][:6])").strip() == "0 import"
-    panel(notebook).get_by_role("button", name="Close").click()
-    notebook.command("etviz:inspections")
-    listed.get_by_role("button", name="on the left").click()
-    rows(panel(notebook, "left")).first.wait_for()
-    expect(listed).to_contain_text("in the left panel")
-    expect(listed).to_contain_text("final output matches the reference")
-    assert notebook.console_errors == []
-    panel(notebook, "left").get_by_role("button", name="Close").click()
-    expect(notebook.page.locator(PANEL)).to_have_count(0)
+def test_the_list_opens_an_inspection_without_a_cell(
+    browser: Browser, jupyter_server: JupyterServer, title: str, screenshots: Path
+) -> None:
+    with open_lab(browser, jupyter_server, screenshots) as notebook:
+        notebook.open("list", LOAD)
+        notebook.command("etviz:inspections")
+        listed = notebook.page.locator(".etviz-list")
+        expect(listed).to_contain_text("This kernel has no Inspection yet")
+        assert "etviz" not in notebook.python("import sys; print([name for name in sys.modules if 'etviz' in name])")
+        notebook.python(f"program = {title!r}")
+        notebook.run_all()
+        entry = listed.locator(".etviz-entry")
+        expect(entry).to_contain_text(f"{title}.pte (forward)inspection")
+        notebook.screenshot("panel-list", notebook.page.locator("#jp-right-stack"))
+        entry.click()
+        rows(panel(notebook)).first.wait_for()
+        assert notebook.python("print(len(Out), In[-1][:6])").strip() == "0 import"
+        panel(notebook).get_by_role("button", name="Close").click()
+        notebook.command("etviz:inspections")
+        listed.get_by_role("button", name="on the left").click()
+        rows(panel(notebook, "left")).first.wait_for()
+        expect(listed).to_contain_text("in the left panel")
+        expect(listed).to_contain_text("final output matches the reference")
+        assert notebook.console_errors == []
+        panel(notebook, "left").get_by_role("button", name="Close").click()
+        expect(notebook.page.locator(PANEL)).to_have_count(0)
 
 
 def test_a_restarted_kernel_leaves_no_dead_panel(shown: Lab, title: str) -> None:
