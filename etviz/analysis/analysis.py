@@ -236,6 +236,7 @@ class Analysis:
 
     def ladder(self, run: int = 0) -> pd.DataFrame:
         """Every stage from the model to its run against the one before it; see `Inspection.ladder`."""
+        self.findings.check_files()
         replay = self.tables.compared.replay
         if replay is None:
             raise UsageError("no value of the runtime was compared, so there are no stages to compare; see summary()")

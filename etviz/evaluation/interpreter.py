@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ class Weight:
     target: str
 
 
-class Interpreter:
+class Interpreter(ABC):
     """Gives the value of each node from the values before it; what an operator computes, a subclass says.
 
     `constants` are tensors by `Input.target`. `state` holds mutable buffers, brought up to date whenever a graph has
@@ -36,13 +37,13 @@ class Interpreter:
         self.state: State = {}
         self._plans: dict[int, tuple[Graph, dict[str, list[str]]]] = {}
 
+    @abstractmethod
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the operator of a node gives."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """The outputs of a delegate's graph on its inputs."""
-        raise NotImplementedError
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The value of a node that is no `cond`."""

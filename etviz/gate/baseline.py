@@ -6,24 +6,23 @@ shift all others.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from etviz.analysis.rows import row_keys
-from etviz.artifacts.files import PathLike, open_artifact, whole_file
+from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError
+from etviz.gate.document import Document
 from etviz.json_numbers import as_text
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMAT: Final = "etviz-baseline"
-VERSION: Final = 1
-_ADVICE: Final = "write it with `etviz check ... --write-baseline FILE`"
-_LARGEST: Final = 64 << 20
+_DOCUMENT: Final = Document(
+    "an etviz baseline", "etviz-baseline", 1, "write it with `etviz check ... --write-baseline FILE`"
+)
 
 
 @dataclass(slots=True)
@@ -54,9 +53,7 @@ def write_baseline(gaps: pd.DataFrame, path: PathLike) -> None:
     rows = {
         key: {name: as_text(value) for name, value in values.items()} for key, values in baseline_of(gaps).rows.items()
     }
-    body = {"format": FORMAT, "version": VERSION, "rows": rows}
-    with whole_file(path, "the baseline") as partial:
-        partial.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    _DOCUMENT.write(path, {"rows": rows})
 
 
 def read_baseline(path: PathLike) -> Baseline:
@@ -67,22 +64,12 @@ def read_baseline(path: PathLike) -> Baseline:
     ArtifactError
         If it is missing, damaged or of a newer version.
     """
-    data = open_artifact(path, "an etviz baseline", _ADVICE)
-    if len(data) > _LARGEST:
-        raise ArtifactError(path, "it is larger than any baseline", _ADVICE)
-    try:
-        body: Any = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise ArtifactError(path, "it is not an etviz baseline", _ADVICE)
-    if body.get("version") != VERSION:
-        raise ArtifactError(path, f"it has version {body.get('version')!r}; this etviz reads {VERSION}", _ADVICE)
+    body = _DOCUMENT.read(path)
     try:
         rows = {
             str(key): {str(name): float(value) for name, value in values.items()}
             for key, values in body["rows"].items()
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(path, f"its rows are damaged ({error})", _ADVICE) from error
+        raise ArtifactError(path, f"its rows are damaged ({error})", _DOCUMENT.advice) from error
     return Baseline(rows)

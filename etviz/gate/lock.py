@@ -6,24 +6,26 @@ one instruction, the first whose value is not the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.rows import row_keys
-from etviz.artifacts.files import PathLike, open_artifact, whole_file
+from etviz.artifacts.files import PathLike
 from etviz.errors import ArtifactError, UsageError
 from etviz.gate.checking import Case, Violation
+from etviz.gate.document import Document
 from etviz.graph.labels import describe_row
 from etviz.tensors.digest import digest
 
 if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
 
-FORMAT: Final = "etviz-numerics-lock"
-VERSION: Final = 1
-_ADVICE: Final = "write it with `etviz check ... --write-lock FILE --device CLASS`"
-_LARGEST: Final = 64 << 20
+_DOCUMENT: Final = Document(
+    "a numerics lock",
+    "etviz-numerics-lock",
+    1,
+    "write it with `etviz check ... --write-lock FILE --device CLASS`",
+)
 
 
 @dataclass(slots=True)
@@ -121,22 +123,12 @@ def read_lock(path: PathLike) -> Lock:
     ArtifactError
         If it is missing, damaged or of a newer version.
     """
-    data = open_artifact(path, "a numerics lock", _ADVICE)
-    if len(data) > _LARGEST:
-        raise ArtifactError(path, "it is larger than any lock", _ADVICE)
-    try:
-        body: Any = json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
-    if not isinstance(body, dict) or body.get("format") != FORMAT:
-        raise ArtifactError(path, "it is not a numerics lock", _ADVICE)
-    if body.get("version") != VERSION:
-        raise ArtifactError(path, f"it has version {body.get('version')!r}; this etviz reads {VERSION}", _ADVICE)
+    body = _DOCUMENT.read(path)
     try:
         classes = {str(name): _texts(hashes) for name, hashes in body["classes"].items()}
         return Lock(str(body["inputs"]), _texts(body["names"]), classes)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(path, f"its content is damaged ({error})", _ADVICE) from error
+        raise ArtifactError(path, f"its content is damaged ({error})", _DOCUMENT.advice) from error
 
 
 def write_lock(path: PathLike, analysis: Analysis, device: str, before: Lock | None) -> None:
@@ -155,9 +147,7 @@ def write_lock(path: PathLike, analysis: Analysis, device: str, before: Lock | N
             raise UsageError("the other classes of this lock ran on other inputs; give this run the same ones")
         own.names = before.names | own.names
         own.classes = before.classes | own.classes
-    body = {"format": FORMAT, "version": VERSION, "inputs": own.inputs, "names": own.names, "classes": own.classes}
-    with whole_file(path, "the lock") as partial:
-        partial.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
+    _DOCUMENT.write(path, {"inputs": own.inputs, "names": own.names, "classes": own.classes})
 
 
 def _texts(items: Any) -> dict[str, str]:
