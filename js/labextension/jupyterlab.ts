@@ -61,6 +61,7 @@ export interface Notebook extends Widget {
 export interface NotebookTracker {
   readonly currentWidget: Notebook | null;
   readonly currentChanged: Signal<unknown, Notebook | null>;
+  readonly widgetAdded: Signal<unknown, Notebook>;
   find(test: (notebook: Notebook) => boolean): Notebook | undefined;
 }
 
@@ -70,6 +71,9 @@ export interface NotebookModule {
 }
 
 export interface Shell {
+  readonly currentWidget: Widget | null;
+  /** Not every application's shell tells what is in front. */
+  readonly currentChanged?: Signal<unknown, unknown>;
   add(widget: Widget, area: string, options?: { rank?: number }): void;
   activateById(id: string): void;
 }

@@ -40,7 +40,9 @@ export class Panels implements PanelHost {
     private readonly tracker: NotebookTracker | null,
     private readonly changed: () => void,
   ) {
-    tracker?.currentChanged.connect(() => this.#follow());
+    for (const signal of [tracker?.currentChanged, tracker?.widgetAdded, shell.currentChanged]) {
+      signal?.connect(() => this.#follow());
+    }
   }
 
   nextSerial(manager: object | null, title: string): number {
@@ -149,9 +151,15 @@ export class Panels implements PanelHost {
     return context && this.tracker?.find((notebook) => notebook.context === context);
   }
 
+  /** The notebook in front: the tracker goes by the focus, and a notebook that was just opened may not have it yet. */
+  #current(): Notebook | null | undefined {
+    const front = this.shell.currentWidget;
+    return this.tracker?.find((notebook) => notebook === front) ?? this.tracker?.currentWidget;
+  }
+
   /** Whether the panel is to be seen now. */
   #belongs(panel: SidePanel): boolean {
-    const current = this.tracker?.currentWidget;
+    const current = this.#current();
     const own = this.#notebook(panel);
     return panel.place.pinned || !current || !own || own === current;
   }
