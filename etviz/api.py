@@ -289,6 +289,7 @@ def from_inspector(
 
 def _inspection(analysis: Analysis) -> Inspection:
     """What users hold; it begins to look inside of delegates, and stops that when nobody holds it any more."""
+    analysis.unfold()
     inspection = Inspection(analysis)
     if options.look_inside == "auto":
         analysis.insides.begin()

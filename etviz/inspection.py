@@ -62,7 +62,11 @@ class Inspection(ViewState):
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely."""
+        """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely.
+
+        Values that a backend logged inside of its delegate are rows of the kind ``inner`` below those of the call, at
+        its instruction. The index is what methods take as a row.
+        """
         return self.analysis.gaps
 
     @property
@@ -243,8 +247,8 @@ class Inspection(ViewState):
         Parameters
         ----------
         row
-            Here and below: its index, or the row of `gaps` itself. Rows of zoomed delegates count on after those of
-            `gaps`, in the order in which they were zoomed into.
+            Here and below: its index, or the row of `gaps` itself. Rows inside of delegates count on after those of
+            instructions, in the order in which they were looked into.
 
         Raises
         ------

@@ -5,11 +5,14 @@ It knows no view. Views take it, read its tables, and hear of every change throu
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
@@ -23,7 +26,7 @@ from etviz.analysis.values import Values
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.comparison.tables import rank, ranking
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
 from etviz.explain.ladder import ladder
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import pandas as pd
-
     from etviz.analysis.findings import Findings
     from etviz.analysis.profile import ModuleTotal, Profile
     from etviz.analysis.rows import Call
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from etviz.graph.delegation import Delegation
     from etviz.graph.edges import DataEdge
     from etviz.graph.tree import Tree
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +131,19 @@ class Analysis:
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A row for each compared value; a copy."""
-        return self.tables.rows.drop(columns="stack")
+        """A row for each compared value; a copy.
+
+        Values that backends logged inside of their delegates stand below the call's; a row's label is its address.
+        """
+        own = self.tables.rows.drop(columns="stack")
+        frames, order = [own], [(at, 0, at) for at in range(len(own))]
+        last = {(gap.run, gap.instruction): at for at, gap in enumerate(self.rows.tables.gaps)}
+        for first, call, tables in self.rows.parts():
+            zoom = self.inside[call].findings.zoom if call is not None else None
+            if call is not None and zoom is not None and zoom.logged and len(tables):
+                frames.append(self.rows.placed(call, tables).set_axis(range(first, first + len(tables))))
+                order += [(last[call], 1, number) for number in frames[-1].index]
+        return pd.concat(frames).loc[[number for _, _, number in sorted(order)]] if len(frames) > 1 else own
 
     @property
     def profile(self) -> Profile:
@@ -267,22 +281,39 @@ class Analysis:
                 return known
             try:
                 found = self.zooms.look(row, timeout, progress, cancel, quiet=quiet, preprocessing=preprocessing)
-                inner = Analysis(found)
             except BackendRefusedError:
                 self.changed.emit(Change("refused"))
                 raise
-            first, zoomed = len(self.rows), inner.findings.zoom
-            self.rows.inside = {**self.rows.inside, call: inner.tables}
-            if zoomed is not None:
-                self.quantization.zooms = {**self.quantization.zooms, call: zoomed}
-            self.inside = {**self.inside, call: inner}
-            explained = settled(self.rows.tables, call, inner.tables, zoomed) if zoomed is not None else None
+            inner, news = self._enter(call, found)
+        for change in news:
+            self.changed.emit(change)
+        return inner
+
+    def _enter(self, call: Call, found: Findings) -> tuple[Analysis, list[Change]]:
+        """Take in the inside of a delegate call; gives what is new."""
+        inner, zoomed = Analysis(found), found.zoom
+        news = [Change("zoom", len(self.rows), len(inner.tables))]
+        self.rows.inside = {**self.rows.inside, call: inner.tables}
+        self.inside = {**self.inside, call: inner}
+        if zoomed is not None:
+            self.quantization.zooms = {**self.quantization.zooms, call: zoomed}
+            explained = settled(self.rows.tables, call, inner.tables, zoomed)
             if explained is not None:
                 self.rows.tables = Tables(self.findings, explained)
-        if explained is not None:
-            self.changed.emit(Change("introduced"))
-        self.changed.emit(Change("zoom", first, len(inner.tables)))
-        return inner
+                news.insert(0, Change("introduced"))
+        return inner, news
+
+    def unfold(self) -> None:
+        """Take in what backends logged inside of their delegates: values of this run, which nothing has to run for."""
+        with self._lock:
+            try:
+                calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
+                news = [self._enter(*item)[1] for item in self.zooms.look_logged(calls).items()] if calls else []
+            except EtvizError as error:
+                logger.warning("the values inside of delegates can't be compared: %s", error)
+                return
+        for change in (change for some in news for change in some):
+            self.changed.emit(change)
 
     def _due(self, *, bounded: bool) -> list[int]:
         """The delegate rows to look into unasked."""

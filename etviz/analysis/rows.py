@@ -77,6 +77,13 @@ class Rows:
             yield first, inside, tables
             first += len(tables)
 
+    def placed(self, inside: Call | None, tables: Tables) -> pd.DataFrame:
+        """The rows of one of the `parts`; what is inside of a delegate stands at the instruction of its call."""
+        rows = tables.rows.drop(columns="stack")
+        if inside is None:
+            return rows
+        return rows.assign(instruction=inside[1], event_block=self.tables.compared.runs[inside[0]].event_block)
+
     def find(self, row: Any) -> Place:
         """The place of a row.
 
@@ -126,8 +133,9 @@ class Rows:
             )
         index = row.name
         if isinstance(index, (int, np.integer)) and not isinstance(index, bool) and index >= 0:
-            places = [Place(i, t, int(index)) for _, i, t in self.parts() if index < len(t)]
-            fitting = [place for place in places if _same(row, place.about)]
+            places = [(Place(i, t, int(index)), None) for _, i, t in self.parts() if index < len(t)]
+            places += [(Place(i, t, int(index) - f), i) for f, i, t in self.parts() if i and f <= index < f + len(t)]
+            fitting = [place for place, call in places if _same(row, place.about, call)]
             if fitting:
                 return fitting[0]
         raise UsageError(
@@ -136,10 +144,13 @@ class Rows:
         )
 
 
-def _same(row: pd.Series, about: pd.Series) -> bool:
-    """True if every column that names a row holds the same in both."""
+def _same(row: pd.Series, about: pd.Series, call: Call | None) -> bool:
+    """True if every column that names a row holds the same in both; at the instruction of a `call` if one is given."""
     names = [name for name in IDENTITY if name in row.index]
-    return all(row[name] == about[name] for name in names)
+    own = about if call is None else about.copy()
+    if call is not None:
+        own["instruction"] = call[1]
+    return all(row[name] == own[name] for name in names)
 
 
 def _named(row: Any) -> Any:

@@ -17,7 +17,7 @@ from etviz.upstream.executorch import lowers_here
 if TYPE_CHECKING:
     import os
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from etviz.analysis.rows import Call, Rows
     from etviz.comparison.constants import Difference
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from etviz.pipeline.relower import Piece
 
 _BY_HANDLE: Final = "this row is paired by debug handle; give the program (pte=) or its record (record=) {}"
+_NOT_REACHED: Final = "the reference does not come to this call, so there is nothing to compare with"
 _NOTHING: Final = "nothing was compared, so nothing can be run again; summary() says why"
 
 
@@ -88,17 +89,15 @@ class Zooms:
         preprocessing: Preprocessing | None = None,
     ) -> Findings:
         """What is found inside of a row's delegate call; see `Inspection.zoom`."""
-        from etviz.explain.zoom.logged import logged_zoom
         from etviz.explain.zoom.zoom import constant_inputs, zoom
 
-        piece, gap = self.piece(row), self._rows.own(row).gap
+        gap = self._rows.own(row).gap
+        if self._logged(gap):
+            return self.look_logged({(gap.run, gap.instruction): row}, preprocessing)[gap.run, gap.instruction]
+        piece = self.piece(row)
         if pte := self._findings.files.get("pte"):
             piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
         fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
-        if logged := self._logged(gap):
-            handles, custom = self._findings.inner_handles[gap.instruction], self._custom(gap)
-            inside = logged_zoom(piece, logged, handles, fixed=fixed, preprocessing=preprocessing, custom=custom)
-            return self._found(gap, inside)
         if preprocessing is not None:
             raise UsageError("preprocessing is for values that a backend logged inside of its delegate; it logged none")
         try:
@@ -116,6 +115,43 @@ class Zooms:
             self.refused.add((gap.run, gap.instruction))
             raise
         return self._found(gap, inside)
+
+    def logged(self) -> dict[Call, int]:
+        """The delegate calls whose backend logged inner values, each with its first row."""
+        calls: dict[Call, int] = {}
+        for row, gap in enumerate(self._rows.tables.gaps):
+            if self._findings.inner_handles and gap.node.target == "delegate" and self.possible(row):
+                calls.setdefault((gap.run, gap.instruction), row)
+        return {call: row for call, row in calls.items() if self._logged(self._rows.tables.gaps[row])}
+
+    def look_logged(
+        self, calls: Mapping[Call, Any], preprocessing: Preprocessing | None = None
+    ) -> dict[Call, Findings]:
+        """The insides of delegate calls, by their rows, as their backends logged them."""
+        from etviz.evaluation.spill import SpillFile
+        from etviz.explain.zoom.logged import arrivals, logged_zoom, measure_total_noise
+        from etviz.explain.zoom.zoom import constant_inputs
+
+        compared = self._rows.tables.compared
+        if compared.replay is None:
+            raise UsageError(_NOTHING)
+        judged = {call for call in calls if compared.runs[call[0]].comparison.judged}
+        with SpillFile() as file:
+            arrived = arrivals(compared.replay, judged, file) if judged else {}
+        zooms: dict[Call, Zoom] = {}
+        for call, row in calls.items():
+            piece, gap = self.piece(row), self._rows.own(row).gap
+            zooms[call] = logged_zoom(
+                piece,
+                self._logged(gap),
+                self._findings.inner_handles[gap.instruction],
+                arrived=arrived.get(call, gap.unpaired or _NOT_REACHED),
+                fixed=constant_inputs(self._owner(gap), gap.node, piece.constants),
+                preprocessing=preprocessing,
+                custom=self._custom(gap),
+            )
+        measure_total_noise(compared.replay, zooms)
+        return {call: self._found(self._rows.own(row).gap, zooms[call]) for call, row in calls.items()}
 
     def _logged(self, gap: Gap) -> list[tuple[int | str, Any]]:
         """What the backend logged inside of a delegate call, if the ETRecord tells which operators that is of."""

@@ -11,7 +11,7 @@ from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.evaluator import Evaluator, Rounding
@@ -69,23 +69,40 @@ def measure_total_noise(
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
-    try:
-        growth = {run: Growth() for run in differing}
-        noise, outputs = total_noise(fresh, inputs, [(run, gap.source[0]) for run, gap in suspicious], growth)
-    except EtvizError as error:
-        for _, gap in suspicious:
-            gap.add_note(f"{_FAILED}{error}")
+    growth = {run: Growth() for run in differing}
+    outputs = measure_noise([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth)
+    if outputs is None:
         return
-    for run, gap in suspicious:
-        known = noise.get((run, *gap.source))
-        if known is not None:
-            gap.set_noise(known)
-            gap.add_note(MEASURED)
     for run in differing:
         comparisons[run].output_noise = outputs[run]
         graph = fresh().graph
         names = (out.name if isinstance(out, Ref) else "" for out in graph.outputs)
         comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]
+
+
+def measure_noise(
+    values: Sequence[tuple[int, str, Gap]],
+    inputs: Sequence[Sequence[Any]],
+    fresh: Callable[[], Evaluator],
+    growth: Mapping[int, Growth] | None = None,
+) -> list[list[float]] | None:
+    """Measure some total gaps by their noise; returns that of the final outputs, None where it can't be measured.
+
+    `values` are the execution, the node of the graph that `fresh` evaluates, and the gap; the rest is as for
+    `total_noise`.
+    """
+    try:
+        noise, outputs = total_noise(fresh, inputs, [(run, name) for run, name, _ in values], growth)
+    except EtvizError as error:
+        for _, _, gap in values:
+            gap.add_note(f"{_FAILED}{error}")
+        return None
+    for run, name, gap in values:
+        known = noise.get((run, name, gap.source[1]))
+        if known is not None:
+            gap.set_noise(known)
+            gap.add_note(MEASURED)
+    return outputs
 
 
 def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:

@@ -255,7 +255,7 @@ class Study:
         from dataclasses import replace
 
         before = self.gaps(index)
-        now = inspection.gaps.set_index(["instruction", "output"])["rmse"]
+        now = inspection.analysis.tables.rows.set_index(["instruction", "output"])["rmse"]
         then = before.set_index(["instruction", "output"])["rmse"]
         if len(now) == len(then) and np.array_equal(now.to_numpy(), then.reindex(now.index).to_numpy(), equal_nan=True):
             return inspection

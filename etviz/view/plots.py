@@ -66,7 +66,7 @@ class Plots:
         from matplotlib.ticker import MaxNLocator
 
         tables = self._analysis.tables
-        gaps = self._analysis.gaps.drop(index=list(tables.unused))
+        gaps = tables.rows.drop(index=list(tables.unused))
         if gaps.empty:
             raise UsageError("no value was compared, so there is no gap to draw; see inspection.coverage")
         gaps = gaps.sort_values(["event_block", "instruction", "output"], kind="stable")

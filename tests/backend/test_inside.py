@@ -59,7 +59,7 @@ def _load(folder: Path, lowered: Lowered, runner: CppRunner, x: Tensor) -> etviz
 def test_each_operator_has_the_value_of_its_own(ids: str, runner: CppRunner, tmp_path: Path):
     model, x = Net(), torch.randn(3, 6)
     inspection = _load(tmp_path, _lower(tmp_path, model, x, ids=ids), runner, x)
-    assert list(inspection.gaps.kind) == ["delegate", "kernel"]
+    assert list(inspection.gaps.kind) == ["delegate", *["inner"] * len(OPERATORS), "kernel"]
     inside = inspection.zoom(0)
     assert list(inside.gaps.reference_ops) == OPERATORS
     assert set(inside.gaps.kind) == {"inner"}
@@ -78,6 +78,37 @@ def test_each_operator_has_the_value_of_its_own(ids: str, runner: CppRunner, tmp
     assert list(part.reference_ops) == ["add"]
     assert part.reason.str.contains("part of aten_relu_default").all()
     assert "logged in the run itself" in inside.summary()
+
+
+class Two(nn.Module):
+    """What the first delegate does reaches the second through a kernel."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(torch.cumsum(torch.sigmoid(x) * x, -1)) * x
+
+
+def test_gaps_hold_what_was_logged_inside_below_its_call(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    inspection = _load(tmp_path, _lower(tmp_path, Two(), x, fault="2 sub"), runner, x)  # sigmoid(x) · x
+    gaps = inspection.gaps
+    assert list(gaps.kind) == ["delegate", "inner", "inner", "kernel", "delegate", "inner", "inner"]
+    assert list(gaps.instruction) == [0, 0, 0, 1, 2, 2, 2]
+    sigmoid = torch.sigmoid(x)
+    first = torch.cumsum(sigmoid * x, -1)
+    wrong = torch.cumsum(sigmoid - x, -1)
+    total = (torch.tanh(first) - torch.tanh(wrong)).square().mean().sqrt()
+    tanh = gaps[gaps.reference_ops == "tanh"].iloc[0]
+    assert tanh.rmse == pytest.approx(float(total), rel=1e-4)  # from the program's inputs on
+    assert tanh.introduced_rmse < 1e-6
+    products = gaps[gaps.reference_ops.str.startswith("mul") & (gaps.kind == "inner")]
+    assert list(products.introduced_rmse > 0.1) == [True, False]
+    for row, about in gaps.iterrows():
+        for address in (row, about):
+            reference, runtime = inspection.tensors(address)
+            error = float((reference.double() - runtime.double()).square().mean().sqrt())
+            assert about.rmse == pytest.approx(error, abs=1e-9)
+    torch.testing.assert_close(inspection.tensors(tanh)[0], torch.tanh(first))
+    assert inspection.worst(1).index[0] in (0, products.index[0])
 
 
 def test_operator_that_broke_inside_is_named(runner: CppRunner, tmp_path: Path):

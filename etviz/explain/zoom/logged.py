@@ -5,31 +5,42 @@ debug handles it is. Operators become others on the way: where {old 1, …, old 
 carries the handles of all old ones. So the value of an identifier is that of the last operator that carries one of its
 handles, the others of them are part of it; and where several identifiers have one operator, the last that was logged is
 its value, those before are steps towards it.
+
+These values are the run's own, so each has a total gap as every value of the program has: against the reference as it
+follows from the program's inputs. What an operator introduced is told on what the delegate was given at runtime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.exact import compare_exact
+from etviz.comparison.inputs import forget_totals
+from etviz.comparison.noise import measure_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.replay import Execution, Replay
 from etviz.explain.zoom.exposure import Exposure
 from etviz.explain.zoom.zoom import InnerLog, Zoom, numbered
+from etviz.graph.inline import inline
+from etviz.graph.ir import Graph, Node, map_arg
 from etviz.graph.uses import operators
+from etviz.pipeline.relower import same_bits
 
 if TYPE_CHECKING:
     import torch
 
-    from etviz.graph.ir import Graph, Node
+    from etviz.evaluation.spill import SpillFile
     from etviz.pipeline.relower import Piece
     from etviz.tensors.custom_metrics import CustomMetrics
 
 Identifier = int | str
+Call = tuple[int, int]
+"""A delegate call: number of the execution, and of the instruction."""
 Preprocessing = Callable[[Identifier, Any], Any]
 """Takes a backend's identifier and the tensor that it logged, and returns it as the operator's value."""
 _NO_HANDLES: Final = "the delegate map names no operator of this graph for it"
@@ -81,11 +92,62 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
     return Joined(values, {name: owner for name, owner in parts.items() if name not in values}, tuple(strange))
 
 
+class _Arriving(Evaluator):
+    """Evaluates a delegate on what the reference gives it, and its local values on what the runtime gave it."""
+
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], runtime: Sequence[Any]) -> None:
+        super().__init__(graph, constants)
+        self._runtime = runtime
+
+    def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        """The environment with the runtime's inputs; one that is the reference's bit for bit stays the same object."""
+        given = zip(self.graph.user_inputs(), self._runtime, strict=True)
+        return {**env, **{item.name: value for item, value in given if not _same(env[item.name], value)}}
+
+
+def _same(reference: Any, runtime: Any) -> bool:
+    import torch
+
+    both = isinstance(reference, torch.Tensor) and isinstance(runtime, torch.Tensor)
+    return reference is runtime or (both and same_bits(reference, runtime))
+
+
+class _Watcher(Evaluator):
+    """Keeps what the reference gives to some delegate calls."""
+
+    def __init__(self, evaluator: Evaluator, calls: Container[int]) -> None:
+        super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
+        self._calls = calls
+        self.keep: Callable[[int, list[Any]], None] = lambda instruction, values: None
+
+    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """The values of a node; the inputs of a watched call are kept before."""
+        if node.target == "delegate" and node.instruction in self._calls:
+            self.keep(node.instruction, list(map_arg(node.args, lambda leaf: self.look_up(scope.env, leaf))))
+        return super().step(graph, node, scope)
+
+
+def arrivals(replay: Replay, calls: Collection[Call], file: SpillFile) -> dict[Call, list[Any]]:
+    """What the reference gives to some delegate calls, in one pass over the executions; tensors are kept in a file."""
+    found: dict[Call, list[Any]] = {}
+    evaluator = _Watcher(replay.fresh(), {instruction for _, instruction in calls})
+    for run, execution in enumerate(replay.executions[: max((run for run, _ in calls), default=-1) + 1]):
+
+        def keep(instruction: int, values: list[Any], run: int = run) -> None:
+            if (run, instruction) in calls:
+                found[run, instruction] = [file.put(v) if hasattr(v, "detach") else v for v in values]
+
+        evaluator.keep = keep
+        evaluator.run(execution.inputs)
+    return found
+
+
 def logged_zoom(
     piece: Piece,
     logged: Sequence[tuple[Identifier, Any]],
     handles: Mapping[str, Sequence[int]],
     *,
+    arrived: Sequence[Any] | str,
     fixed: Mapping[int, torch.Tensor] | None = None,
     preprocessing: Preprocessing | None = None,
     custom: CustomMetrics | None = None,
@@ -98,6 +160,8 @@ def logged_zoom(
         As for `etviz.explain.zoom.zoom.zoom`.
     logged, handles
         As for `join`.
+    arrived
+        What the reference gives to the delegate; or, in words, why that is not known: then there are no total gaps.
     preprocessing
         Undoes what the backend did to a value: a layout, a quantization.
 
@@ -119,10 +183,13 @@ def logged_zoom(
         else:
             given[node.instruction] = [stored]
     log = InnerLog(given, list(piece.outputs), {})
-    inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
-    weights = piece.constants
-    comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
+    own = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
+    reference = own if isinstance(arrived, str) else arrived
+    fresh = partial(_Arriving, graph, piece.constants, own)
+    comparison = compare_exact(fresh(), log, reference, budget=KEPT_BYTES, custom=custom)
     compared = {gap.instruction for gap in comparison.gaps}
+    if isinstance(arrived, str):
+        forget_totals(Graph(graph.name), comparison, arrived)
     silent = f"{graph.backend_id} logged no value for it"
     for node in operators(graph.nodes):
         if node.instruction < 0 or node.instruction in compared:
@@ -133,9 +200,34 @@ def logged_zoom(
             if owner.instruction in compared:
                 comparison.grouped.add(node.instruction)
         comparison.reasons[node.instruction] = reasons.get(node.instruction, silent)
-    replay = Replay(lambda: Evaluator(graph, weights), [Execution(inputs, log)])
+    replay = Replay(fresh, [Execution(reference, log)])
     message = f"The inner values are those that {graph.backend_id} logged in the run itself."
-    return Zoom(graph, comparison, replay, True, 0.0, message, tuple(_notes(joined, graph)))
+    return Zoom(graph, comparison, replay, True, 0.0, message, tuple(_notes(joined, graph)), logged=True)
+
+
+def measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
+    """Measure total gaps inside of delegates by their noise, which begins at the program's inputs."""
+    suspicious = {
+        (call, gap.source[0]): gap
+        for call, zoom in zooms.items()
+        for gap in zoom.comparison.gaps
+        if not gap.unpaired and gap.is_suspicious(introduced=False)
+    }
+    flat = inline(replay.fresh().graph) if suspicious else None
+    if flat is None:
+        return
+    names = {
+        (call[0], f"{flat.inside[call[1]]}{name}"): gap
+        for (call, name), gap in suspicious.items()
+        if call[1] in flat.inside
+    }
+
+    def fresh() -> Evaluator:
+        whole = replay.fresh()
+        return Evaluator(flat.graph, whole.constants, whole.limits)
+
+    given = [execution.inputs for execution in replay.executions]
+    measure_noise([(run, name, gap) for (run, name), gap in names.items()], given, fresh)
 
 
 def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing | None) -> Any:

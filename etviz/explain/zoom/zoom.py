@@ -47,7 +47,7 @@ class Zoom:
 
     `faithful` is True if the zoomed program's outputs are the fused program's bit for bit, None where these were not
     logged; `deviation` the largest absolute difference between the two, NaN where not known; `message` says it in
-    words.
+    words. `logged` is True if nothing was run for it: the values are those of the run itself.
     """
 
     graph: Graph
@@ -57,6 +57,7 @@ class Zoom:
     deviation: float
     message: str
     notes: tuple[str, ...] = ()
+    logged: bool = False
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class _Instructions:
         self._owners = owners_of(graph)
         self._nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
         self._graph = graph
-        gaps = analysis.gaps
+        gaps = analysis.tables.rows
         self._gaps: Mapping[Any, Any] = worst_of(
             gaps, zip(gaps["event_block"].tolist(), gaps["instruction"].tolist(), strict=True)
         )

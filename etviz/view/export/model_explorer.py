@@ -107,7 +107,7 @@ def _color(metric: str, value: float) -> str:
 
 def _rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
     """The worst gap row of each node; the output of a delegate is also that of the operator that makes it."""
-    tree, gaps = analysis.tree, analysis.gaps
+    tree, gaps = analysis.tree, analysis.tables.rows
     where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
     nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]
     found = worst_of(gaps, nodes)

@@ -184,14 +184,11 @@ def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
 
 def _with_inner_rows(analysis: Analysis) -> pd.DataFrame:
     """Gap rows, then the rows of every zoomed delegate, which stand at the delegate's instruction."""
-    runs = analysis.tables.compared.runs
     frames = []
     for _, call, tables in analysis.rows.parts():
-        rows = tables.rows.drop(columns="stack").assign(**{INNER: ""}, **_limits(tables))
+        names = [gap.node.name for gap in tables.gaps] if call is not None else ""
+        rows = analysis.rows.placed(call, tables).assign(**{INNER: names}, **_limits(tables))
         rows[UNUSED] = rows.index.isin(tables.unused).astype(float)
-        if call is not None:
-            names = [gap.node.name for gap in tables.gaps]
-            rows = rows.assign(instruction=call[1], event_block=runs[call[0]].event_block, **{INNER: names})
         frames.append(rows)
     shown = [frame for frame in frames if len(frame)]
     return pd.concat(shown, ignore_index=True) if len(shown) > 1 else frames[0]
