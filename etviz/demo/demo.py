@@ -129,7 +129,8 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
     say(f"Running the ExecuTorch program on {len(digits.test_images)} test images")
     scores = _scores(folder / "model.pte", digits)
     planted = _planted(model, digits, example, folder, say)
-    say("Writing the report")
+    say("Looking into the culprit's delegate, and writing the report")
+    planted.inspection.look_inside()
     title = "Digit classifier, int8 on XNNPACK, with a planted fault"
     return Demo(
         inspection,

@@ -41,14 +41,11 @@ export function formatMetric(value: number, digits = 3): string {
 }
 
 function formatPercent(share: number): string {
-  if (share < 0) {
-    const size = formatPercent(-share);
-    return size.startsWith("<") ? `>-${size.slice(1)}` : `-${size}`;
-  }
+  if (share < 0) return share > -5e-4 ? "≈0 %" : `-${formatPercent(-share)}`;
   const percent = share * 100;
   if (percent === 0 || percent === 100) return `${percent} %`;
   if (percent >= 1e5) return `${percent.toExponential(1).replace("e+", "e")} %`;
-  const decimals = percent > 99.9 && percent < 100 ? 3 : 1;
+  const decimals = percent > 99.9 && percent < 100 ? 2 : 1;
   const scale = 10 ** decimals;
   const cut = percent < 100 ? Math.floor(percent * scale) / scale : percent;
   return cut === 0 ? "<0.1 %" : `${cut.toFixed(decimals)} %`;

@@ -18,6 +18,32 @@ export interface Zooms {
   /** The delegate call around the operator of `row`; -1 for a row that is not inside of one. */
   around(row: number): number;
   isInner(row: number): boolean;
+  /** The first row of each delegate call that was looked into. */
+  readonly calls: readonly number[];
+}
+
+/**
+ * Rows with what is inside of a delegate under its row, in the order that they have; what a closed one holds is left out.
+ * An operator whose delegate is not among the rows stays where it is.
+ */
+export function nested(rows: Uint32Array, zooms: Zooms, isClosed: (call: number) => boolean): Uint32Array {
+  if (zooms.calls.length === 0) return rows;
+  const inside = new Map<number, number[]>(zooms.calls.map((call) => [call, []]));
+  const there = new Set<number>();
+  for (const row of rows) if (inside.has(row)) there.add(row);
+  const outer: number[] = [];
+  for (const row of rows) {
+    const call = zooms.around(row);
+    if (there.has(call)) inside.get(call)?.push(row);
+    else outer.push(row);
+  }
+  const result = new Uint32Array(rows.length);
+  let count = 0;
+  for (const row of outer) {
+    result[count++] = row;
+    if (there.has(row) && !isClosed(row)) for (const inner of inside.get(row) ?? []) result[count++] = inner;
+  }
+  return result.slice(0, count);
 }
 
 export function decodeZooms(
@@ -55,5 +81,6 @@ export function decodeZooms(
     inside: (row) => (zooms.has(row) ? (inner.get(callOf(row)) ?? []) : []),
     around: (row) => around.get(row) ?? -1,
     isInner: (row) => textAt(kinds, row) === "inner",
+    calls: (wire.zooms ?? []).map(({ row }) => row),
   };
 }

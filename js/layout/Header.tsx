@@ -101,13 +101,15 @@ function Facts({ payload }: { payload: Payload }): JSX.Element | null {
 export function Header({ payload }: { payload: Payload }): JSX.Element {
   const { view } = useApp();
   const { summary, title } = payload;
+  const [, verdict, details] = /^(.*?)(?: (\(.*\)\.?))?$/s.exec(summary.verdict) ?? ["", summary.verdict];
   return (
     <header class="etv-header" data-level={summary.level}>
       <LevelIcon level={summary.level} />
       <div class="etv-said" role="status">
         <h2 class="etv-verdict">
           <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
-          {summary.verdict}
+          {verdict}
+          {details && <span class="etv-verdict-details"> {details}</span>}
         </h2>
         {summary.finding && <FindingLine finding={summary.finding} />}
       </div>

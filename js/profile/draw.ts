@@ -251,11 +251,11 @@ class Picture {
       if (from < frame.left || taken.some(([start, end]) => from < end + 8 && to > start - 8)) continue;
       taken.push([from, to]);
       const y = Math.max(frame.top + 9, this.y(scene.payload.mismatch[row] ? Infinity : values[row]) + 3);
-      context.strokeStyle = this.paint("--etv-bg");
-      context.lineWidth = 3;
-      context.textAlign = left ? "right" : "left";
-      context.strokeText(words, left ? x - 5 : x + 5, y);
-      context.lineWidth = 1;
+      // Lines that pass there stay out of the words.
+      context.globalAlpha = 0.85;
+      context.fillStyle = this.paint("--etv-bg");
+      context.fillRect(left ? x - 7 - long : x + 3, y - 9, long + 4, 12);
+      context.globalAlpha = 1;
       this.text(words, left ? x - 5 : x + 5, y, "--etv-text", left ? "right" : "left");
     }
   }

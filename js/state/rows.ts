@@ -6,6 +6,7 @@ import { filterRows } from "../data/filter";
 import type { Payload } from "../data/payload";
 import { type SortKey, nextKeys, sortRows } from "../data/sort";
 import type { Tree } from "../data/tree";
+import { nested } from "../data/zooms";
 import type { Read, ViewState } from "./view";
 
 export class Rows {
@@ -39,14 +40,13 @@ export class Rows {
     return flags;
   });
 
-  /** Row ids that the table shows, in order: pinned rows first, whatever the filter. */
+  /** Row ids that the table shows, in order: pinned rows first, whatever the filter; insides below their delegates. */
   readonly order = computed(() => {
-    const sorted = sortRows(
-      this.#passing.value,
-      this.keys.value,
-      (name) => this.payload.value?.ranks(name) ?? null,
-    );
-    const pins = this.view.pins.value.filter((row) => row < (this.payload.value?.rows ?? 0));
+    const payload = this.payload.value;
+    if (!payload) return this.#passing.value;
+    const ranked = sortRows(this.#passing.value, this.keys.value, payload.ranks);
+    const sorted = nested(ranked, payload.zooms, (call) => !this.isOpen(call));
+    const pins = this.view.pins.value.filter((row) => row < payload.rows);
     if (pins.length === 0) return sorted;
     const pinned = new Set(pins);
     return Uint32Array.from([...pins, ...sorted.filter((row) => !pinned.has(row))]);
@@ -93,6 +93,19 @@ export class Rows {
     private readonly view: ViewState,
     private readonly payload: Read<Payload | null>,
   ) {}
+
+  /** Whether the inside of a delegate call is shown; a search shows what it finds. */
+  isOpen(call: number): boolean {
+    return this.filtered.value || !this.view.closedCalls.value.has(call);
+  }
+
+  /** Show the inside of a delegate call, or leave it out. */
+  setOpen(call: number, open: boolean): void {
+    const closed = new Set(this.view.closedCalls.peek());
+    if (open) closed.delete(call);
+    else closed.add(call);
+    if (closed.size !== this.view.closedCalls.peek().size) this.view.closedCalls.value = closed;
+  }
 
   clearFilters(): void {
     this.traits.filter.value = "";

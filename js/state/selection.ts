@@ -64,17 +64,25 @@ export class Selection {
   /** The next (1) or previous (-1) row, in program order, whose own error is more than its precision explains. */
   worse(profile: Profile, by: -1 | 1): void {
     const levels = this.payload.peek()?.levels;
-    const positions = this.rows.positions.peek();
+    const passes = this.rows.passes.peek();
     const { rows, places } = profile;
     const from = places[this.row.peek()] ?? -1;
     let place = from < 0 && by < 0 ? rows.length : from;
     for (place += by; place >= 0 && place < rows.length; place += by) {
       const row = rows[place];
-      if (levels?.[row] && positions[row] >= 0) return this.selectRow(row);
+      if (levels?.[row] && passes[row]) return this.selectRow(row);
     }
   }
 
+  /** Close the inside of a delegate call, or open it; what was selected in there gives way to the call. */
+  readonly toggleInside = (call: number): void => {
+    const open = this.rows.isOpen(call);
+    if (open && this.payload.peek()?.zooms.around(this.row.peek()) === call) this.selectRow(call);
+    this.rows.setOpen(call, !open);
+  };
+
   #show(row: number): void {
+    this.rows.setOpen(this.payload.peek()?.zooms.around(row) ?? -1, true);
     const compared = this.payload.peek()?.compared ?? 0;
     if (row < compared) this.#select(row, null);
     else this.#select(null, { kind: "row", row });

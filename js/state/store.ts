@@ -18,6 +18,8 @@ export class Store {
   readonly jobs: Jobs;
   /** Counts the payloads: views that cache by row start again when it changes. */
   readonly generation = signal(0);
+  /** Delegate calls whose insides were opened in the tree. */
+  readonly #looked = new Set<number>();
   #asked = 0;
   /** The last question whose answer is shown: an answer to an earlier one comes too late. */
   #shown = 0;
@@ -52,6 +54,7 @@ export class Store {
       batch(() => {
         this.answers.clear();
         if (this.generation.peek() === 0) this.#firstPaint(value);
+        this.#openInsides(value);
         this.generation.value++;
         this.payload.value = { status: "ready", value };
         this.outdated.value = null;
@@ -67,6 +70,16 @@ export class Store {
   #fail(error: WireError): void {
     if (this.payload.peek().status === "ready") this.outdated.value = error;
     else this.payload.value = { status: "error", error };
+  }
+
+  /** A delegate that was looked into is opened, once. */
+  #openInsides({ trees, zooms }: Payload): void {
+    const fresh = zooms.calls.filter((call) => !this.#looked.has(call));
+    for (const call of fresh) this.#looked.add(call);
+    const { expanded } = this.traits;
+    const nodes = fresh.map((call) => trees.program.rowNode[call] ?? -1);
+    const closed = nodes.filter((node) => node >= 0 && !expanded.peek().includes(node));
+    if (closed.length > 0) expanded.value = [...expanded.peek(), ...closed];
   }
 
   /** What is seen first: the finding, and the tree's first levels. */

@@ -22,6 +22,8 @@ export function createViewState() {
     secondKey: signal<SortKey | null>(null),
     /** Rows that stay on top of the table, whatever it is sorted by and whatever the filter says. */
     pins: signal<readonly number[]>([]),
+    /** Delegate calls whose inside the table does not show. */
+    closedCalls: signal<ReadonlySet<number>>(new Set()),
     /** Columns switched on or off by hand; the others follow the payload's default. */
     columnChoice: signal<ReadonlyMap<string, boolean>>(new Map()),
     columnWidths: signal<ReadonlyMap<string, number>>(new Map()),

@@ -8,8 +8,9 @@ import {
   isMetric,
   textAt,
 } from "../data/columns";
-import { formatExact, formatNumber } from "../data/format";
+import { formatCount, formatExact, formatNumber } from "../data/format";
 import { type Gauge, gaugeOf } from "../data/gauge";
+import { useApp } from "../ui/context";
 import { GaugeBar } from "../ui/Gauge";
 import { Icon } from "../ui/Icon";
 import { ShareBar } from "../ui/ShareBar";
@@ -18,7 +19,7 @@ import { ZoomButton } from "../ui/ZoomButton";
 /** What belongs to a row whatever the column. */
 export interface RowFacts {
   row: number;
-  /** The number of its instruction; NaN where it has none. */
+  /** The number of its instruction; NaN where it has none, or its delegate's row says it. */
   at: number;
   mismatch: boolean;
   /** The share of the error that the row introduced; NaN where it is not known. */
@@ -27,6 +28,10 @@ export interface RowFacts {
   inner: boolean;
   /** A delegate call that can be zoomed into. */
   zoomable: boolean;
+  /** How many rows are inside of a delegate call that was. */
+  inside: number;
+  /** Whether they are shown below it. */
+  open: boolean;
 }
 
 interface Props<C extends Column> {
@@ -93,6 +98,31 @@ function NumberCell({ column, facts, index, bar }: Props<NumberColumn>): JSX.Ele
   );
 }
 
+/** Shows what is inside of a delegate call, or leaves it out; arrow keys on its row do the same. */
+function InsideButton({ row, inside, open }: RowFacts): JSX.Element {
+  const { selection } = useApp();
+  const onClick = (event: Event): void => {
+    event.stopPropagation();
+    selection.toggleInside(row);
+  };
+  return (
+    <button
+      type="button"
+      class="etv-inside"
+      tabIndex={-1}
+      aria-expanded={open}
+      aria-label={`${formatCount(inside)} inside`}
+      data-tip={`${formatCount(inside)} values inside of this delegate (arrow keys: right opens, left closes)`}
+      onClick={onClick}
+    >
+      {formatCount(inside)}
+      <span class="etv-twisty" data-open={open}>
+        <Icon name="chevron" />
+      </span>
+    </button>
+  );
+}
+
 function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
   const text = textAt(column, facts.row);
   const first = index === 0 ? " etv-first" : "";
@@ -112,6 +142,7 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
       {text ?? "–"}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}
+      {op && facts.inside > 0 && <InsideButton {...facts} />}
     </span>
   );
 }

@@ -16,8 +16,8 @@ interface Props extends RowFacts {
 }
 
 export const Row = memo<Props>((props) => {
-  const { row, at, position, columns, selected, mismatch, inner, part, zoomable } = props;
-  const facts = { row, at, mismatch, inner, part, zoomable };
+  const { row, at, position, columns, selected, mismatch, inner, part, zoomable, inside, open } = props;
+  const facts = { row, at, mismatch, inner, part, zoomable, inside, open };
   return (
     <div
       class="etv-row"
@@ -30,7 +30,7 @@ export const Row = memo<Props>((props) => {
       data-mismatch={mismatch ? true : undefined}
       data-inner={inner ? true : undefined}
       data-pinned={props.pinned ? true : undefined}
-      data-zoomable={zoomable ? true : undefined}
+      data-zoomable={zoomable || inside > 0 ? true : undefined}
       data-muted={props.compared ? undefined : true}
       style={{ transform: `translateY(${position * ROW_HEIGHT}px)` }}
       onClick={() => props.onSelect(row)}

@@ -59,6 +59,8 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
   const selected = selection.row.value;
   const { kernel } = store.source;
   const pinned = new Set(view.pins.value);
+  const positions = rows.positions.value;
+  const calls = new Set(payload.zooms.calls);
   const reachable = Math.max(0, rows.positions.value[selected] ?? 0);
   return (
     <div
@@ -72,7 +74,7 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
           <Row
             key={row}
             row={row}
-            at={payload.number("instruction", row)}
+            at={positions[payload.zooms.around(row)] >= 0 ? NaN : payload.number("instruction", row)}
             position={position}
             columns={columns}
             selected={row === selected}
@@ -82,6 +84,8 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             part={payload.number(INTRODUCED_PART, row)}
             inner={payload.zooms.isInner(row)}
             zoomable={kernel && payload.zooms.canZoom(row)}
+            inside={rows.filtered.value || !calls.has(row) ? 0 : payload.zooms.inside(row).length}
+            open={rows.isOpen(row)}
             compared={row < payload.compared}
             barColumn={rows.gaugeColumn.value?.name ?? ""}
             onSelect={selection.selectRow}

@@ -7,7 +7,7 @@ import { columnsInView, tableOrder } from "./gridColumns";
 test("the op comes first, what rows are ranked by beside it, the rest as sent", () => {
   const { columns } = decodePayload(samplePayload({ layers: 1 }));
   const names = tableOrder(columns).map((column) => column.name);
-  expect(names.slice(0, 5)).toEqual(["op", "introduced_severity", "severity", "latency_ms", "instruction"]);
+  expect(names.slice(0, 5)).toEqual(["op", "introduced_severity", "severity", "source", "latency_ms"]);
   expect(names).toHaveLength(columns.length);
 });
 

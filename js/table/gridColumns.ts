@@ -8,7 +8,7 @@ export const HEAD_HEIGHT = 30;
 const MIN_WIDTH = 48;
 const MAX_WIDTH = 640;
 
-const FIRST = ["op", "introduced_severity", "severity", "attribution", "latency_ms"];
+const FIRST = ["op", "introduced_severity", "severity", "attribution", "source", "latency_ms"];
 const TEXT_WIDTHS: Record<string, number> = {
   op: 210,
   reference_ops: 190,

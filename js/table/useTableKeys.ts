@@ -1,5 +1,6 @@
 // Keys of the gap table: arrows, page, Home and End move the selection; up from the first row goes
-// to the column heads, where left and right move and Enter sorts. Z looks into a delegate call.
+// to the column heads, where left and right move and Enter sorts. Z looks into a delegate call, right
+// and left open and close what was found inside of it.
 import type { Signal } from "@preact/signals";
 import type { Column } from "../data/columns";
 import type { Payload } from "../data/payload";
@@ -38,6 +39,17 @@ export function useTableKeys(
     return true;
   };
 
+  /** Right opens the inside of a delegate call, left closes it or leaves it; false if there is nothing of that kind to do. */
+  const alongInside = (across: number, row: number): boolean => {
+    const { zooms } = payload;
+    if (rows.filtered.peek()) return false;
+    const around = zooms.around(row);
+    if (across < 0 && around >= 0) selection.selectRow(around);
+    else if (zooms.calls.includes(row) && zooms.inside(row).length > 0 && rows.isOpen(row) === across < 0) selection.toggleInside(row);
+    else return false;
+    return true;
+  };
+
   const onRows = (event: KeyboardEvent): boolean => {
     const { key } = event;
     const selected = selection.row.peek();
@@ -48,6 +60,8 @@ export function useTableKeys(
       app.zoom(selected);
     } else if (down < 0 && at <= 0) {
       go({ part: "head", column: focus.peek().column });
+    } else if (across && alongInside(across, selected)) {
+      go(focus.peek());
     } else if (across) {
       list.element()?.scrollBy({ left: across * SCROLL_STEP });
     } else {

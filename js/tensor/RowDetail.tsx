@@ -12,7 +12,7 @@ import { Fingerprints } from "./Fingerprints";
 import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
 import { ValueTabs } from "./ValueTabs";
 import { WhatIf } from "./WhatIf";
-import { AroundLink, HeadZoom, ZoomSection } from "./Zoom";
+import { AroundLink, HeadZoom, ZoomProgress, ZoomSection } from "./Zoom";
 
 const SHOWN_ELSEWHERE = new Set(["operator", "metric", "introduced", "latency", "status", "quantization"]);
 
@@ -116,12 +116,13 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
           module={payload.text("module", row)}
           source={payload.text("source", row)}
         />
-        <ZoomSection payload={payload} row={row} />
+        <ZoomProgress row={row} />
         {row < payload.compared && <WhatIf payload={payload} row={row} />}
         {payload.zooms.isInner(row) && <AroundLink payload={payload} row={row} />}
         {row >= payload.compared && <Facts lines={rowFacts(payload, row)} flow />}
         {row < payload.compared && (
           <Tensors payload={payload} row={row}>
+            <ZoomSection payload={payload} row={row} />
             <Facts lines={rowFacts(payload, row)} flow />
             <Metrics payload={payload} row={row} />
             <QuantizationSplit payload={payload} row={row} />

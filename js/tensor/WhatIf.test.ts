@@ -12,7 +12,7 @@ test("the outputs as they would be are shown, for the row and what is pinned wit
   click(view.one(".etv-what-if .etv-button"));
   await until(() => view.texts(".etv-what-if td").includes("7: 3 → 7"));
   expect(view.params("what_if")).toEqual([{ rows: [5, 3] }]);
-  expect(view.texts(".etv-what-if td")).toEqual(["0.0317", "2.10e-6", "99.993 %", "7: 3 → 7"]);
+  expect(view.texts(".etv-what-if td")).toEqual(["0.0317", "2.10e-6", "99.99 %", "7: 3 → 7"]);
   click(view.one('.etv-row[data-row="7"]'));
   await until(() => view.all(".etv-what-if td").length === 0);
 });

@@ -67,18 +67,21 @@ function Inside({ payload, row }: Props): JSX.Element | null {
   );
 }
 
+/** How far the look into a delegate is, or why it failed. */
+export function ZoomProgress({ row }: { row: number }): JSX.Element | null {
+  const app = useApp();
+  const job = app.store.jobs.of("zoom", row);
+  if (!job) return null;
+  return (
+    <div class="etv-zoom-section">
+      <JobLine job={job} doing="Zooming into the delegate" retry={() => app.zoom(row)} />
+    </div>
+  );
+}
+
 /** Nothing for rows that were not zoomed. */
 export function ZoomSection({ payload, row }: Props): JSX.Element | null {
-  const app = useApp();
   const zoom = payload.zooms.of(row);
-  const job = app.store.jobs.of("zoom", row);
-  if (job) {
-    return (
-      <div class="etv-zoom-section">
-        <JobLine job={job} doing="Zooming into the delegate" retry={() => app.zoom(row)} />
-      </div>
-    );
-  }
   if (!zoom) return null;
   return (
     <Section title="Inside the delegate">

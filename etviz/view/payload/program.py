@@ -179,6 +179,11 @@ def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
         node = tree.node_of(int(instruction), 0)
         if node >= 0:
             labels[node] = row_name(*named)
+    inside = rows[rows[INNER].fillna("") != ""]
+    for instruction, inner, name in inside[["instruction", INNER, "op"]].itertuples(index=False):
+        node = tree.by_inner.get((int(instruction), inner), -1)
+        if node >= 0:
+            labels[node] = name
     return labels
 
 
