@@ -25,7 +25,7 @@ from etviz.analysis.tables import Tables
 from etviz.analysis.values import Values
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
-from etviz.comparison.tables import rank, ranking
+from etviz.comparison.tables import ranking
 from etviz.errors import EtvizError, UsageError
 from etviz.explain.ladder import ladder
 from etviz.graph.edges import data_edges
@@ -203,8 +203,7 @@ class Analysis:
         if by not in gaps:
             metrics = [str(name) for name in gaps if str(name).removeprefix("introduced_") in METRICS]
             raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
-        by = ranking(gaps, by)
-        return rank(gaps, by).head(n)
+        return self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(n)
 
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
         """Time and worst gap of a module; see `Inspection.module_total`."""

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz._version import __version__
 from etviz.analysis.summary import row_level
-from etviz.comparison.gap import COMPARED, GROUPED, MISMATCH, NOT_COMPARED
-from etviz.comparison.tables import rank
+from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED
 from etviz.errors import EtvizError, UsageError
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
@@ -98,7 +97,7 @@ def _suspects(tables: Tables) -> list[int]:
     """Rows whose error is more than their precision explains, the worst first."""
     if not len(tables):
         return []
-    ranked = rank(tables.rows, "introduced_severity" if tables.introduced else "severity")
+    ranked = tables.ranked("introduced_severity" if tables.introduced else "severity")
     suspicious = (_level(tables, about) in ("warn", "bad") for _, about in ranked.iterrows())
     return [int(row) for row, bad in zip(ranked.index, suspicious, strict=True) if bad]
 
@@ -214,9 +213,10 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
 
 def _compared(coverage: pd.DataFrame) -> dict[str, Any]:
     counts = Counter(coverage["status"])
+    total = len(coverage) - counts[EMPTY]
     missing = coverage[coverage["status"] == NOT_COMPARED]["reason"].value_counts()
     return {
-        "instructions": len(coverage),
+        "instructions": total,
         "compared": counts[COMPARED],
         "grouped": counts[GROUPED],
         "not_compared": counts[NOT_COMPARED],

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.summary import first_divergence, row_level, row_of
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import MISMATCH, shared_with
-from etviz.comparison.tables import rank
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ class Finder:
         if divergent is not None:
             return self._divergence(tables, divergent)
         known = "introduced_severity" in tables.rows and not tables.rows["introduced_severity"].isna().all()
-        read = tables.rows.drop(index=list(tables.unused))
-        worst = rank(read if len(read) else tables.rows, "introduced_severity" if known else "severity").iloc[0]
+        worst = tables.ranked("introduced_severity" if known else "severity").iloc[0]
         name, row = _named(worst), _number(worst)
         if not known:
             level = row_level(worst, tables.on_grid, introduced=False)

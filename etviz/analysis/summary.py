@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.constants import differing
-from etviz.comparison.gap import MISMATCH, NOT_COMPARED, shared_with
+from etviz.comparison.gap import EMPTY, MISMATCH, NOT_COMPARED, shared_with
 from etviz.comparison.tables import NONFINITE, rank
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import level
@@ -60,14 +60,16 @@ def summarize(
     on_grid: Collection[int] = (),
     constants: Sequence[Difference] = (),
     judged: Sequence[bool] = (),
+    unread: Collection[int] = (),
 ) -> Summary:
     """The summary of one Inspection.
 
-    `on_grid` are the gap rows whose values lie on a quantization grid; `constants` are those that differ; `judged` says
-    of each execution whether its inputs and state are known.
+    `on_grid` are the gap rows whose values lie on a quantization grid, `unread` those that nobody reads; `constants`
+    are those that differ; `judged` says of each execution whether its inputs and state are known.
     """
     level, verdict = _judge(outputs, judged)
-    facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation), _worst(gaps, coverage, on_grid)]
+    facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation)]
+    facts += [_worst(gaps, coverage, on_grid, unread)]
     facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
@@ -171,8 +173,8 @@ def row_of(gaps: pd.DataFrame, constants: Sequence[Difference]) -> int | None:
 def _compared(coverage: pd.DataFrame) -> Fact | None:
     if coverage.empty:
         return None
-    total = len(coverage)
-    done = int((coverage["status"] != NOT_COMPARED).sum())
+    total = int((coverage["status"] != EMPTY).sum())
+    done = int((coverage["status"] != NOT_COMPARED).sum()) - (len(coverage) - total)
     grouped = int((coverage["status"] == "grouped").sum())
     value = f"{done} of {total} instructions" + (f" ({grouped} grouped)" if grouped else "")
     missing = coverage[coverage["status"] == NOT_COMPARED]["reason"].value_counts()
@@ -191,12 +193,14 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     )
 
 
-def _worst(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+def _worst(
+    gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int], unread: Collection[int]
+) -> Fact | None:
     """The worst introduced gap; the worst total one where introduced gaps are not known."""
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
-        row, known = rank(gaps, by).iloc[0], _known(gaps, coverage)
+        row, known = rank(gaps, by, unread).iloc[0], _known(gaps, coverage)
         value = float(row[by])
         name = describe_row(row)
         return Fact(

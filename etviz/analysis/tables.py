@@ -9,7 +9,7 @@ from etviz.analysis.summary import Summary, first_divergence, summarize
 from etviz.artifacts.files import collection_paused
 from etviz.comparison.outputs import outputs_frame
 from etviz.comparison.references import References
-from etviz.comparison.tables import coverage_frame, gap_frame
+from etviz.comparison.tables import coverage_frame, gap_frame, rank
 from etviz.graph.uses import unused
 from etviz.tensors.metrics import limits
 
@@ -69,6 +69,10 @@ class Tables:
         values = unused(self._findings.graph)
         return frozenset(row for row, gap in enumerate(self.gaps) if (gap.node.name, gap.output) in values)
 
+    def ranked(self, by: str) -> pd.DataFrame:
+        """The rows, worst first by a column, and at last those of values that nobody reads."""
+        return rank(self.rows, by, self.unused)
+
     def limits(self, name: str) -> tuple[list[float], list[float]]:
         """From which severity each row deserves a look and is a fault, by its precision or its measured noise.
 
@@ -93,7 +97,15 @@ class Tables:
         notes = [*self._findings.notes, *self.compared.notes]
         found, judged = self._findings, [run.comparison.judged for run in self.compared.runs]
         return summarize(
-            self.rows, self.coverage, self.outputs, found.delegation, notes, self.on_grid, found.constants, judged
+            self.rows,
+            self.coverage,
+            self.outputs,
+            found.delegation,
+            notes,
+            self.on_grid,
+            found.constants,
+            judged,
+            self.unused,
         )
 
     @property

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
+EMPTY: Final = "empty"
+"""Status of an instruction whose values have no elements, so that there is nothing to compare."""
 TOGETHER: Final = "introduced together with "
 """How the reason of a row begins whose introduced error may be that of instructions before it."""
 _SHARED: Final = "introduced "
@@ -102,7 +104,8 @@ class Gap:
 class Comparison:
     """Everything that one execution gave.
 
-    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap.
+    `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
+    the `empty` ones have values without elements.
     `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
     `readers` are the instructions that read the program's inputs, None where the reference's graph tells. `custom` are
     the metrics that users registered.
@@ -116,6 +119,7 @@ class Comparison:
     output_noise: list[float] = field(default_factory=list)
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
+    empty: set[int] = field(default_factory=set)
     readers: frozenset[int] | None = None
     judged: bool = True
     run: int = 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from etviz.comparison.gap import COMPARED, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
+from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.graph.labels import describe, owners_of
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import pandas as pd
 
@@ -85,7 +85,8 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
     rows = []
     owners = owners_of(graph)
     for block, _, comparison in runs:
-        statuses = dict.fromkeys(comparison.grouped, GROUPED) | {gap.instruction: COMPARED for gap in comparison.gaps}
+        statuses = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
+        statuses |= {gap.instruction: COMPARED for gap in comparison.gaps}
         for node in graph.walk():
             if node.instruction < 0:
                 continue
@@ -112,12 +113,17 @@ def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequen
     return by if known else by.removeprefix("introduced_")
 
 
-def rank(frame: pd.DataFrame, by: str) -> pd.DataFrame:
-    """`frame`, worst first: non-finite mismatches, then by the column in the direction of its polarity, NaN last."""
+def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataFrame:
+    """`frame`, worst first: non-finite mismatches, then by the column in the direction of its polarity, NaN last.
+
+    The rows of `unread` values, of which an error does no harm, come after all others.
+    """
     import pandas as pd
 
     metric = METRICS.get(by.removeprefix("introduced_"))
     ascending = metric.higher_is_better if metric else False
-    keys = pd.DataFrame({"mismatch": frame["status"] != MISMATCH, "value": frame[by]}, index=frame.index)
-    order = keys.sort_values(["mismatch", "value"], ascending=[True, ascending], na_position="last", kind="stable")
+    keys = {"unread": frame.index.isin(list(unread)), "mismatch": frame["status"] != MISMATCH, "value": frame[by]}
+    order = pd.DataFrame(keys, index=frame.index).sort_values(
+        list(keys), ascending=[True, True, ascending], na_position="last", kind="stable"
+    )
     return frame.loc[order.index]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.rows import row_keys
-from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.gap import EMPTY, MISMATCH, NOT_COMPARED
 from etviz.graph.labels import describe_row
 from etviz.tensors.metrics import METRICS
 
@@ -159,7 +159,8 @@ def _outputs(analysis: Analysis, rules: Rules) -> Case | None:
 
 def _coverage(analysis: Analysis, rules: Rules) -> Case | None:
     coverage = analysis.tables.coverage
-    share = float((coverage["status"] != NOT_COMPARED).mean()) if len(coverage) else 0.0
+    status = coverage["status"][coverage["status"] != EMPTY]
+    share = float((status != NOT_COMPARED).mean()) if len(status) else 0.0
     text = f"{100 * share:.4g} % of the instructions were compared, {100 * rules.min_compared:g} % are demanded"
     low = share < rules.min_compared
     return Case(

@@ -21,12 +21,14 @@ export interface FilterTable {
 const TEXT_COLUMNS = ["op", "module", "source", "reference_ops", "backend"];
 const STATUSES: readonly StatusChoice[] = ["compared", "grouped", "not compared"];
 
-/** For each row the index in STATUSES: anything that is neither grouped nor uncompared was compared. */
+const EMPTY = "empty";
+
+/** For each row the index in STATUSES: anything that is not grouped, uncompared or empty was compared. */
 export function statusOf(status: Column | undefined, rows: number, compared: number): Uint8Array {
   const result = new Uint8Array(rows);
   for (let row = compared; row < rows; row++) result[row] = 2;
   if (status?.kind !== "text") return result;
-  const codes = status.dictionary.map((name) => Math.max(0, STATUSES.indexOf(name as StatusChoice)));
+  const codes = status.dictionary.map((name) => name === EMPTY ? 2 : Math.max(0, STATUSES.indexOf(name as StatusChoice)));
   for (let row = 0; row < rows; row++) {
     const code = status.codes[row];
     if (code >= 0) result[row] = codes[code];

@@ -24,12 +24,13 @@ Place = tuple[int, int, int]
 
 
 def places(program: Made) -> set[Place]:
-    """Execution, instruction and output of every value that the runtime logged."""
+    """Execution, instruction and output of every value that the runtime logged and that has elements."""
     return {
         (run, instruction, output)
         for run, truth in enumerate(program.truth)
         for instruction, values in truth.runtime.items()
-        for output in range(len(values))
+        for output, value in enumerate(values)
+        if value.numel()
     }
 
 
@@ -51,7 +52,7 @@ INTRODUCED = {
     "cond_diverging": 4 / 5,
     "half_beside_float": 2 / 3,
     "nonfinite": 0.0,
-    "outputs": 8 / 9,
+    "outputs": 7 / 8,
 }
 """Share of the rows by debug handle whose introduced gap is known, where it is not all of them."""
 
@@ -102,7 +103,7 @@ def test_every_logged_value_is_compared(kind: Made) -> None:
     else:
         assert set(rows(found)) == places(kind)
     assert set(found.gaps["pairing"]) == {"exact"}
-    rest = found.coverage[found.coverage["status"] != "compared"]
+    rest = found.coverage[~found.coverage["status"].isin(["compared", "empty"])]
     silent = {"the runtime logged no value for it", "it was not executed: another branch was taken"}
     assert set(rest["reason"]) <= silent
 
