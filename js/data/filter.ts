@@ -1,5 +1,6 @@
 // Which rows pass a query. Text is matched once per dictionary entry, not once per row.
 import { type Column, type NumberColumn, type TextColumn, isMetric } from "./columns";
+import { type Runs, keepWorst, saysRun } from "./runs";
 import { STATUS_FLAGS, type Span, type Term, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher } from "./query";
 
 export type StatusChoice = "compared" | "grouped" | "not compared";
@@ -15,6 +16,10 @@ export interface FilterTable {
   unused: Uint8Array;
   /** The row that is to be looked at first, -1 for none. */
   first: number;
+  /** Null for a program that ran once. */
+  runs: Runs | null;
+  /** Grows with a row's own error; null where that is not known. */
+  ownBadness(): Int32Array | null;
   column(name: string): Column | undefined;
 }
 
@@ -140,7 +145,7 @@ function saysStatus({ field, value }: Term): boolean {
   return field === "status" || (field === "is" && STATUS_FLAGS.includes(value));
 }
 
-/** Ids of the rows that pass, ascending. Rows that were not compared, and values that nobody reads, are left out unless the query speaks of them. */
+/** Ids of the rows that pass, ascending. Rows that were not compared, and values that nobody reads, are left out unless the query speaks of them; of several runs the worst stays. */
 export function filterRows(table: FilterTable, text: string): Uint32Array {
   const { terms } = readQuery(table, text);
   const keep = new Uint8Array(table.rows).fill(1);
@@ -151,6 +156,7 @@ export function filterRows(table: FilterTable, text: string): Uint32Array {
     const wanted = term.exclude ? 0 : 1;
     for (let row = 0; row < table.rows; row++) if (hit[row] !== wanted) keep[row] = 0;
   }
+  if (table.runs && !saysRun(terms)) keepWorst(keep, table.runs, table.ownBadness());
   const rows = new Uint32Array(table.rows);
   let count = 0;
   for (let row = 0; row < table.rows; row++) if (keep[row]) rows[count++] = row;

@@ -5,6 +5,7 @@ import type { Answer } from "../kernel/source";
 import { type Column, hasValues, mismatchRows, numberAt, textAt } from "./columns";
 import { type Edges, decodeEdges } from "./edges";
 import { type FilterTable, statusOf } from "./filter";
+import { runsOf } from "./runs";
 import { type Ranks, rankColumn } from "./sort";
 import { type Tree, decodeTree } from "./tree";
 import { type Zooms, decodeZooms } from "./zooms";
@@ -113,6 +114,8 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     levels,
     unused: unusedOf(wire, buffers, levels),
     first: wire.summary.finding?.row ?? -1,
+    runs: runsOf(wire.rows, column),
+    ownBadness: () => (own ? badness(own.name) : null),
     trees: {
       program: decodeTree("program", wire.trees.program, buffers),
       modules: decodeTree("modules", wire.trees.modules, buffers),

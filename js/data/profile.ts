@@ -32,24 +32,26 @@ function numbers(payload: Payload, name: string): Float64Array {
   return column?.kind === "number" ? column.values : new Float64Array(payload.rows).fill(NaN);
 }
 
-export function profileOf(payload: Payload): Profile {
+/** `shown` are the rows of the runs that are looked at; `folded` if of each value only one run is. */
+export function profileOf(payload: Payload, shown: Iterable<number> | null = null, folded = false): Profile {
   const { compared, unused, zooms } = payload;
   const [block, instruction, output] = ["event_block", "instruction", "output"].map((name) =>
     numbers(payload, name),
   );
   const before = (a: number, b: number): number =>
-    (block[a] || 0) - (block[b] || 0) ||
+    (folded ? 0 : (block[a] || 0) - (block[b] || 0)) ||
     (instruction[a] || 0) - (instruction[b] || 0) ||
     Number(zooms.isInner(b)) - Number(zooms.isInner(a)) ||
     (zooms.isInner(a) ? 0 : (output[a] || 0) - (output[b] || 0)) ||
     a - b;
-  const rows = Int32Array.from({ length: compared }, (_, row) => row).filter((row) => unused[row] === 0);
+  const all = shown ?? Int32Array.from({ length: compared }, (_, row) => row);
+  const rows = Int32Array.from(all).filter((row) => row < compared && unused[row] === 0);
   if (rows.some((row, k) => k > 0 && before(rows[k - 1], row) > 0)) rows.sort(before);
   const places = new Int32Array(payload.rows).fill(-1);
   const runs: number[] = [];
   rows.forEach((row, place) => {
     places[row] = place;
-    if (place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
+    if (!folded && place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
   });
   const column = payload.column("module");
   return { rows, places, runs, modules: Array.from(rows, (row) => textAt(column, row) ?? ""), top: topOf(payload) };

@@ -25,6 +25,8 @@ export interface SampleRow {
   instruction: number;
   latency: number;
   compared: boolean;
+  /** Of which execution. */
+  run?: number;
 }
 
 export interface SampleProgram {

@@ -32,6 +32,8 @@ export interface SampleOptions {
   version?: number;
   /** Nothing to know first: no row is selected. */
   unfound?: boolean;
+  /** How often the program ran. */
+  runs?: number;
   /** The output whose error was attributed. */
   attributed?: number;
 }
@@ -328,6 +330,7 @@ function sampleColumns(
 
   const instructions = rows.map((row) => row.instruction);
   columns.number("instruction", instructions, { format: "int", better: null, group: "operator" });
+  if (rows[0]?.run !== undefined) columns.number("event_block", rows.map(({ run }) => run ?? NaN), { ...HIDDEN, format: "int", better: null, group: "operator" });
   for (const [name, read, more] of OPERATOR) {
     columns.text(
       name,
@@ -416,6 +419,8 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
   const calls = program.rows.length;
   const zoomed = (options.zoomed ?? []).filter((row) => row < calls);
   addInnerRows(program, zoomed);
+  const { runs = 1 } = options;
+  if (runs > 1) program.rows = Array.from({ length: runs }, (_, run) => program.rows.map((row) => ({ ...row, run }))).flat();
   const pool = new Pool();
   const count = program.rows.length;
   const missing = empty ? count : zoomed.length > 0 ? 0 : uncompared;

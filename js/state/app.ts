@@ -1,6 +1,7 @@
 // One view's state put together: kernel state, its own state, and everything computed from both.
 import { batch, computed } from "@preact/signals";
 import { csvOf, markdownOf, pandasOf } from "../data/export";
+import { filterRows } from "../data/filter";
 import { linkOf } from "../data/link";
 import { sliceAt } from "../data/tensor";
 import type { WireWhatIf } from "../kernel/contract";
@@ -31,8 +32,14 @@ export class App {
     const { traits, payload: asked } = store;
     const payload = computed(() => (asked.value.status === "ready" ? asked.value.value : null));
     this.payload = payload;
-    this.profile = computed(() => (payload.value && payload.value.compared > 0 ? profileOf(payload.value) : null));
     this.rows = new Rows(traits, view, payload);
+    this.profile = computed(() => {
+      const { value } = payload;
+      if (!value || value.compared === 0) return null;
+      if (!value.runs) return profileOf(value);
+      const run = this.rows.run.value;
+      return profileOf(value, filterRows(value, run), run === "");
+    });
     this.nodes = new Nodes(traits, view, payload, this.rows);
     this.selection = new Selection(traits, view, payload, this.rows, this.nodes);
   }

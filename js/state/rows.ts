@@ -2,8 +2,9 @@
 import { batch, computed } from "@preact/signals";
 import type { Traits } from "../kernel/traits";
 import { type Column, type NumberColumn, hasGauge, hasValues, isMetric, worstFirst } from "../data/columns";
-import { filterRows } from "../data/filter";
+import { filterRows, readQuery } from "../data/filter";
 import type { Payload } from "../data/payload";
+import { runTerms } from "../data/runs";
 import { type SortKey, nextKeys, sortRows } from "../data/sort";
 import type { Tree } from "../data/tree";
 import { nested } from "../data/zooms";
@@ -31,6 +32,12 @@ export class Rows {
   readonly #passing = computed(() => {
     const payload = this.payload.value;
     return payload ? filterRows(payload, this.traits.filter.value) : new Uint32Array(0);
+  });
+
+  /** What the filter says of the runs that are looked at; "" for the worst of each value. */
+  readonly run = computed(() => {
+    const payload = this.payload.value;
+    return payload?.runs ? runTerms(readQuery(payload, this.traits.filter.value).terms) : "";
   });
 
   /** A flag for each row that passes the filter; sorting leaves it as it is. */

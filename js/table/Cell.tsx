@@ -26,6 +26,8 @@ export interface RowFacts {
   part: number;
   /** An operator inside of a delegate that was zoomed. */
   inner: boolean;
+  /** Its execution; NaN where there is one only. */
+  run: number;
   /** A delegate call that can be zoomed into. */
   zoomable: boolean;
   /** How many rows are inside of a delegate call that was. */
@@ -140,6 +142,7 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
       {op && facts.inner && <Icon name="inside" />}
       {op && !Number.isNaN(facts.at) && <span class="etv-at">#{facts.at} </span>}
       {text ?? "–"}
+      {op && !Number.isNaN(facts.run) && <span class="etv-at"> run {facts.run}</span>}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}
       {op && facts.inside > 0 && <InsideButton {...facts} />}

@@ -3,9 +3,11 @@ import type { JSX } from "preact";
 import { readQuery, statusCounts } from "../data/filter";
 import { formatCount } from "../data/format";
 import type { Payload } from "../data/payload";
+import { EVERY_RUN, withRun } from "../data/runs";
 import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { Icon } from "../ui/Icon";
+import { Select } from "../ui/Select";
 import { ColumnChooser } from "./ColumnChooser";
 import { SearchBox } from "./SearchBox";
 
@@ -39,6 +41,32 @@ function RestSwitch({ payload }: { payload: Payload }): JSX.Element | null {
   );
 }
 
+/** Which executions are shown; nothing for a program that ran once. */
+function RunSelect({ payload }: { payload: Payload }): JSX.Element | null {
+  const { rows, store } = useApp();
+  const { filter } = store.traits;
+  const { runs } = payload;
+  if (!runs) return null;
+  const count = formatCount(runs.numbers.length);
+  const chosen = rows.run.value;
+  const choices = [
+    { name: "", text: `worst of ${count} runs` },
+    { name: EVERY_RUN, text: `all ${count} runs` },
+    ...runs.numbers.map((run) => ({ name: `run:${run}`, text: `run ${run}` })),
+  ];
+  if (!choices.some(({ name }) => name === chosen)) choices.push({ name: chosen, text: chosen });
+  return (
+    <Select
+      label="Runs that are shown"
+      class="etv-run-select"
+      data-tip="Executions of the program. Of a value that is in each of them, the worst is shown"
+      choices={choices}
+      value={chosen}
+      onChange={(run) => (filter.value = withRun(filter.peek(), run))}
+    />
+  );
+}
+
 function RowCount({ payload }: { payload: Payload }): JSX.Element {
   const { rows, selection, view } = useApp();
   const hidden = rows.positions.value[selection.row.value] === -1;
@@ -56,6 +84,7 @@ export function FilterBar({ payload }: { payload: Payload }): JSX.Element {
   return (
     <div class="etv-bar" role="search" aria-label="Filters">
       <SearchBox payload={payload} />
+      <RunSelect payload={payload} />
       <RestSwitch payload={payload} />
       {rows.filtered.value && (
         <Button class="etv-quiet" onClick={() => rows.clearFilters()}>

@@ -16,8 +16,8 @@ interface Props extends RowFacts {
 }
 
 export const Row = memo<Props>((props) => {
-  const { row, at, position, columns, selected, mismatch, inner, part, zoomable, inside, open } = props;
-  const facts = { row, at, mismatch, inner, part, zoomable, inside, open };
+  const { row, at, run, position, columns, selected, mismatch, inner, part, zoomable, inside, open } = props;
+  const facts = { row, at, run, mismatch, inner, part, zoomable, inside, open };
   return (
     <div
       class="etv-row"

@@ -80,6 +80,7 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             selected={row === selected}
             pinned={pinned.has(row)}
             reachable={position === reachable && focus.part === "rows"}
+            run={payload.runs ? payload.number("event_block", row) : NaN}
             mismatch={payload.mismatch[row] === 1}
             part={payload.number(INTRODUCED_PART, row)}
             inner={payload.zooms.isInner(row)}

@@ -105,7 +105,6 @@ export function RowDetail({ payload, row }: { payload: Payload; row: number }): 
             {shape} {payload.text("dtype", row)}
           </span>
         )}
-        <span class="etv-spring" />
         <HeadZoom payload={payload} row={row} />
       </div>
       <div class="etv-detail-body">
