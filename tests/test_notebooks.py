@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,19 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.kernels import Kernels
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TIMEOUT = 300
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    """A process that forks kernels."""
+    kernels = Kernels(tmp_path_factory.mktemp("kernels"))
+    yield kernels
+    kernels.stop()
 
 
 def test_there_are_notebooks() -> None:
@@ -32,8 +44,8 @@ def test_committed_without_outputs(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JUPYTER_PATH", str(Path(sys.prefix) / "share" / "jupyter"))
+def test_runs(path: Path, kernels: Kernels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_PATH", os.pathsep.join([str(kernels.path), str(Path(sys.prefix) / "share/jupyter")]))
     monkeypatch.setenv("TQDM_DISABLE", "1")
     notebook: Any = nbformat.read(path, as_version=4)
     client = NotebookClient(notebook, timeout=TIMEOUT, resources={"metadata": {"path": str(tmp_path)}})

@@ -17,6 +17,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import etviz
 from tests.browser.deadline import wait_until
+from tests.kernels import Kernels
 
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 20.0
@@ -72,7 +73,8 @@ class JupyterServer:
         self._ready = False
         self._log = home / "server.log"
         self._direct = build_opener(ProxyHandler({}))
-        environment = isolated_environment(home)
+        self._kernels = Kernels(home)
+        environment = {**isolated_environment(home), "JUPYTER_PATH": str(self._kernels.path)}
         self._settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"])
         self._extensions = home / "labextensions"
         self._extensions.mkdir()
@@ -113,6 +115,7 @@ class JupyterServer:
 
     def stop(self) -> None:
         """End the server with its kernels; harsher when it doesn't listen."""
+        self._kernels.stop()
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)

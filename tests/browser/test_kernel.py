@@ -27,7 +27,9 @@ def view(lab: Lab, artifacts: Path) -> Locator:
 
 
 def test_run_all_paints_the_view_while_a_slow_cell_runs_behind_it(lab: Lab, artifacts: Path) -> None:
-    lab.open("run-all", LOAD.format(artifacts.name), "inspection", "import time\ntime.sleep(25)")
+    done = artifacts.parent / "done"
+    wait = f"import time\nfrom pathlib import Path\nwhile not Path({done.name!r}).exists():\n    time.sleep(0.1)"
+    lab.open("run-all", LOAD.format(artifacts.name), "inspection", wait)
     lab.page.evaluate(RUN_ALL)
     view = lab.output(".etviz")
     view.locator(".etv-table [data-row]").first.wait_for()
@@ -37,6 +39,7 @@ def test_run_all_paints_the_view_while_a_slow_cell_runs_behind_it(lab: Lab, arti
     view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
     expect(view.locator("[role=alert], .etv-level-bad")).to_have_count(0)
     lab.screenshot("kernel-busy", view)
+    done.touch()
     expect(view.locator("svg[role=img]")).to_have_count(2, timeout=60_000)
     expect(view.locator(".etv-kernel")).to_have_count(0)
 
