@@ -1,4 +1,4 @@
-"""Kernels of the tests: forked from a process that has imported torch and ExecuTorch, so that a fresh one is there at once.
+"""Kernels of the tests: forked from a process that has imported torch and ExecuTorch, so a fresh one is there at once.
 
 `Kernels` starts that process and writes a kernel spec for it. The spec's command is this file run as a script: it
 asks for a fork, hands on interrupts, and lives as long as its kernel. etviz itself is not imported before the fork.
