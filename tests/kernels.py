@@ -6,6 +6,7 @@ asks for a fork, hands on interrupts, and lives as long as its kernel. etviz its
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -74,13 +75,12 @@ def serve(door: int) -> None:
 
 def _import() -> None:
     """Import what kernels import; lowering a program brings the rest of it."""
-    import matplotlib.pyplot
-    import pandas
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    del matplotlib, pandas
+    for name in ("matplotlib.pyplot", "pandas"):
+        importlib.import_module(name)
     exported = torch.export.export(torch.nn.Linear(3, 3), (torch.zeros(2, 3),))
     to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
 
