@@ -31,7 +31,9 @@ NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.e
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# An editable install brings no bytecode; where Python may not write any, every process would compile all modules.
 install: $(INSTALLED) $(BUNDLE) $(SIDE_PANEL)/package.json ## create .venv, install etviz in editable mode, build the front end
+	@$(BIN)/python -m compileall -q etviz
 
 # torch goes first and alone: any other order may bring the newest build with gigabytes of CUDA.
 # pip leaves the front end to the rules below, which show their output and also know when it is out of date.

@@ -79,13 +79,13 @@ def note_whole(path: PathLike) -> None:
         return
 
 
-def alike(files: Mapping[str, PathLike], method: str) -> str:
-    """What stands for these states of files having the same constants in a method; empty if one is not there."""
+def alike(files: Mapping[str, PathLike], what: str) -> str:
+    """What stands for these states of files agreeing in something; empty if one is not there."""
     try:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:
         return ""
-    return f"{_together(digests | {'method': method})}="
+    return f"{_together(digests | {'what': what})}="
 
 
 def is_noted(what: str) -> bool:

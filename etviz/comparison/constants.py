@@ -17,7 +17,7 @@ import numpy as np
 from etviz.errors import EtvizError
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
 from etviz.graph.uses import Uses, only_moves
-from etviz.pairing.constants import equal_bytes, stored
+from etviz.pairing.constants import equal_bytes, in_place, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -135,9 +135,10 @@ def compare_constants(
     missing: dict[str, _Use] = {}
     for use in _uses(graph, -1):
         target = use.item.target
-        if target not in weights or not weights[target].numel():
+        tensor = in_place(weights, target) if target in weights else None
+        if tensor is None or not tensor.numel():
             continue
-        if not blobs.take(weights[target]) and use.plain:
+        if not blobs.take(tensor) and use.plain:
             missing.setdefault(target, use)
     found = []
     for target, use in missing.items():

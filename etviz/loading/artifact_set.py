@@ -91,7 +91,7 @@ class ArtifactSet:
         bundle = _read_bundle(pte) if pte is not None else None
         checking = None
         if checked and pte is not None and record is not None:
-            checking = Checking(bytes(bundle.program_bytes) if bundle else pte)
+            checking = Checking(bytes(bundle.program_bytes) if bundle else pte, {"pte": pte, "record": record})
         dump = etdump if isinstance(etdump, ETDump) else None
         recorded = read_record(record) if record is not None else None
         dump = dump or read_etdump(etdump)  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ class Paired:
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
             return None
         files = {kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record") if kind in artifacts.named}
-        state = ledger.alike(files, self.method)
+        state = ledger.alike(files, f"constants of {self.method}")
         if state and ledger.is_noted(state):
             return None
         same = partial(ledger.note, state) if state else None

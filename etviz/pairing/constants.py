@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from etviz.artifacts.program.program import Method, Program, TensorSpec
+    from etviz.artifacts.program.program import Method, Program
     from etviz.graph.ir import Graph
 
     Bytes = npt.NDArray[np.uint8]
@@ -43,14 +43,18 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
 
     One that equals none of them may be any of its shape and type: then the files hold different weights.
     """
-    named = {item.name: weights[item.target] for item in graph.inputs if item.target in weights}
-    by_sample: dict[tuple[object, ...], list[str]] = {}
+    named = {item.name: in_place(weights, item.target) for item in graph.inputs if item.target in weights}
+    alike: dict[tuple[object, ...], list[str]] = {}
+    fitting: dict[tuple[object, ...], list[str]] = {}
     classes: dict[str, str] = {}
     for name, tensor in named.items():
-        alike = by_sample.setdefault(_key(tensor), [])
-        equal = next((other for other in alike if equal_bytes(stored(named[other]), stored(tensor))), None)
+        kind = tensor.dtype, tuple(tensor.shape)
+        content = stored(tensor)
+        others = alike.setdefault((*kind, _ends(content).tobytes()), [])
+        equal = next((other for other in others if equal_bytes(stored(named[other]), content)), None)
         classes[name] = classes[equal] if equal is not None else name
-        alike.append(name)
+        others.append(name)
+        fitting.setdefault((str(tensor.dtype), kind[1]), []).append(name)
     domains: dict[int, frozenset[str]] = {}
     for value, item in enumerate(method.values):
         spec = item.tensor
@@ -58,18 +62,30 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
         if spec is None or data is None:
             continue
         content = np.frombuffer(data, np.uint8)
-        fitting = [name for name, tensor in named.items() if _fits(spec, tensor)]
-        equal = [name for name in fitting if _holds(content, named[name], spec.dim_order)]
-        domains[value] = frozenset(equal or fitting)
+        names, order = fitting.get((f"torch.{spec.dtype}", spec.sizes), []), tuple(spec.dim_order)
+        near = names
+        if names and order == tuple(range(len(order))):
+            near = alike.get((named[names[0]].dtype, spec.sizes, _ends(content).tobytes()), [])
+        equal = [name for name in near if content.size and equal_bytes(content, stored(named[name], order))]
+        domains[value] = frozenset(equal or names)
     return Constants(domains, classes)
+
+
+def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
+    """A constant, to look at its bytes: not copied where it is not aligned for its dtype."""
+    return getattr(weights, "in_place", weights.__getitem__)(name)
 
 
 def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
     """The bytes of a tensor, one after the other, in a dimension order; no copy where it lies in it."""
     import torch
 
-    ordered = tensor.detach().permute(tuple(dim_order)) if len(dim_order) == tensor.dim() else tensor.detach()
-    return ordered.contiguous().reshape(-1).view(torch.uint8).numpy()
+    plain = tensor.detach()
+    order = tuple(dim_order) if len(dim_order) == tensor.dim() else tuple(range(tensor.dim()))
+    if not plain.permute(order).is_contiguous() and plain.data_ptr() % plain.dtype.itemsize:
+        raw = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage()).clone()
+        plain = raw.view(plain.dtype).as_strided(plain.shape, plain.stride(), plain.storage_offset())
+    return plain.permute(order).contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def equal_bytes(a: Bytes, b: Bytes) -> bool:
@@ -84,17 +100,3 @@ def equal_bytes(a: Bytes, b: Bytes) -> bool:
 
 def _ends(data: Bytes) -> Bytes:
     return np.concatenate([data[:_SAMPLE], data[-_SAMPLE:]])
-
-
-def _key(tensor: torch.Tensor) -> tuple[object, ...]:
-    """What equal tensors have in common, and few others."""
-    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().contiguous().reshape(-1)
-    return tensor.dtype, tuple(tensor.shape), stored(flat[:_SAMPLE]).tobytes()
-
-
-def _fits(spec: TensorSpec, tensor: torch.Tensor) -> bool:
-    return tuple(tensor.shape) == spec.sizes and str(tensor.dtype) == f"torch.{spec.dtype}"
-
-
-def _holds(content: Bytes, tensor: torch.Tensor, dim_order: Sequence[int]) -> bool:
-    return tensor.numel() > 0 and equal_bytes(content, stored(tensor, dim_order))

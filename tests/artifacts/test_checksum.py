@@ -49,3 +49,15 @@ def test_agreement_is_with_what_was_stored(content: bytes, tmp_path: Path) -> No
     assert not checking.agrees("")
     assert not Checking(content).agrees("")
     assert not Checking(tmp_path / "none.pte").agrees("")
+
+
+def test_files_that_agreed_are_not_read_again(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    files = {"pte": tmp_path / "x.pte", "record": tmp_path / "x.etviz"}
+    for path in files.values():
+        path.write_bytes(content)
+    assert not Checking(files["pte"], files).agrees("")
+    assert Checking(files["pte"], files).agrees(checksum_of(content))
+    assert Checking(files["pte"], files).agrees("")  # not asked any more
+    files["pte"].write_bytes(content[:-1])
+    assert not Checking(files["pte"], files).agrees(checksum_of(content))

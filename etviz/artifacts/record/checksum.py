@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import xxhash
 
 from etviz.artifacts.files import PathLike, open_artifact
-from etviz.artifacts.ledger import is_whole, note_whole
+from etviz.artifacts.ledger import alike, is_noted, is_whole, note, note_whole
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _BLOCK: Final = 1 << 19
+_CHECKSUM: Final = "checksum"
 
 
 def checksum_of(content: PathLike | bytes | memoryview) -> str:
@@ -83,19 +87,24 @@ class Verifying:
 
 
 class Checking:
-    """Computes a checksum in a thread of its own, while other files are read.
+    """Holds a `.pte` against a record's checksum, in a thread of its own and once for each state of the two files.
 
     Parameters
     ----------
     content
         As for `checksum_of`.
+    files
+        The two files by kind, to be remembered; None does not.
     """
 
-    def __init__(self, content: PathLike | bytes | memoryview) -> None:
+    def __init__(self, content: PathLike | bytes | memoryview, files: Mapping[str, PathLike] | None = None) -> None:
         self._content = content
         self._checksum: str | None = None
-        self._thread = threading.Thread(target=self._run, name="etviz-checksum", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        self._state = alike(files, _CHECKSUM) if files else ""
+        if not self._state or not is_noted(self._state):
+            self._thread = threading.Thread(target=self._run, name="etviz-checksum", daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         with contextlib.suppress(ArtifactError, OSError):  # whoever reads the file says so
@@ -103,5 +112,10 @@ class Checking:
 
     def agrees(self, stored: str) -> bool:
         """Wait, and tell if the content has a stored checksum."""
+        if self._thread is None:
+            return True
         self._thread.join()
-        return self._checksum == stored
+        agrees = self._checksum == stored
+        if agrees and self._state:
+            note(self._state)
+        return agrees

@@ -8,8 +8,8 @@ copied when they are used. Graphs go through etviz's own reader (`etviz.graph.fr
 from __future__ import annotations
 
 import os
+import threading
 import zlib
-from collections import ChainMap
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,10 +30,8 @@ from etviz.graph.ir_json import MalformedGraphError
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Mapping
 
-    import torch
-
+    from etviz.artifacts.record.torch_file import TensorFile, TensorFiles
     from etviz.graph.ir import Graph
 
 _IDENTIFIER: Final = "ETRECORD_V0"
@@ -66,6 +64,8 @@ class ETRecord:
         if bytes(self._data[:2]) != b"PK":
             raise wrong_kind(path, bytes(self._data[:64]), "an ETRecord", "give the file from ETRecord.save()")
         self._members = self._read_members()
+        self._tensors: dict[str, TensorFile] = {}
+        self._opening = threading.Lock()
         if _IDENTIFIER not in self._members:
             raise ArtifactError(
                 path,
@@ -201,16 +201,22 @@ class ETRecord:
         except MalformedGraphError as error:
             raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
 
-    def weights(self, program: str) -> Mapping[str, torch.Tensor]:
+    def weights(self, program: str) -> TensorFiles:
         """Parameters, buffers and constants of one of the programs, by qualified name."""
+        from etviz.artifacts.record.torch_file import TensorFiles
+
+        files = (self.tensors(program + kind) for kind in ("_constants", "_state_dict"))
+        return TensorFiles(*(file for file in files if file is not None))
+
+    def tensors(self, name: str) -> TensorFile | None:
+        """A member that holds tensors by name, opened once; None if there is none of that name."""
         from etviz.artifacts.record.torch_file import TensorFile
 
-        tables = []
-        for kind in ("_constants", "_state_dict"):
-            data = self.member(program + kind)
-            if data is not None:
-                tables.append(TensorFile(data, self.path, program + kind))
-        return ChainMap(*tables)
+        data = self.member(name)
+        with self._opening:
+            if data is not None and name not in self._tensors:
+                self._tensors[name] = TensorFile(data, self.path, name)
+        return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
         """The inputs that the reference is computed on: a tuple, or a list of tuples; None if there are none.

@@ -10,6 +10,7 @@ fifteen times as long, since every tensor would pass through its dispatcher.
 from __future__ import annotations
 
 import warnings
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -78,6 +79,13 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return name in self._tensors  # without making it, as a Mapping would
 
     def __getitem__(self, name: str) -> torch.Tensor:
+        return self._view(name, aligned=True)
+
+    def in_place(self, name: str) -> torch.Tensor:
+        """A tensor where it lies in the file, also where that is not aligned for its dtype: to look at its bytes."""
+        return self._view(name, aligned=False)
+
+    def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
         import torch
 
         fake = self._tensors[name]
@@ -93,9 +101,21 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
             raw = torch.frombuffer(self._data[start : start + size], dtype=torch.uint8)
-        if raw.data_ptr() % fake.dtype.itemsize:
+        if aligned and raw.data_ptr() % fake.dtype.itemsize:
             raw = raw.clone()
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
+
+
+class TensorFiles(ChainMap[str, "torch.Tensor"]):
+    """Several such files as one table; a tensor is that of the first one that has its name."""
+
+    def __init__(self, *files: TensorFile) -> None:
+        super().__init__(*files)  # type: ignore[arg-type]
+        self._files = files
+
+    def in_place(self, name: str) -> torch.Tensor:
+        """See `TensorFile.in_place`."""
+        return next(file for file in self._files if name in file).in_place(name)
 
 
 def load_all(data: memoryview, path: str, member: str) -> Any:

@@ -33,7 +33,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
         self._record = record
         self._path = record_path
         self._etrecord = etrecord
-        self._files: dict[str, TensorFile] = {}
 
     def __len__(self) -> int:
         return len(self._record.places)
@@ -45,16 +44,26 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return key in self._record.places
 
     def __getitem__(self, key: str) -> torch.Tensor:
+        table, name, path = self._where(key)
+        return self._get(table, name, path)
+
+    def in_place(self, key: str) -> torch.Tensor:
+        """See `TensorFile.in_place`."""
+        table, name, path = self._where(key)
+        return table.in_place(name) if isinstance(table, TensorFile) and name in table else self._get(table, name, path)
+
+    def _where(self, key: str) -> tuple[Mapping[str, torch.Tensor], str, str]:
+        """The table that holds a constant, its name there, and the file."""
         place = self._record.places[key]
         if not place.member:
-            return self._get(self._record.tensors, place.name, self._path)
+            return self._record.tensors, place.name, self._path
         if self._etrecord is None:
             raise ArtifactError(
                 self._path,
                 f"the record refers to the weights {place.name} in the ETRecord, which was not given",
                 "give the ETRecord that was written together with it (etrecord=)",
             )
-        return self._get(self._file(place.member), place.name, self._etrecord.path)
+        return self._file(place.member), place.name, self._etrecord.path
 
     def inputs(self) -> tuple[Any, ...]:
         """The representative inputs that the record keeps, flat.
@@ -68,17 +77,15 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return tuple(self._get(tensors, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
 
     def _file(self, member: str) -> TensorFile:
-        if member not in self._files:
-            etrecord = self._etrecord
-            data = etrecord.member(member) if etrecord is not None else None
-            if etrecord is None or data is None:
-                raise ArtifactError(
-                    etrecord.path if etrecord else self._path,
-                    f"the ETRecord has no {member}, where the record expects weights: they are of different models",
-                    "give the ETRecord that was written together with the record",
-                )
-            self._files[member] = TensorFile(data, etrecord.path, member)
-        return self._files[member]
+        etrecord = self._etrecord
+        file = etrecord.tensors(member) if etrecord is not None else None
+        if file is None:
+            raise ArtifactError(
+                etrecord.path if etrecord else self._path,
+                f"the ETRecord has no {member}, where the record expects weights: they are of different models",
+                "give the ETRecord that was written together with the record",
+            )
+        return file
 
     @staticmethod
     def _get(table: Mapping[str, torch.Tensor], name: str, path: str) -> torch.Tensor:
