@@ -256,7 +256,7 @@ def _next(analysis: Analysis, culprit: dict[str, Any] | None) -> list[dict[str, 
             )
         add("Write this operator alone, with its inputs, for a bug report.", f'inspection.repro({row}, "bug/")')
     if not len(tables):
-        add("Nothing was compared; the notes say what is missing.", "print(inspection.summary())")
+        add("Nothing was compared; the notes say what is missing.")
     elif not tables.introduced and analysis.findings.complete is not None:
         add("Compute what each operator adds itself.", "inspection.compute_introduced()")
     elif not tables.introduced:

@@ -126,7 +126,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
             found.opened(name, kind)
             return found
     except FileNotFoundError:
-        raise ArtifactError(name, "there is no such file", advice, expected=what) from None
+        raise ArtifactError(name, "there is no such file", f"check the path, or {advice}", expected=what) from None
     except IsADirectoryError:
         problem = f"this is a directory, not {what}"
         raise ArtifactError(name, problem, "name the file inside of it", expected=what) from None
