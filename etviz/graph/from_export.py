@@ -228,6 +228,11 @@ def _handles(value: Json) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"-?\d+", str(value)))) if value is not None else ()
 
 
+def is_exported_operator(target: str) -> bool:
+    """Whether an ancestor's target is an operator of the program that was exported."""
+    return re.match(r"(aten|torch\.ops|quantized_decomposed|torchao)\b", target) is not None
+
+
 def _origin(value: Json, fallback: str) -> str:
     """Name of the eldest ancestor that is an operator; `from_node` is JSON inside of a text."""
     import orjson
@@ -240,7 +245,7 @@ def _origin(value: Json, fallback: str) -> str:
     except orjson.JSONDecodeError:
         return name
     while isinstance(sources, list) and sources and isinstance(sources[-1], dict):
-        if str(sources[-1].get("target", "")).startswith(("aten.", "torch.ops.", "quantized_decomposed.")):
+        if is_exported_operator(str(sources[-1].get("target", ""))):
             name = str(sources[-1].get("name", name))
         sources = sources[-1].get("from_node")
     return name

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from etviz.errors import UsageError
+from etviz.graph.from_export import is_exported_operator
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import spread_scales
 from etviz.upstream import executorch as et
@@ -201,7 +202,7 @@ def _origin(fx: FxNode) -> str:
     name, sources = fx.name, fx.meta.get("from_node") or []
     while sources:
         source = sources[-1]
-        if re.match(r"(aten|torch\.ops|quantized_decomposed)\b", str(source.target)):
+        if is_exported_operator(str(source.target)):
             name = source.name
         sources = source.from_node
     return name
