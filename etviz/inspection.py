@@ -232,8 +232,8 @@ class Inspection(ViewState):
             Number of rows.
         by
             A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first.
-            Where no introduced gap is known, its total gap stands in; rows without a number come last, and after them
-            those of values that nobody reads (the mean and rstd of a layer norm).
+            Where no introduced gap is known, its total gap stands in. Values that nobody reads (the mean and rstd of a
+            layer norm) come after the others, and rows without a number last.
 
         Raises
         ------

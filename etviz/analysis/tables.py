@@ -70,7 +70,7 @@ class Tables:
         return frozenset(row for row, gap in enumerate(self.gaps) if (gap.node.name, gap.output) in values)
 
     def ranked(self, by: str) -> pd.DataFrame:
-        """The rows, worst first by a column, and at last those of values that nobody reads."""
+        """The rows, worst first by a column; see `rank`."""
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:

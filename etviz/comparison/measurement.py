@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from etviz.comparison.gap import MISMATCH, Comparison, Gap
 from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.graph.ir import Node
-
-_NO_ELEMENTS: Final = "its value has no elements"
 
 
 def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:
@@ -50,12 +48,12 @@ def why_not_comparable(reference: Any, runtime: Any) -> str:
 def add_gap(
     result: Comparison, node: Node, output: int, logged: Any, expected: Any, scale: float | None, pairing: str = "exact"
 ) -> Gap | None:
-    """Compare one value and append its gap; None, with the reason in `result`, where it can't be compared."""
+    """Compare one value and append its gap; None, with the reason in `result`, where that can't be done."""
     runtime, reference = as_tensor(logged), as_tensor(expected)
     reason = why_not_comparable(expected, logged)
     if not reason and runtime is not None and not runtime.numel():
-        reason = _NO_ELEMENTS
         result.empty.add(node.instruction)
+        return None
     if reason or runtime is None or reference is None:
         result.reasons[node.instruction] = reason
         return None

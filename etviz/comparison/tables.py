@@ -78,6 +78,9 @@ def _columns(custom: Sequence[str]) -> list[str]:
     return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *own, *COLUMNS[introduced:]]
 
 
+_NO_ELEMENTS: Final = "its values have no elements"
+
+
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
     """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
     import pandas as pd
@@ -93,7 +96,7 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
             about = describe(owners.get(node.instruction, graph), node, 0)
             about.pop("stack")
             status = statuses.get(node.instruction, NOT_COMPARED)
-            reason = comparison.reasons.get(node.instruction, "")
+            reason = _NO_ELEMENTS if status == EMPTY else comparison.reasons.get(node.instruction, "")
             rows.append(
                 {"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason}
             )
@@ -116,14 +119,20 @@ def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequen
 def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataFrame:
     """`frame`, worst first: non-finite mismatches, then by the column in the direction of its polarity, NaN last.
 
-    The rows of `unread` values, of which an error does no harm, come after all others.
+    The rows of `unread` values, in which an error does no harm, come after those of others, by every metric.
     """
     import pandas as pd
 
     metric = METRICS.get(by.removeprefix("introduced_"))
     ascending = metric.higher_is_better if metric else False
-    keys = {"unread": frame.index.isin(list(unread)), "mismatch": frame["status"] != MISMATCH, "value": frame[by]}
+    mismatch = frame["status"] == MISMATCH
+    keys = {
+        "unknown": frame[by].isna() & ~mismatch,
+        "unread": frame.index.isin(list(unread)) if metric else False,
+        "finite": ~mismatch,
+        "value": frame[by],
+    }
     order = pd.DataFrame(keys, index=frame.index).sort_values(
-        list(keys), ascending=[True, True, ascending], na_position="last", kind="stable"
+        list(keys), ascending=[True, True, True, ascending], na_position="last", kind="stable"
     )
     return frame.loc[order.index]
