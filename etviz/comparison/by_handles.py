@@ -20,7 +20,7 @@ from etviz.evaluation.evaluator import Evaluator, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.replay import logged_outputs
 from etviz.graph.ir import Node, Ref
-from etviz.graph.quantize_ops import output_scales
+from etviz.graph.quantize_ops import chooses_grid, output_scales
 from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Execution:
         if cut is None:
             values, problem = {}, "its group has branches"
         else:
-            values, problem = self._read(cut)
+            cut, values, problem = self._known(cut)
             together = cut.together if self._introduced else ""
             chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
             for gap in gaps:
@@ -193,10 +193,30 @@ class _Execution:
         again = partial(self._evaluator.call_again, cut.graph, args)
         measure_introduced_noise(gaps, again, [next(iter(flat_values(item)), None) for item in results])
 
-    def _read(self, cut: Cut) -> tuple[dict[str, Any], str]:
-        """What the runtime had as the inputs of a group, in the order of `Cut.reads`, or why that is not known."""
+    def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
+        """A cut with what the runtime had as its inputs: together with the groups before it that give unknown ones.
+
+        Where that does not help, the cut itself and why they are not known.
+        """
+        values, missing = self._read(cut)
+        wider: Cut | None = cut
+        found = values, missing
+        while found[1] and wider is not None:
+            wider = self._groups.widened(wider, found[1])
+            found = self._read(wider) if wider is not None else found
+        problem = next(iter(missing.values()), "")
+        if wider is None:
+            return cut, values, problem
+        own = {node.name for node in cut.graph.nodes}
+        if any(chooses_grid(node) for node in wider.graph.nodes if node.name not in own):
+            return cut, values, f"{problem}, and which chooses a grid when it runs"
+        return wider, found[0], ""
+
+    def _read(self, cut: Cut) -> tuple[dict[str, Any], dict[str, str]]:
+        """What the runtime had as the inputs of a group, in the order of `Cut.reads`, and what of it is not known."""
         own = logged_by_itself(self._groups, cut, self._log)
         inputs: dict[str, Any] = {}
+        missing: dict[str, str] = {}
         for name in cut.reads:
             if self._is_references(name):
                 inputs[name] = self._at_start(name)
@@ -207,10 +227,10 @@ class _Execution:
             elif name in own:
                 inputs[name] = own[name]
             elif buffer := self._groups.buffer(name):
-                return {}, f"its group reads the buffer {buffer}, which earlier executions have changed"
+                missing[name] = f"its group reads the buffer {buffer}, which earlier executions have changed"
             else:
-                return {}, f"its group reads {name}, {self._groups.origin(name)}"
-        return inputs, ""
+                missing[name] = f"its group reads {name}, {self._groups.origin(name)}"
+        return inputs, missing
 
     def _is_references(self, name: str) -> bool:
         """True for the program's inputs and for buffers that nothing has changed yet: the reference has them too."""

@@ -11,7 +11,7 @@ with the model of rounding below.
   after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
-  neighbour: ``x + u·scale/√12``.
+  neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
 
 u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
 comparisons never round.
@@ -27,7 +27,7 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.graph.ir import Graph, Node, Ref, map_arg
-from etviz.graph.quantize_ops import grid_arguments, is_quantize
+from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
 from etviz.tensors.metrics import EPS, NAN
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Rounding:
         """
         if is_quantize(node):
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
+        if chooses_grid(node):
+            return self._other_grid(call(node.target, args, kwargs))
         value = None
         if terms == 1 and node.target.split(".")[1:2] and node.target.split(".")[1] in _ALONG_AXIS | _REDUCING:
             value = call(node.target, args, kwargs)
@@ -126,6 +128,13 @@ class Rounding:
             return list(args), kwargs
         moved = value + self._uniform(value) * (share * scale / _UNIFORM)
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
+
+    def _other_grid(self, value: Any) -> Any:
+        """Scales as they are after two roundings of float32, which they are computed in, whatever keeps them."""
+        if isinstance(value, (list, tuple)):
+            return [self._other_grid(item) for item in value]
+        half = _half_ulp(value)
+        return value if half is None else value * (1 + EPS["float32"] * self._uniform(value))
 
     def _wobbled(self, value: Any, amount: float) -> Any:
         import torch

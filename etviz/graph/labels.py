@@ -239,12 +239,13 @@ def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
 
 
 def instructions_text(instructions: Sequence[int]) -> str:
-    """Instructions in words: ``instruction 3``, ``instructions 3 and 5``, ``instructions 3 to 9``."""
-    first, last = instructions[0], instructions[-1]
-    if len(instructions) == 1:
-        return f"instruction {first}"
-    if len(instructions) == 2:
-        return f"instructions {first} and {last}"
-    if len(instructions) == last - first + 1:
-        return f"instructions {first} to {last}"
-    return f"{len(instructions)} instructions from {first} to {last}"
+    """Instructions in words: ``instruction 3``, ``instructions 3 and 5``, ``instructions 3 to 9, 12 and 20``."""
+    runs: list[list[int]] = []
+    for at in instructions:
+        if runs and at == runs[-1][-1] + 1:
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    parts = [part for run in runs for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    text = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+    return f"instruction{'s' if len(instructions) > 1 else ''} {text}"

@@ -22,7 +22,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.limits import Budget
 from etviz.evaluation.replay import Execution, Replay
 from etviz.loading.paired import HANDLES
-from etviz.pairing.handles import HandleGroups, logged_inputs_of
+from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -204,4 +204,6 @@ def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:
     etrecord = paired.artifacts.etrecord
     if paired.pairing != HANDLES:
         return None
-    return HandleGroups(evaluator.graph, paired.graph, etrecord.debug_handles(paired.method) if etrecord else {})
+    handles = etrecord.debug_handles(paired.method) if etrecord else {}
+    logged = next((logged_tensors(block) for _, block in paired.executions), {})
+    return HandleGroups(evaluator.graph, paired.graph, handles, logged)

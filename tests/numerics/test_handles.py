@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,12 +24,10 @@ from etviz.pipeline.execute import execute
 from tests import oracles
 from tests.numpy_metrics import EPS, expected_metrics
 from tests.programs import FILES, RECIPES, Executed
+from tests.zoo.judge import spoken_for
 
 Programs = Callable[[str], Executed]
 UNKNOWN = "what it introduced is not known: "
-READS = re.compile(
-    r"its group reads (\w+), a value of (instruction \d+|instructions \d+ (and|to) \d+) that is not paired"
-)
 
 
 def by_handles(program: Executed, folder: Path | None = None, **options: Any) -> etviz.Inspection:
@@ -66,15 +63,6 @@ def known(found: etviz.Inspection) -> pd.DataFrame:
     return found.gaps[found.gaps["introduced_allclose"].notna()]
 
 
-def members(found: etviz.Inspection) -> dict[int, set[int]]:
-    """The instructions of the group that each one closes."""
-    groups: dict[int, set[int]] = {}
-    for instruction, reason in zip(found.coverage["instruction"], found.coverage["reason"], strict=True):
-        if told := re.match(r"grouped with instruction (\d+) ", reason):
-            groups.setdefault(int(told[1]), set()).add(instruction)
-    return groups
-
-
 def assert_close(found: Mapping[Any, Any], expected: Mapping[str, float], rounding: float, where: str) -> None:
     """Within 1e-6, or within the rounding of the value: two copies of a weight may give products that differ by it."""
     for name in ("rmse", "max_abs", "mean_abs", "severity"):
@@ -88,17 +76,16 @@ def assert_close(found: Mapping[Any, Any], expected: Mapping[str, float], roundi
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "branches"])
 def test_introduced_metrics_of_every_group(name: str, executed: Programs) -> None:
-    """Torch's interpreter evaluates the lowered program on the runtime's values, but for those of the group itself."""
+    """Torch's interpreter evaluates the lowered program on the runtime's values, but those that a row speaks for."""
     program = executed(name)
     found, nodes = by_handles(program), oracles.nodes_of_instructions(program)
     runtime = oracles.runtime_values(program, oracles.logged(program.folder))
     every = {nodes[instruction]: values for instruction, values in runtime.items()}
     single, _ = oracles.evaluate(program, every)
-    groups, rows = members(found), known(found)
+    rows = known(found)
     for _, row in rows.iterrows():
         instruction, output = row["instruction"], row["output"]
-        key, inside, local = nodes[instruction], {nodes[i] for i in groups.get(instruction, ())}, single
-        assert ("together" in row["reason"]) == bool(inside)
+        key, inside, local = nodes[instruction], {nodes[i] for i in spoken_for(row) - {instruction}}, single
         if inside:
             local, _ = oracles.evaluate(program, {k: v for k, v in every.items() if k not in inside})
         value = runtime[instruction][output]
@@ -110,40 +97,14 @@ def test_introduced_metrics_of_every_group(name: str, executed: Programs) -> Non
     assert len(rows) or name == "poisoned"
 
 
-def test_a_row_says_which_value_its_group_lacks(executed: Programs) -> None:
-    """A delegate with several outputs is not paired, so what its readers had as input is not known."""
+def test_readers_of_a_value_that_is_not_paired_are_judged_with_its_maker(executed: Programs) -> None:
+    """Which output of a delegate is which is not known, so the error of the delegate and its reader is one."""
     found = by_handles(executed("many_outputs"))
-    unknown = found.gaps.drop(known(found).index)
-    assert 0 < len(unknown) < len(found.gaps)
-    uncompared = found.coverage.loc[found.coverage["status"] == "not compared", "instruction"]
-    for reason in unknown["reason"]:
-        assert reason.startswith(UNKNOWN)
-        told = READS.fullmatch(reason.removeprefix(UNKNOWN))
-        assert told is not None
-        assert int(told[2].split()[-1]) in set(uncompared)
-    assert unknown.filter(like="introduced_").isna().all(axis=None)
-    assert (unknown["non_finite"] == "").all()
-    count = len(known(found))
-    assert f"First divergence: none in the {count} values where it is known" in found.summary()
-    hints = " ".join(fact.hint for fact in found.digest.facts)
-    assert f"Known for {count} values" in hints
-    assert set(found.worst(count)["instruction"]) == set(known(found)["instruction"])
-
-
-def test_of_a_group_all_instructions_are_compared_or_none(executed: Programs) -> None:
-    coverage = by_handles(executed("encoder")).coverage.set_index("instruction")
-    for last, inside in members(by_handles(executed("encoder"))).items():
-        expected = "grouped" if coverage.loc[last, "status"] == "compared" else "not compared"
-        assert set(coverage.loc[list(inside), "status"]) == {expected}
-
-
-def test_what_a_delegate_logged_is_not_what_its_group_reads(executed: Programs) -> None:
-    """Its inputs were made by other instructions of its group, whose error would be left out."""
-    found = by_handles(executed("encoder"))
-    delegates = found.gaps[(found.gaps["kind"] == "delegate") & found.gaps["instruction"].isin(members(found))]
-    assert len(delegates)
-    for reason in delegates["reason"]:
-        assert READS.fullmatch(reason.removeprefix(UNKNOWN))
+    (unpaired,) = found.coverage.loc[found.coverage["status"] == "not compared", "instruction"]
+    assert len(known(found)) == len(found.gaps)
+    spoken = [spoken_for(row) - {row["instruction"]} for _, row in found.gaps.iterrows()]
+    assert {unpaired} in spoken
+    assert all(others <= {unpaired} for others in spoken)
 
 
 def test_introduced_can_be_left_out_and_asked_for_later(executed: Programs) -> None:
@@ -230,6 +191,9 @@ def test_a_buffer_that_earlier_executions_changed(executed: Programs, tmp_path: 
         changed["reason"].iloc[0] == f"{UNKNOWN}its group reads the buffer mean, which earlier executions have changed"
     )
     assert changed["severity"].iloc[0] < 100
+    count = len(known(found))
+    assert f"First divergence: none in the {count} values where it is known" in found.summary()
+    assert f"Known for {count} values" in " ".join(fact.hint for fact in found.digest.facts)
 
 
 class SameNames(nn.Module):

@@ -26,6 +26,7 @@ from etviz.loading.load import read
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 from tests.programs import Executed
+from tests.zoo.judge import spoken_for
 
 PLACES = 20
 PROGRAMS = ("encoder", "plain_cnn", "residual_cnn")
@@ -117,25 +118,20 @@ def test_planted_operator_is_the_worst(planted: list[Planted]) -> None:
 
 
 def test_planted_operator_is_the_worst_by_debug_handle(planted: list[Planted]) -> None:
-    """With the ETRecord alone, wherever its group has an introduced gap; elsewhere it is said that there is none."""
+    """With the ETRecord alone, wherever a row with an introduced gap speaks for it; elsewhere nothing is named."""
     told = 0
     for case in planted:
         found = case.by_handles
-        coverage = found.coverage.set_index("instruction")
-        reason = str(coverage.loc[case.culprit, "reason"])
-        row = int(reason.split()[3]) if reason.startswith("grouped with") else case.culprit
-        own = found.gaps[found.gaps["instruction"] == row]
-        if own["introduced_severity"].notna().any():
+        speaks = [case.culprit in spoken_for(row) for _, row in found.gaps.iterrows()]
+        if found.gaps.loc[speaks, "introduced_severity"].notna().any():
             told += 1
-            assert int(found.worst(1)["instruction"].iloc[0]) == row, case.place
+            assert case.culprit in spoken_for(found.worst(1).iloc[0]), case.place
             assert found.first_divergence is not None, case.place
-            assert found.first_divergence["instruction"] == row, case.place
+            assert case.culprit in spoken_for(found.first_divergence), case.place
         else:
             assert found.first_divergence is None, case.place
-            assert own["reason"].str.contains("is not paired").all(), case.place
-            assert len(own) or coverage.loc[row, "status"] == "not compared", case.place
             assert "where it is known" in found.summary(), case.place
-    assert told >= PLACES // 2
+    assert told >= 0.85 * PLACES
 
 
 def test_total_gap_often_blames_another(planted: list[Planted]) -> None:

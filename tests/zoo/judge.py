@@ -152,8 +152,9 @@ def _speaks(inspection: etviz.Inspection, instructions: list[int]) -> pd.Series:
 
 def spoken_for(row: Any) -> set[int]:
     """Instructions whose error a gap row holds: its own, and those that it is said to hold together with it."""
-    together = re.search(r"instructions? (?:from )?(\d+)(?: (?:to|and) (\d+))?", str(row["reason"]))
-    others = range(int(together[1]), int(together[2] or together[1]) + 1) if together else ()
+    together = re.search(r"introduced (?:by|together with) instructions? ([\d, andto]+)", str(row["reason"]))
+    runs = re.findall(r"(\d+)(?: to (\d+))?", together[1]) if together else ()
+    others = {at for first, last in runs for at in range(int(first), int(last or first) + 1)}
     return {int(row["instruction"]), *others}
 
 
@@ -167,7 +168,7 @@ def _grouped_with(inspection: etviz.Inspection, instruction: int) -> int | None:
 
 def _severity(rows: pd.DataFrame) -> float:
     """The largest introduced severity; infinite where NaN or Inf is of a row's own making."""
-    if (rows["non_finite"] == "created").any():
+    if ((rows["non_finite"] == "created") & rows["introduced_severity"].isna()).any():
         return math.inf
     return float(rows["introduced_severity"].max()) if len(rows) else math.nan
 

@@ -1,0 +1,75 @@
+"""When the operators of a graph can have been executed: after all that they read, and before all that reads them.
+
+A program executes one instruction after the other. So an operator that two instructions may have executed, as far as
+handles and names tell, is often told by what lies before and behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from etviz.graph.quantize_ops import conversion
+from etviz.graph.uses import is_size, item_of, only_moves
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Mapping
+
+    from etviz.graph.ir import Graph, Node
+
+Span = tuple[float, float]
+"""The earliest instruction that what an operator reads may come from, and the latest that what reads it may be."""
+
+
+class Order:
+    """The order that the dataflow of a graph imposes on its operators; `delegates` execute several of them at once."""
+
+    def __init__(self, graph: Graph, delegates: Container[int]) -> None:
+        self._nodes = graph.nodes
+        self._delegates = delegates
+        self._executed, self._left_out = _executed(graph)
+
+    def spans(self, possible: Mapping[str, Collection[int]]) -> dict[str, Span]:
+        """Between which instructions each operator was executed, if these are the `possible` ones of each."""
+        first: dict[str, float] = {}
+        after: dict[str, float] = {}
+        for node in self._nodes:
+            after[node.name] = max((first[name] for name in node.reads() if name in first), default=-1)
+            span = after[node.name], math.inf
+            first[node.name] = min(self._fitting(node, possible, span), default=after[node.name])
+        before = dict.fromkeys(first, math.inf)
+        for node in reversed(self._nodes):
+            span = -1, before[node.name]
+            last = max(self._fitting(node, possible, span), default=before[node.name])
+            for name in node.reads():
+                if name in before:
+                    before[name] = min(before[name], last)
+        return {name: (after[name], before[name]) for name in self._executed | self._left_out}
+
+    def fits(self, instruction: int, span: Span) -> bool:
+        """True if an instruction may have executed an operator; only a delegate executes what it reads as well."""
+        after, before = span
+        if instruction in self._delegates:
+            return after <= instruction <= before
+        return after < instruction < before
+
+    def _fitting(self, node: Node, possible: Mapping[str, Collection[int]], span: Span) -> list[int]:
+        if node.name not in self._executed:
+            return []
+        return [instruction for instruction in possible.get(node.name, ()) if self.fits(instruction, span)]
+
+
+def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
+    """The operators that one instruction executes, and those that one does if they are not left out: views are.
+
+    What follows from the weights may have been computed before, and of conversions between grids each delegate may have
+    its own copy.
+    """
+    fixed = {item.name for item in graph.inputs if item.kind == "constant"}
+    executed, left_out = set(), set()
+    for node in graph.nodes:
+        if all(name in fixed for name in node.reads()):
+            fixed.add(node.name)
+        elif item_of(node) is None and not is_size(node) and not node.subgraphs and not conversion(node.target):
+            (left_out if only_moves(node) else executed).add(node.name)
+    return frozenset(executed), frozenset(left_out)
