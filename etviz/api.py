@@ -112,7 +112,7 @@ def debug(
             debug_buffer_size=debug_buffer_size,
             timeout=timeout,
         )
-        with collection_paused():
+        with collection_paused(), doing("comparing the run with its reference"):
             artifacts = ArtifactSet.open(
                 run.etdump or folder / "etdump.etdp",
                 etrecord=lowered.etrecord,

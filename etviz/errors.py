@@ -6,14 +6,18 @@ All of them can be pickled, so they also arrive whole from a worker process.
 
 from __future__ import annotations
 
+import functools
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def _sentence(text: str) -> str:
@@ -145,7 +149,7 @@ class UnexpectedError(EtvizError):
     def __str__(self) -> str:
         return printable(
             f"Something unexpected happened while {self.step} ({_sentence(self.problem).rstrip('.')}). "
-            "The files may be damaged in a way that is not known; if they are not, please report it with the trace."
+            "What was given may be damaged in a way that is not known; if it is not, please report it with the trace."
         )
 
 
@@ -162,9 +166,33 @@ def doing(step: str) -> Generator[None]:
         yield
     except EtvizError:
         raise
-    except MemoryError as error:
-        raise UnexpectedError(step, "there is not enough memory") from error
     except Exception as error:
-        text = str(error).strip().splitlines()
-        what = f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
-        raise UnexpectedError(step, what) from error
+        raise _unexpected(step, error) from error
+
+
+def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let whatever fails in a function be as in `doing`; but to call it with wrong arguments is a TypeError."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except EtvizError:
+                raise
+            except Exception as error:
+                here = error.__traceback__
+                if isinstance(error, TypeError) and here is not None and here.tb_next is None:
+                    raise
+                raise _unexpected(step, error) from error
+
+        return guarded
+
+    return decorate
+
+
+def _unexpected(step: str, error: Exception) -> UnexpectedError:
+    if isinstance(error, MemoryError):
+        return UnexpectedError(step, "there is not enough memory")
+    text = str(error).strip().splitlines()
+    return UnexpectedError(step, f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__)

@@ -26,7 +26,7 @@ from etviz.analysis.values import Values
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.comparison.tables import ranking
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, UsageError, during
 from etviz.explain.ladder import ladder
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
@@ -161,11 +161,13 @@ class Analysis:
         return self.findings.delegation
 
     @cached_property
+    @during("making the tree")
     def tree(self) -> Tree:
         """The delegated-graph tree in program order."""
         return program_tree({self.findings.method: self.graph}, self.latency)
 
     @cached_property
+    @during("making the tree of modules")
     def modules(self) -> Tree:
         """The tree by module hierarchy."""
         return module_tree({self.findings.method: self.graph}, self.latency)
@@ -176,11 +178,13 @@ class Analysis:
         return data_edges(self.tree, self.graph)
 
     @cached_property
+    @during("listing the events")
     def events(self) -> pd.DataFrame:
         """A row for each event that the runtime timed."""
         return self.profile.events(self.graph)
 
     @cached_property
+    @during("listing the program")
     def listing(self) -> str:
         """The lowered program as text, delegates unfolded.
 
@@ -197,6 +201,7 @@ class Analysis:
             raise UsageError("the files do not hold the lowered program; give record=, or pte= and etrecord=")
         return format_delegated_graph(self.graph)
 
+    @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The rows to look at first; see `Inspection.worst`."""
         gaps = self.gaps
@@ -205,10 +210,12 @@ class Analysis:
             raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
         return self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(n)
 
+    @during("summing up a module")
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
         """Time and worst gap of a module; see `Inspection.module_total`."""
         return module_total(self.graph, self.latency, self.worst(len(self.tables), by), name)
 
+    @during("computing introduced errors")
     def compute_introduced(self) -> None:
         """Compare again with introduced gaps, where that was left for later.
 
@@ -223,6 +230,7 @@ class Analysis:
             self.rows.tables = Tables(self.findings, self.findings.complete())
         self.changed.emit(Change("introduced"))
 
+    @during("attributing the error")
     def attribution(
         self,
         output: int | None = None,
@@ -238,15 +246,18 @@ class Analysis:
             self.changed.emit(Change("attribution"))
         return frame
 
+    @during("making the ledger")
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
         """What each delegate and each portable kernel takes, costs, and does to the numbers."""
         return ledger(self.graph, self.tables, self.latency, by)
 
+    @during("computing what the outputs would have been")
     def what_if(self, rows: Any) -> WhatIf:
         """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""
         self.findings.check_files()
         return what_if(self.rows, rows)
 
+    @during("comparing the stages")
     def ladder(self, run: int = 0) -> pd.DataFrame:
         """Every stage from the model to its run against the one before it; see `Inspection.ladder`."""
         self.findings.check_files()
@@ -257,6 +268,7 @@ class Analysis:
             raise UsageError(f"run must be one of the {len(replay.executions)} executions, found {run!r}")
         return ladder(replay, self.tables.gaps, run)
 
+    @during("looking inside of a delegate")
     def zoom(
         self,
         row: Any,
@@ -326,6 +338,7 @@ class Analysis:
         call = self.zooms.call(row)
         return self.inside.get(call) if call is not None else None
 
+    @during("writing a repro")
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
         """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
         place = self.rows.find(row)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz._version import __version__
 from etviz.analysis.summary import row_level
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, UsageError, during
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
 
@@ -56,6 +56,7 @@ def schema() -> dict[str, Any]:
     return json.loads(Path(__file__).with_name("diagnosis.schema.json").read_text(encoding="utf-8"))
 
 
+@during("making the diagnosis")
 def diagnose(
     analysis: Analysis, top: int = 5, *, look_inside: bool = True, timeout: float | None = None
 ) -> dict[str, Any]:

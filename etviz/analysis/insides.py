@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.analysis.summary import first_divergence, row_level
 from etviz.comparison.gap import MISMATCH
-from etviz.errors import EtvizError, ExecutionError
+from etviz.errors import EtvizError, ExecutionError, during
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 
@@ -91,6 +91,7 @@ class Insides(Generic[Inside]):
                 logger.debug("row %d can't be looked into: %s", row, error)
             return None
 
+    @during("looking inside of the delegates")
     def wait(self) -> list[Inside]:
         """Wait for what was begun, look into the rest that is due, and give back all of it, in program order.
 

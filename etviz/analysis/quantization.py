@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 from etviz.explain.quantization.delegates import ZoomedCall
 from etviz.explain.quantization.split import Split, split, split_frame
 
@@ -47,10 +47,12 @@ class Quantization:
         parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
         return [ZoomedCall(*inside, self.zooms[inside], first) for first, inside in parts if inside is not None]
 
+    @during("splitting the error of quantization")
     def rows(self) -> Mapping[int, RowSplit]:
         """By row: its split, its grid, and the float model's values; raises as `frame`."""
         return self._split().rows
 
+    @during("splitting the error of quantization")
     def frame(self) -> pd.DataFrame:
         """See `Inspection.quantization`.
 

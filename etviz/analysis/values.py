@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,6 +37,7 @@ class Pair:
         meta = outputs[output] if output < len(outputs) else None
         return meta.scale if meta is not None else None
 
+    @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
         """See `Inspection.fingerprints`; empty without a reference."""
         from etviz.tensors.fingerprints import fingerprints, is_bad
@@ -54,6 +55,7 @@ class Values:
     def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
         self._rows, self._check_files = rows, check_files
 
+    @during("fetching the tensors of a row")
     def pair(self, row: Any) -> Pair:
         """The tensors of a row; a reference that was not kept is computed again.
 
@@ -86,6 +88,7 @@ class Values:
             raise UsageError(f"row {number} has no reference tensor: {pair.missing}")
         return pair.reference, pair.runtime
 
+    @during("counting a histogram")
     def histogram(self, row: Any, bins: int = 64) -> Histogram:
         """Counts over shared bins; of the runtime alone where there is no reference."""
         from etviz.tensors.histogram import histogram
@@ -98,6 +101,7 @@ class Values:
         self.tensors(row)
         return self.pair(row).fingerprints(force=force)
 
+    @during("measuring the channels")
     def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
         """The error for each index of an axis."""
         from etviz.tensors.channels import channel_error
@@ -107,6 +111,7 @@ class Values:
         index = pd.RangeIndex(len(error.rmse), name=f"axis {error.axis}")
         return pd.DataFrame({name: getattr(error, name) for name in columns}, index=index)
 
+    @during("drawing an error map")
     def error_map(
         self,
         row: Any,
@@ -120,6 +125,7 @@ class Values:
 
         return error_map(*self.tensors(row), of, axes, index, size)
 
+    @during("counting a scatter plot")
     def scatter(self, row: Any, bins: int = 64) -> Scatter:
         """Reference against runtime as a density."""
         from etviz.tensors.scatter import scatter

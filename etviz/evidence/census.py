@@ -18,7 +18,7 @@ import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import ExecutionError, UsageError, during
 from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.subject import arguments_of, subject_of
 from etviz.graph.labels import describe, describe_row, owners_of, row_name
@@ -146,6 +146,7 @@ class Census:
         return f"<Census>\n{self.summary()}"
 
 
+@during("counting equal runs")
 def census(
     program: Any,
     inputs: Sequence[Any],

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import MISMATCH
-from etviz.errors import ArtifactError, ExecutionError, UsageError
+from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item
 from etviz.evidence.executors import executor_of
@@ -216,6 +216,7 @@ class Study:
         higher = METRICS[known].higher_is_better if known in METRICS else by in tasks and by != "kl"
         return _ranked(rows, by, higher).head(n)
 
+    @during("running an input again")
     def open_input(self, index: int) -> Inspection:
         """Run one input again, and look at it.
 
@@ -290,6 +291,7 @@ class Study:
         frames = (frame for _, frame in self._store.runs(["input", "content"]))
         return {int(index): str(name) for frame in frames for index, name in frame.itertuples(index=False)}
 
+    @during("measuring the adequacy of the inputs")
     def adequacy(self, calibration: Iterable[Sequence[Any]] | None = None) -> pd.DataFrame:
         """What the inputs never reached: ranges, signs, saturation and branches of every operator of the reference.
 
@@ -386,6 +388,7 @@ class Study:
         return f"<Study in {self.folder}>\n{self.summary()}"
 
 
+@during("studying the program")
 def study(
     program: Any,
     inputs: Any,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.exclusions import (
     keep_in_float,
     keep_in_float_class,
@@ -124,6 +124,7 @@ class _Case:
         return variant
 
 
+@during("looking for a remedy")
 def suggest(
     found: Inspection | Study,
     budget: float = 1.5,

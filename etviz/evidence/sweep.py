@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.dataset import first_item
 from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
@@ -85,6 +85,7 @@ class Sweep:
         return f"<Sweep of {len(self._table)} recipes, {len(self.variants)} measured>\n{self._table.to_string()}"
 
 
+@during("comparing the recipes")
 def sweep(
     model: Any,
     recipes: Mapping[str, Mapping[str, Any]],

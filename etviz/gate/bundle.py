@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
-from etviz.errors import ArtifactError, UsageError
+from etviz.errors import ArtifactError, UsageError, during
 from etviz.pipeline.capture import capture
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
@@ -50,6 +50,7 @@ COLUMNS: Final = (
 Sets = dict[str, list[tuple[Any, ...]]]
 
 
+@during("writing the bundled program")
 def bundle(
     model_or_program: torch.nn.Module | ExportedProgram | ExecutorchProgramManager | PathLike,
     inputs: Any,
@@ -189,6 +190,7 @@ def _write(
     return Path(path)
 
 
+@during("verifying the bundled program")
 def verify(
     path: PathLike, *, rtol: float = RTOL, atol: float = ATOL, method: str | None = None, timeout: float | None = None
 ) -> pd.DataFrame:

@@ -99,6 +99,8 @@ class ArtifactSet:
         buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         if buffer is not None:
             buffer.require_whole(dump.tensor_refs())
+            for block in dump.blocks:
+                buffer.require_apart(block.tensor_refs())
         opened = ETRecord(etrecord) if etrecord is not None else None
         artifacts = cls(
             named={kind: str(path) for kind, path in given.items() if path is not None},
@@ -115,7 +117,10 @@ class ArtifactSet:
         return artifacts
 
     def _check_etrecord(self) -> None:
-        """Refuse an ETRecord whose delegate calls or debug handles stand at other instructions than the `.pte`'s."""
+        """Refuse an ETRecord whose delegate calls or debug handles stand at other instructions than the `.pte`'s.
+
+        Upstream leaves out those inside of branches and loops.
+        """
         etrecord, program = self.etrecord, self.program
         if etrecord is None or program is None or not etrecord.has_member("delegate_map"):
             return
@@ -125,7 +130,8 @@ class ArtifactSet:
             calls = {i.index for i in method.instructions if i.kind in ("kernel", "delegate")}
             delegates = {i.index: method.backend(i) for i in method.instructions if i.kind == "delegate"}
             recorded, handled = etrecord.backends(method.name), set(etrecord.debug_handles(method.name))
-            if recorded != delegates or not handled <= calls:
+            outside = {at: backend for at, backend in delegates.items() if at not in method.nested}
+            if delegates != delegates | recorded or recorded != outside | recorded or not handled <= calls:
                 raise ArtifactError(
                     etrecord.path,
                     f"the ETRecord belongs to another program than {self.named['pte']} (their calls differ)",

@@ -103,7 +103,7 @@ def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
     """
     writer = ValueWriter(folder / "debug_buffer.bin", readable=readable)
     blocks = tuple(RunBlock(run.name, run.index, _profile(run.events), tuple(_values(run, writer))) for run in runs)
-    return ETDump(str(folder), blocks, [])
+    return ETDump(str(folder), blocks, [], made=True)
 
 
 def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.findings import Compared, Findings
 from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency
+from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.comparison.gap import Comparison, Run
 from etviz.errors import EtvizError
 from etviz.loading.executions import compare_executions
@@ -16,7 +17,7 @@ from etviz.loading.paired import Paired, pair
 from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -101,7 +102,7 @@ def read(
         delegation=paired.delegation,
         listing=paired.listing,
         constants=constants.result() if constants is not None else (),
-        notes=(*paired.artifacts.dump.problems, *notes),
+        notes=(*paired.artifacts.dump.problems, *_misplaced(paired), *notes),
         files=artifacts.named,
         check_files=artifacts.buffer.check if artifacts.buffer is not None else lambda: None,
         inner_handles=artifacts.etrecord.delegate_handles(chosen) if artifacts.etrecord is not None else {},
@@ -117,6 +118,17 @@ def _remark(compared: Compared, remarks: Mapping[int, str]) -> None:
             gap.add_note(remarks.get(gap.instruction, ""))
         silent = run.comparison.reasons.keys() & remarks.keys()
         run.comparison.reasons |= {instruction: remarks[instruction] for instruction in silent}
+
+
+def _misplaced(paired: Paired) -> Iterator[str]:
+    """Where values of a sound ETDump are not where a runtime writes them."""
+    for at, block in () if paired.artifacts.dump.problems else paired.executions:
+        offset = first_misplaced(block.tensor_refs())
+        if offset is not None:
+            yield (
+                f"In event block {at}, the value at offset {offset:,} of the debug buffer is not where the runtime "
+                "would have written it: offsets were altered, or the files are of two runs."
+            )
 
 
 def _missing(paired: Paired) -> str:

@@ -60,7 +60,7 @@ class _Execution:
 
 def no_etdump() -> ETDump:
     """Stands for the ETDump of a run that wrote none."""
-    return ETDump("outputs", (), [])
+    return ETDump("outputs", (), [], made=True)
 
 
 def outputs_findings(
@@ -104,7 +104,7 @@ def outputs_findings(
     for at, execution in enumerate(executions):
         known = candidates[at % len(candidates)] if candidates else []
         blocks.append(RunBlock("Execute", None, no_profile(), tuple(_events(graph, execution, known, writer))))
-    dump = ETDump(kept.name, tuple(blocks), [])
+    dump = ETDump(kept.name, tuple(blocks), [], made=True)
     buffer = writer.path if writer.path.exists() else None
     opened = ArtifactSet.open(dump, etrecord=etrecord, debug_buffer=buffer, pte=pte, record=record)
     opened = replace(opened, named={kind: path for kind, path in opened.named.items() if kind not in _MADE})

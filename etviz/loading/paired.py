@@ -11,7 +11,7 @@ from etviz.artifacts.etdump.lost_values import restore_lost_values
 from etviz.artifacts.record.record_file import LISTINGS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
-from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, misfit
+from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, contradiction, misfit
 from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
@@ -240,6 +240,8 @@ def _executions(artifacts: ArtifactSet, dump: ETDump, method: str) -> list[tuple
     blocks = [(at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute"]
     calls, source, methods = _calls(artifacts, method)
     other = {at: misfit(block, calls) for at, block in blocks}
+    if not dump.made:
+        other = {at: other[at] or contradiction(block, calls) for at, block in blocks}
     if methods == 1 and (difference := next(filter(None, other.values()), "")):
         raise ArtifactError(
             dump.path,

@@ -1,44 +1,107 @@
-"""Whether an execution in an ETDump is one of a given method, as far as its profiling events tell.
+"""Whether an execution in an ETDump is one of a given method, as far as its events tell.
 
-They name the kernel of an instruction (``native_call_add.out``), or say that it calls a kernel or a delegate.
+Profiling events name the kernel of an instruction (``native_call_add.out``), or say that it calls a kernel or a
+delegate. Values come with their type, sizes and strides, which the program says too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from etviz.artifacts.program.logged import logged_by
+from etviz.artifacts.program.program import dense_strides
 
 if TYPE_CHECKING:
-    from etviz.artifacts.etdump.etdump import RunBlock
+    from collections.abc import Iterator, Sequence
+
+    from etviz.artifacts.etdump.etdump import RunBlock, TensorRef
     from etviz.artifacts.program.program import Method
     from etviz.artifacts.record.etrecord import ETRecord
-    from etviz.graph.ir import Graph
+    from etviz.graph.ir import Graph, Node
 
 DELEGATE: Final = ""
 _KERNEL: Final = "native_call_"
+_OUTPUTS: Final = -1
+
+
+class Form(NamedTuple):
+    """What a program says of a tensor that it logs.
+
+    A size is None where it may be any; `bounds` tells that they are upper bounds. `order` are the dimensions from
+    outermost to innermost in memory, None where that is not said.
+    """
+
+    dtype: str
+    sizes: tuple[int | None, ...]
+    bounds: bool = False
+    order: tuple[int, ...] | None = None
+
+    def difference(self, ref: TensorRef | None) -> str:
+        """What contradicts it, in words; empty if nothing does."""
+        if ref is None:
+            return "no tensor in the one and one in the other"
+        if ref.dtype != self.dtype:
+            return f"{ref.dtype} in the one and {self.dtype} in the other"
+        pairs = zip(ref.sizes, self.sizes, strict=False)
+        fits = (mine is None or size == mine or (self.bounds and 0 <= size < mine) for size, mine in pairs)
+        if len(ref.sizes) != len(self.sizes) or not all(fits):
+            text = str(tuple("?" if size is None else size for size in self.sizes)).replace("'", "")
+            return f"sizes {ref.sizes} in the one and {'at most ' if self.bounds else ''}{text} in the other"
+        if self.order is not None and ref.strides != (expected := dense_strides(ref.sizes, self.order)):
+            return f"strides {ref.strides} in the one and {expected} in the other"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
     """The calls of a method: by instruction the kernel (``add.out``), `DELEGATE`, or None for a kernel of unknown name.
 
-    `complete` tells that no other instruction makes a call.
+    `complete` tells that no other instruction makes a call. `values` says by instruction what is known of the values
+    that it logs, and of the method's outputs: None for what is no tensor, lists one by one.
     """
 
     kernels: dict[int, str | None] = field(default_factory=dict)
     complete: bool = False
+    values: dict[int, tuple[Form | None, ...]] = field(default_factory=dict)
 
 
 def calls_of_program(method: Method) -> Calls:
     """The calls that a `.pte` has."""
-    calls = (i for i in method.instructions if i.kind in ("kernel", "delegate"))
-    return Calls({i.index: DELEGATE if i.kind == "delegate" else _short(str(i.operator)) for i in calls}, complete=True)
+    calls = [i for i in method.instructions if i.kind in ("kernel", "delegate")]
+    kernels: dict[int, str | None] = {
+        i.index: DELEGATE if i.kind == "delegate" else _short(str(i.operator)) for i in calls
+    }
+    values = {i.index: tuple(_forms(method, logged_by(method, i))) for i in calls}
+    outputs = tuple(form for form in _forms(method, method.outputs) if form)
+    return Calls(kernels, complete=True, values=values | {_OUTPUTS: outputs})
+
+
+def _forms(method: Method, values: Sequence[int]) -> Iterator[Form | None]:
+    for tensor in (tensor for value in values for tensor in method.tensors(value) or (value,)):
+        spec = method.values[tensor].tensor
+        if spec is None:
+            yield None
+            continue
+        order = spec.dim_order if sorted(spec.dim_order) == list(range(len(spec.sizes))) else None
+        sizes = spec.sizes if spec.dynamism != "dynamic_unbound" else (None,) * len(spec.sizes)
+        yield Form(spec.dtype, sizes, spec.dynamism != "static", order)
 
 
 def calls_of_graph(graph: Graph) -> Calls:
     """The calls that a recorded graph has."""
-    nodes = (node for node in graph.walk() if node.instruction >= 0)
-    return Calls({n.instruction: DELEGATE if n.target == "delegate" else _short(n.kernel) or None for n in nodes})
+    nodes = [node for node in graph.walk() if node.instruction >= 0]
+    kernels = {n.instruction: DELEGATE if n.target == "delegate" else _short(n.kernel) or None for n in nodes}
+    values = {n.instruction: (None,) * (len(n.args) if n.target == "delegate" else 0) + _own(n) for n in nodes}
+    return Calls(kernels, values=values)
+
+
+def _own(node: Node) -> tuple[Form | None, ...]:
+    return tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
+
+
+def _form(dtype: str, shape: Sequence[int | str]) -> Form:
+    return Form(dtype, tuple(size if isinstance(size, int) else None for size in shape))
 
 
 def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
@@ -62,6 +125,25 @@ def misfit(block: RunBlock, calls: Calls) -> str:
         expected = calls.kernels[instruction]
         if call != expected and not (expected is None and call):
             return f"instruction {instruction} calls {_text(call)} in the one and {_text(expected)} in the other"
+    return ""
+
+
+def contradiction(block: RunBlock, calls: Calls) -> str:
+    """The first value whose type, sizes or strides contradict a method's, in words; empty if none does."""
+    logged: dict[int, list[TensorRef | None]] = {}
+    for event in block.debug:
+        if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):
+            place = _OUTPUTS if event.is_output else event.instruction_id
+            logged.setdefault(place, []).extend(event.tensors or (None,))
+    for place, refs in logged.items():
+        forms = calls.values.get(place, ())
+        whole = bool(forms) and len(refs) % len(forms) == 0  # else the dump is damaged, and some are missing
+        for at, ref in enumerate(refs if forms else ()):
+            candidates = (forms[at % len(forms)],) if whole else forms
+            differences = [form.difference(ref) if form else "" for form in candidates]
+            if all(differences):
+                who = "an output" if place == _OUTPUTS else f"instruction {place}"
+                return f"{who} gives {differences[0]}"
     return ""
 
 

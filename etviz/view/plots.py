@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from etviz.comparison.gap import MISMATCH
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 from etviz.graph.labels import describe_row, operator_label
 from etviz.tensors.metrics import NAN
 
@@ -51,6 +51,7 @@ class Plots:
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
 
+    @during("drawing a figure")
     def gaps(self, ax: Axes | None = None) -> Axes:
         """Severity along the program, as the view's profile shows it.
 
@@ -114,6 +115,7 @@ class Plots:
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
         return axes
 
+    @during("drawing a figure")
     def histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
         """Reference and runtime values over shared bins; counts on a logarithmic axis where they differ much."""
         found = self._analysis.values.histogram(row, bins)
@@ -137,6 +139,7 @@ class Plots:
         axes.legend(frameon=False, fontsize="small")
         return axes
 
+    @during("drawing a figure")
     def error_map(
         self,
         row: Any,
@@ -183,6 +186,7 @@ class Plots:
         drawn.grid(visible=False)
         return drawn
 
+    @during("drawing a figure")
     def channels(self, row: Any, axis: int = 1, ax: Axes | None = None) -> Axes:
         """RMSE (bars) and largest error (marks) for each index of an axis; the worst index is named."""
         from matplotlib.ticker import MaxNLocator
@@ -210,6 +214,7 @@ class Plots:
         axes.legend(frameon=False, fontsize="small", ncols=2)
         return axes
 
+    @during("drawing a figure")
     def scatter(self, row: Any, bins: int = 128, ax: Axes | None = None) -> Axes:
         """Reference against runtime as a density, in fewer bins for few elements; equal values lie on the diagonal."""
         from matplotlib.colors import LogNorm

@@ -6,10 +6,12 @@ tensor claims is checked against the file, and a buffer that never was filled ca
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import warnings
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -33,6 +35,7 @@ _MOST_ELEMENTS: Final = 1 << 58
 _MOST_TIMES: Final = 8
 """How often the same bytes may be named: by several runs that wrote to the same place."""
 _SPARE: Final = 64 << 20
+_ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 
 
 class DebugBuffer:
@@ -136,6 +139,19 @@ class DebugBuffer:
             )
             raise ArtifactError(self.path, problem, "write both files again", found=named, expected=self.size)
 
+    def require_apart(self, refs: Iterable[TensorRef]) -> None:
+        """Check that no two tensors of one execution share a byte.
+
+        Raises
+        ------
+        ArtifactError
+            If two do: an offset is wrong.
+        """
+        placed = ((ref.offset, ref.offset + ref.nbytes, ref) for ref in refs if ref.nbytes and ref.offset >= 0)
+        for (_, end, first), (start, _, second) in itertools.pairwise(sorted(placed, key=itemgetter(0))):
+            if start < end:
+                raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
+
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
         """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
         read = 0
@@ -173,6 +189,23 @@ class DebugBuffer:
     def _impossible(self, ref: TensorRef, problem: str) -> ArtifactError:
         text = f"the ETDump's tensor at offset {ref.offset} {problem}"
         return ArtifactError(self.path, text, "write both files again", where=ref.offset, found=ref)
+
+
+def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
+    """The first offset of one execution where a runtime would not have written next, None if all are as they must be.
+
+    It writes one value after the other, each at the next multiple of an alignment from where it began.
+    """
+    placed = [ref for ref in refs if ref.offset >= 0]
+    if not all(ref.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
+        return None
+    offsets = np.array([ref.offset for ref in placed])
+    ends = offsets + np.array([ref.nbytes for ref in placed])
+    start = offsets[0]
+    wrong = [
+        np.flatnonzero(start - (start - ends[:-1]) // alignment * alignment != offsets[1:]) for alignment in _ALIGNMENTS
+    ]
+    return int(offsets[max(int(found[0]) for found in wrong) + 1]) if all(map(len, wrong)) else None
 
 
 def _span(ref: TensorRef) -> int:

@@ -41,6 +41,11 @@ class RunBlock:
     profile: ProfileEvents
     debug: tuple[DebugEvent, ...]
 
+    def tensor_refs(self) -> Iterator[TensorRef]:
+        """Yield every tensor that was logged, in the order of logging."""
+        for event in self.debug:
+            yield from event.tensors
+
 
 @dataclass(frozen=True, slots=True)
 class ETDump:
@@ -50,17 +55,19 @@ class ETDump:
     ----------
     problems
         What could not be read, or should be doubted, in sentences; empty for a sound file.
+    made
+        True if etviz put it together from values that came without one: these have layouts of their own.
     """
 
     path: str
     blocks: tuple[RunBlock, ...]
     problems: list[str]
+    made: bool = False
 
     def tensor_refs(self) -> Iterator[TensorRef]:
         """Yield every tensor that was logged, in the order of logging."""
         for block in self.blocks:
-            for event in block.debug:
-                yield from event.tensors
+            yield from block.tensor_refs()
 
 
 def read_etdump(path: PathLike) -> ETDump:

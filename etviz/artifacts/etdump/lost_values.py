@@ -15,6 +15,7 @@ import numpy as np
 
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock, TensorRef
 from etviz.artifacts.program.logged import logged_by
+from etviz.artifacts.program.program import dense_strides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,7 +194,11 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
     for spec in expected.specs:
         if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):
             raise _MismatchError("a lost value has a dynamic shape")
-        refs.append(TensorRef(spec.scalar_type, spec.sizes, _strides(spec), cursor.write(spec.nbytes)))
+        refs.append(
+            TensorRef(
+                spec.scalar_type, spec.sizes, dense_strides(spec.sizes, spec.dim_order), cursor.write(spec.nbytes)
+            )
+        )
         if spec.scalar_type not in _DESCRIBED:
             break
     if len(refs) == len(expected.specs):
@@ -201,16 +206,6 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
         kind, value = ("tensor", refs[0]) if len(refs) == 1 else ("tensor_list", tuple(refs))
         output = expected.position is None
         yield DebugEvent(chain, index, None, kind, value, output, restored=True)
-
-
-def _strides(spec: TensorSpec) -> tuple[int, ...]:
-    """Return the strides of a dense tensor with this order of dimensions, in elements."""
-    strides = [1] * len(spec.sizes)
-    step = 1
-    for dimension in reversed(spec.dim_order):
-        strides[dimension] = step
-        step *= max(spec.sizes[dimension], 1)
-    return tuple(strides)
 
 
 def _check_ends(buffer: DebugBuffer, restored: list[DebugEvent], end: int) -> None:

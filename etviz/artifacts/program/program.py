@@ -101,6 +101,21 @@ class TensorSpec:
         return math.prod(self.sizes) * known.itemsize if known else 0
 
 
+def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """Strides, in elements, of a dense tensor with this order of dimensions from outermost to innermost.
+
+    Examples
+    --------
+    >>> dense_strides((2, 3, 4, 5), (0, 2, 3, 1))
+    (60, 1, 15, 3)
+    """
+    strides, step = [1] * len(sizes), 1
+    for dimension in reversed(order):
+        strides[dimension] = step
+        step *= max(sizes[dimension], 1)
+    return tuple(strides)
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramValue:
     """One slot of a method's value table.
@@ -195,6 +210,18 @@ class Method:
         """Names of the mutable tensors that last from one execution to the next, by memory id and offset."""
         specs = [value.tensor for value in self.values if value.tensor is not None]
         return {spec.memory: spec.name for spec in specs if spec.memory is not None and spec.name}
+
+    @cached_property
+    def nested(self) -> frozenset[int]:
+        """Indices of the instructions of branches and loops: those that a jump leaps over, or leads back to."""
+        jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
+        found: set[int] = set()
+        last = max((item.index for item in self.instructions), default=-1)
+        done = 0
+        for start, end in sorted((min(ends), max(ends)) for ends in jumps):
+            found.update(range(max(start, done), min(end, last + 1)))
+            done = max(done, end)
+        return frozenset(found)
 
     def backend(self, instruction: Instruction) -> str | None:
         """Return the backend of a delegate call, None for other instructions."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.nonfinite import has_nonfinite
-from etviz.errors import EtvizError
+from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Logged
 from etviz.evaluation.interpreter import State, flat_values
 from etviz.explain.attribution.constants import widen
@@ -127,13 +127,23 @@ class Contribution:
             self.influence = float((gradient * self.difference).sum()) + (self.influence or 0.0)
         return clean
 
-    def inject(self, value: torch.Tensor) -> torch.Tensor:
-        """The reference's value with this difference in it."""
+    def inject(self, value: Any) -> Any:
+        """The reference's value with this difference in it.
+
+        Raises
+        ------
+        PairingError
+            If the value is not one that could have the difference: no tensor, or one of another shape.
+        """
         import torch
 
-        if self.replacement is not None:
-            return torch.where(self.replacement[0], self.replacement[1], value)
-        return value if self.difference is None else value + self.difference
+        other = self.replacement[1] if self.replacement is not None else self.difference
+        if other is None:
+            return value
+        if not isinstance(value, torch.Tensor) or value.shape != other.shape:
+            found = f"the shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{type(value).__name__}"
+            raise PairingError(f"The reference's value has {found} where the difference has {tuple(other.shape)}")
+        return torch.where(self.replacement[0], other, value) if self.replacement is not None else value + other
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.errors import UsageError
+from etviz.errors import PairingError, UsageError
 from etviz.evaluation.threads import threads_for
 from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64
@@ -179,7 +179,7 @@ def _collect(
     for at, item in enumerate(blocked):
         key = (item.instruction, item.output)
         if at < PATCHES:
-            result.shares[key] = Share(patch(item), PATCH, "no gradient: its difference was put into the reference")
+            result.shares[key] = _patched_share(patch, item, "no gradient: its difference was put into the reference")
             step()
         else:
             result.shares[key] = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
@@ -196,7 +196,9 @@ def _refine(
     patched: dict[tuple[int, int], Share] = {}
     for item in sorted((item for item in items if item.instruction >= 0), key=_by_size)[:PATCHES]:
         reason = "its difference was put into the reference: derivatives do not explain the error"
-        patched[item.instruction, item.output] = Share(patch(item), PATCH, reason)
+        share = _patched_share(patch, item, reason)
+        if share.method == PATCH:
+            patched[item.instruction, item.output] = share
         step()
     before = dict(result.shares)
     result.shares |= patched
@@ -207,6 +209,13 @@ def _refine(
         f"Derivatives explain {100 * estimate:.3g} % of the error; so the {len(patched)} largest differences were put "
         "into the reference, one at a time."
     )
+
+
+def _patched_share(patch: Callable[[Contribution], float], item: Contribution, reason: str) -> Share:
+    try:
+        return Share(patch(item), PATCH, reason)
+    except PairingError as error:
+        return Share(NAN, UNKNOWN, f"no gradient, and its difference can't be put into the reference: {error}")
 
 
 def _by_size(item: Contribution) -> float:

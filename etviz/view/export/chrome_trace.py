@@ -20,7 +20,7 @@ import numpy.typing as npt
 from etviz._version import __version__
 from etviz.analysis.profile import CALLS, durations
 from etviz.artifacts.files import check_target, whole_file
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
 from etviz.view.export.figures import figures, shape_text, worst_of
 
@@ -41,6 +41,7 @@ _WRAP: Final = 1 << 32
 Event = dict[str, Any]
 
 
+@during("writing the trace")
 def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
     """Write the trace of what the runtime timed; see `Inspection.to_chrome_trace`."""
     target = check_target(path, "the trace")

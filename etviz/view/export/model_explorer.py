@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.gap import MISMATCH
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 from etviz.tensors.metrics import METRICS
 from etviz.view.export.figures import figures, worst_of
 
@@ -40,6 +40,7 @@ _LEAVES: Final = ("kernel", "inner", "delegate")
 Json = dict[str, Any]
 
 
+@during("writing the graph for Model Explorer")
 def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
     """Write the graph and the node data of its gaps; see `Inspection.to_model_explorer`."""
     target, graph = check_target(path, "the graph"), analysis.graph

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 
 from etviz._version import __version__
 from etviz.artifacts.files import check_target, whole_file
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
 from etviz.view.pages.container import Answer, pack
 from etviz.view.pages.html import view_page
@@ -46,6 +46,7 @@ _IMAGE: Final = 4
 _PRINTED: Final = 25
 
 
+@during("writing the report")
 def write_report(analysis: Analysis, path: PathLike, tensors: str, title: str | None) -> Path:
     """Write the report of an Inspection; see `Inspection.to_html`."""
     if tensors not in TENSORS:
