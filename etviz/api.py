@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
-from etviz.artifacts.files import collection_paused, only_user
+from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, doing
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
@@ -92,9 +92,9 @@ def debug(
         If the run fails.
     """
     warm()
-    temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
+    temporary = None if workdir is not None else Scratch()
     folder = Path(temporary.name if temporary else workdir or "")
-    with only_user(folder):
+    with only_user(folder), room_for(folder):
         lowered = lower(
             model,
             example_inputs,

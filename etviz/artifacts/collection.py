@@ -11,7 +11,6 @@ import binascii
 import gzip
 import re
 import shutil
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Container
@@ -20,6 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from etviz.artifacts.files import PathLike, open_artifact, path_of
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 
 USUAL: Final = {
@@ -77,7 +77,7 @@ def collect(source: PathLike, given: Container[str] = ()) -> Collection:
     path = Path(source)
     if path.is_dir():
         return _in_folder(path, given)
-    kept = tempfile.TemporaryDirectory(prefix="etviz-")
+    kept = Scratch()
     folder = Path(kept.name)
     unpack = _unpacker(path)
     if unpack is None:
@@ -117,7 +117,7 @@ def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -
     packed = [path for path in folder.glob("*.gz") if path.is_file()]
     kept = None
     if packed and len(paths) < len(wanted):
-        kept = tempfile.TemporaryDirectory(prefix="etviz-")
+        kept = Scratch()
         for path in packed:
             _from_gzip(path, Path(kept.name))
         for kind in wanted:

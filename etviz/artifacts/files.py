@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import json
 import mmap
 import os
+import shutil
 import stat
 import tempfile
 import zipfile
@@ -18,10 +20,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import orjson
 
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 PathLike = str | os.PathLike[str]
 
@@ -307,7 +310,8 @@ def whole_files(folder: Path) -> Generator[Path]:
         except OSError as error:
             raise UsageError(f"workdir {folder} can't be written to ({error.strerror or error})") from error
         try:
-            yield fresh
+            with room_for(folder):
+                yield fresh
             for path in sorted(fresh.iterdir()):
                 path.replace(folder / path.name)
         except OSError as error:
@@ -371,7 +375,7 @@ def whole_folder(path: Path, what: str) -> Generator[Path]:
 @contextmanager
 def _workshop(parent: Path) -> Generator[Path]:
     """A folder inside of `parent` that only its owner can look into, and that is gone at the end."""
-    with tempfile.TemporaryDirectory(prefix=".etviz-", dir=parent, ignore_cleanup_errors=True) as name:
+    with Scratch(parent) as name:
         yield Path(name)
 
 
@@ -402,6 +406,50 @@ def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
     return ArtifactError(path, f"{what} can't be written ({reason})", "free some space, or choose another folder")
 
 
+@contextmanager
+def room_for(*folders: PathLike) -> Generator[None]:
+    """Let whatever fails because a disk is full say so; others' code says it in many ways, or hides it.
+
+    It has to look before what was written is taken away again.
+
+    Parameters
+    ----------
+    folders
+        Where is written, beside the system's folder of temporary files.
+
+    Raises
+    ------
+    ArtifactError
+        In place of the error of whoever could not write.
+    """
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except Exception as error:
+        folder = _without_room(error, [*folders, tempfile.gettempdir()])
+        if folder is None:
+            raise
+        problem, advice = "the disk is full, so files can't be written", "free some space, or choose another folder"
+        raise ArtifactError(folder, problem, f"{advice} (TMPDIR is that of temporary files)") from error
+
+
+def _without_room(error: BaseException, folders: Sequence[PathLike]) -> PathLike | None:
+    """The folder on whose disk there is no room for what failed."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            if shutil.disk_usage(folder).free < _ROOM:
+                return folder
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, OSError) and chain.errno in _NO_ROOM:
+            return folders[0]
+        chain = chain.__cause__ or chain.__context__
+    return folders[0] if any(os.strerror(code) in str(error) for code in _NO_ROOM) else None
+
+
+_ROOM: Final = 64 << 10
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_VALUES: Final = 3_000_000
 _MOST_DIGITS: Final = 40
 _SEPARATORS: Final = (b",", b"[", b"{", b":")

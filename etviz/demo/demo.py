@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from tqdm.auto import tqdm
 from etviz.api import debug, load
 from etviz.artifacts.files import whole_file
 from etviz.artifacts.program.program import read_program
+from etviz.artifacts.scratch import Scratch
 from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
 from etviz.demo.planted import CHANNEL, FACTOR, plant
 from etviz.errors import ArtifactError, UsageError
@@ -223,7 +223,7 @@ def _planted(
     inspection.attribution()
     finding = inspection.analysis.finder.finding()
     say("Proving it: the test images again, with what the culprit should have given")
-    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+    with Scratch() as scratch:
         scores = _scores(device / "model.pte", digits, Path(scratch))
         runs = _load(device, Path(scratch), [(images,) for images in _batches(digits)])
         proved = _without(runs, finding.row if finding is not None else 0, inspection)[: len(digits.test_images)]

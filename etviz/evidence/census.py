@@ -7,7 +7,6 @@ so each instruction is asked whether it varied in a run in which everything that
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.subject import arguments_of, subject_of
@@ -188,7 +188,7 @@ def census(
     if not isinstance(inputs, (tuple, list)):
         raise UsageError(f"inputs must be a tuple of the program's arguments, found {type(inputs).__name__}")
     lowering = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
-    with tempfile.TemporaryDirectory(prefix="etviz-census-") as scratch:
+    with Scratch() as scratch:
         folder = Path(scratch)
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
         subject = subject_of(program, example, folder / "lowered", method, **lowering)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
@@ -160,7 +160,7 @@ def _is_stateful(subject: Subject) -> bool:
 
 def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], measured: Measured) -> None:
     inputs = [decode(sample.data) for sample in samples]
-    with tempfile.TemporaryDirectory(prefix="etviz-study-") as folder:
+    with Scratch() as folder:
         run = work.subject.run(inputs, Path(folder), work.timeout)
         paired = work.subject.pair(run, opened.base)
         opened.base = opened.base or paired

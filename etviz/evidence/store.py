@@ -16,11 +16,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import open_artifact, whole_file
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.evidence.subject import Subject, digest
 
@@ -47,7 +47,7 @@ class Store:
     """
 
     def __init__(self, folder: str | Path | None) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="etviz-study-") if folder is None else None
+        self._temporary = Scratch() if folder is None else None
         self.folder = Path(self._temporary.name if self._temporary else folder or "").absolute()
         self._lock: Any = None
 

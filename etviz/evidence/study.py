@@ -20,6 +20,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
+from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
@@ -237,11 +238,9 @@ class Study:
         ExecutionError
             If the run fails.
         """
-        import tempfile
-
         values = self.values(index)
         subject = self._store.subject()
-        folder = tempfile.TemporaryDirectory(prefix="etviz-")
+        folder = Scratch()
         run = subject.run([values], Path(folder.name))
         if run.etdump is None:
             raise ExecutionError("The run wrote no ETDump")

@@ -6,7 +6,6 @@ Nothing is proposed that was not lowered, run and measured.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.exclusions import (
     keep_in_float,
@@ -194,7 +194,7 @@ def suggest(
     lowering = {name: value for name, value in lowering.items() if value is not None}
     if "quantizer" in lowering and "calibration" not in lowering:
         lowering["calibration"] = values
-    with tempfile.TemporaryDirectory(prefix="etviz-suggest-") as folder:
+    with Scratch() as folder:
         expected = float_outputs(model, values)
         tasks = choose_tasks(task)
         subject = _subject(found, model, values, Path(folder), lowering)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 from tqdm.auto import tqdm
 
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.dataset import first_item
 from etviz.evidence.executors import executor_of
@@ -132,7 +132,7 @@ def sweep(
         raise UsageError(f"a recipe's name must be a text that can name a folder, found {wrong[0]!r}")
     tasks = choose_tasks(task)
     values, known = split(model, inputs, labels)
-    keep = tempfile.TemporaryDirectory(prefix="etviz-sweep-") if folder is None else None
+    keep = Scratch() if folder is None else None
     root = Path(keep.name if keep else folder or "").absolute()
     root.mkdir(parents=True, exist_ok=True)
     expected = float_outputs(model, values)

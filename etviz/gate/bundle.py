@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, during
 from etviz.pipeline.capture import capture
 from etviz.pipeline.execute import execute
@@ -97,7 +97,7 @@ def bundle(
     if isinstance(model_or_program, (torch.nn.Module, ExportedProgram)):
         if list(sets) != ["forward"]:
             raise UsageError(f"a model has the method forward only, inputs are for {', '.join(sets)}")
-        with tempfile.TemporaryDirectory(prefix="etviz-") as folder:
+        with Scratch() as folder:
             computed = given or {"forward": _eager_outputs(model_or_program, sets["forward"])}
             lowered = lower(model_or_program, sets["forward"][0], Path(folder), partitioner=partitioner)
             return _write(None, lowered.pte, sets, computed, path)
@@ -235,7 +235,7 @@ def verify(
     bundled = read_bundled_program(path)
     chosen = _methods(bundled, method)
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="etviz-") as folder:
+    with Scratch() as folder:
         pte = Path(folder) / "model.pte"
         pte.write_bytes(bundled.program_bytes)
         for name in tqdm(chosen, desc="verify", leave=False, delay=1):

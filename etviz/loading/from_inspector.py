@@ -6,7 +6,6 @@ files: events and values as an ETDump and a debug buffer, its ETRecord as a file
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +14,7 @@ import numpy as np
 from etviz.analysis.profile import TO_MS
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, ProfileEvents, RunBlock
 from etviz.artifacts.etdump.value_writer import ValueWriter
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
@@ -50,7 +50,7 @@ def held_findings(
     if debug_buffer is not None and etdump is None:
         raise UsageError("debug_buffer= means nothing without the ETDump that refers to it; give etdump= too")
     held = held_by_inspector(inspector)
-    folder = tempfile.TemporaryDirectory(prefix="etviz-")
+    folder = Scratch()
     place, notes = Path(folder.name), []
     etrecord = place / "etrecord.bin"
     try:

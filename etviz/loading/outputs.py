@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock
 from etviz.artifacts.etdump.value_writer import ValueWriter, no_profile
 from etviz.artifacts.probes import MODEL, ProbeEntry, ProbeTable, find_table
 from etviz.artifacts.program.raw_values import read_number, read_tensor
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.ir import Graph, Meta, Node, Ref
 from etviz.graph.uses import Uses
@@ -98,7 +98,7 @@ def outputs_findings(
     _check_table(table, artifacts, record)
     executions = given.executions()
     candidates = artifacts.inputs(inputs, chosen)
-    kept = tempfile.TemporaryDirectory(prefix="etviz-")
+    kept = Scratch()
     writer = ValueWriter(Path(kept.name) / "debug_buffer.bin")
     blocks = []
     for at, execution in enumerate(executions):

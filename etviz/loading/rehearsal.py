@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.ledger import identity, is_known, note_evaluated
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.pipeline.child import serve
 from etviz.pipeline.worker import Worker
@@ -60,7 +60,7 @@ def rehearse(
     size = sum(Path(path).stat().st_size for path in files.values())
     request = {"work": "rehearse", "method": method, "introduced": introduced, "size": size}
     request["files"] = {kind: str(Path(path).absolute()) for kind, path in files.items()}
-    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+    with Scratch() as scratch:
         request["values"] = str(Path(scratch) / "values.pt")
         torch.save([_portable(inputs), _portable(outputs)], request["values"])
         try:

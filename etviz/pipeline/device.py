@@ -25,6 +25,7 @@ from etviz.artifacts.files import PathLike
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Program
 from etviz.artifacts.program.raw_values import write_inputs
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
 
 PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method")
@@ -125,7 +126,7 @@ def run_elsewhere(
     for old in (*folder.glob(f"{_OUTPUTS}-*.bin"), *(folder / name for name in (_ETDUMP, _DEBUG_BUFFER, _LOG))):
         old.unlink(missing_ok=True)
     plan = program.method(method)
-    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch, _steps() as step:
+    with Scratch() as scratch, _steps() as step:
         step("put")
         inputs = []
         for at, values in enumerate(runs):

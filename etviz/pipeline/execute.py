@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
-from etviz.artifacts.files import whole_files
+from etviz.artifacts.files import room_for, whole_files
 from etviz.artifacts.ledger import note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
 from etviz.pipeline.worker import WORKER
 
@@ -96,7 +96,7 @@ def execute(
         raise UsageError(f"timeout must be positive, found {timeout}")
     size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
     request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}
-    with tempfile.TemporaryDirectory(prefix="etviz-") as scratch:
+    with Scratch() as scratch, room_for():
         if workdir is None:
             outputs, seconds = _run(request, runs, Path(scratch), timeout, progress)
             return Run(outputs, seconds=seconds)

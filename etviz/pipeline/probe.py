@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import re
 import struct
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +26,7 @@ from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import Method, Program, TensorSpec, read_program
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import Record, read_record
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import lower
 from etviz.upstream.program_file import ProgramFile
@@ -145,7 +145,7 @@ def probe(
     if isinstance(model_or_record, (torch.nn.Module, ExportedProgram)):
         if inputs is None:
             raise UsageError("a model is exported and lowered on its inputs; give them as the second argument")
-        temporary = None if workdir is not None else tempfile.TemporaryDirectory(prefix="etviz-")
+        temporary = None if workdir is not None else Scratch()
         folder = Path(temporary.name if temporary else workdir or "")
         lowered = lower(model_or_record, inputs, folder, partitioner=partitioner)
         pte, record = lowered.pte, lowered.record

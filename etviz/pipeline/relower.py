@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
+from etviz.artifacts.files import room_for
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.worker import WORKER
@@ -160,7 +161,8 @@ def run_alone(
     if timeout is not None and timeout <= 0:
         raise UsageError(f"timeout must be positive, found {timeout}")
     with (
-        tempfile.TemporaryDirectory(prefix="etviz-") as folder,
+        Scratch() as folder,
+        room_for(),
         tqdm(total=len(_STEPS), desc=label, leave=False, disable=quiet) as bar,
     ):
 

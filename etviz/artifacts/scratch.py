@@ -1,0 +1,106 @@
+"""Temporary folders that do not outlive their process for long, even if it is killed.
+
+Each is locked while it is in use, and the system unlocks what a dead process had locked. So whoever makes the next one
+removes those that nobody holds any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import stat
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from typing import Final
+
+from etviz.errors import ArtifactError
+
+_PREFIX: Final = "etviz-tmp-"
+_NEW: Final = 60.0
+"""Seconds in which a folder may not be locked yet."""
+
+
+class Scratch:
+    """A new folder that only its owner can look into; it goes with this object, or with the process.
+
+    Parameters
+    ----------
+    folder
+        Where to make it, by default where the system has such; there its name begins with a dot.
+
+    Attributes
+    ----------
+    name
+        Its path.
+
+    Raises
+    ------
+    ArtifactError
+        If the system's folder of temporary files can't have one.
+    OSError
+        If `folder` can't.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        prefix = _PREFIX if folder is None else f".{_PREFIX}"
+        parent = Path(tempfile.gettempdir()) if folder is None else folder
+        _sweep(parent, prefix)
+        try:
+            self.name = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        except OSError as error:
+            if folder is not None:
+                raise
+            problem = f"no temporary folder can be made there ({error.strerror or error})"
+            raise ArtifactError(parent, problem, "free some space, or set TMPDIR to another folder") from error
+        self._end = weakref.finalize(self, _remove, self.name, _lock(self.name), os.getpid())
+
+    def cleanup(self) -> None:
+        """Remove it now."""
+        self._end()
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
+
+
+def _remove(name: str, held: int | None, owner: int) -> None:
+    """Remove a folder, but not in a fork of the process that has it."""
+    if owner == os.getpid():
+        shutil.rmtree(name, ignore_errors=True)
+        if held is not None:
+            os.close(held)
+
+
+def _lock(name: str | Path) -> int | None:
+    """The descriptor of a folder that this process holds now; None where another one does, or there are no locks."""
+    try:
+        import fcntl
+
+        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        return None
+    return held
+
+
+@functools.lru_cache(64)
+def _sweep(parent: Path, prefix: str) -> None:
+    """Remove the folders that killed processes left, once in each place."""
+    with contextlib.suppress(OSError):
+        for path in parent.glob(f"{prefix}*"):
+            found = path.lstat()
+            own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
+            if own and time.time() - found.st_mtime > _NEW:
+                held = _lock(path)
+                if held is not None:
+                    _remove(str(path), held, os.getpid())
