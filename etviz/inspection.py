@@ -56,11 +56,6 @@ class Inspection(ViewState):
         self._inside: dict[int, Inspection] = {}
 
     @property
-    def title(self) -> str:
-        """Name for people: the model's file and method."""
-        return self.analysis.title
-
-    @property
     def gaps(self) -> pd.DataFrame:
         """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely.
 

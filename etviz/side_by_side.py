@@ -11,22 +11,26 @@ import math
 from collections import Counter
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 
 from etviz.analysis.rows import row_keys
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.tables import ranking
 from etviz.errors import UsageError
 from etviz.graph.labels import row_name
 from etviz.tensors.metrics import METRICS
-from etviz.view.pages.tables import comparison_fragment, comparison_page
+from etviz.view.pages.report import check_tensors, framed, report_page
+from etviz.view.pages.tables import comparison_fragment, comparison_summary
+from etviz.view.payload.beside import CHANGE, Beside
+from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from etviz.analysis.analysis import Analysis
     from etviz.analysis.summary import Summary
     from etviz.artifacts.files import PathLike
     from etviz.inspection import Inspection
@@ -36,8 +40,8 @@ _ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms")
 _SHOWN: Final = 12
 
 
-class Comparison:
-    """Inspections side by side; made by `etviz.compare`.
+class Comparison(ViewState):
+    """Inspections side by side; made by `etviz.compare`. A notebook shows it as the linked view of the first one.
 
     Attributes
     ----------
@@ -46,7 +50,28 @@ class Comparison:
     """
 
     def __init__(self, inspections: dict[str, Inspection]) -> None:
+        super().__init__(next(iter(inspections.values())).analysis)
         self.inspections = inspections
+        self.sort_by = CHANGE
+
+    @property
+    def title(self) -> str:
+        """The labels."""
+        return " · ".join(self.labels)
+
+    @property
+    def known_digest(self) -> None:
+        """Several programs have no verdict in common."""
+
+    @property
+    def analyses(self) -> list[Analysis]:
+        """Those of all Inspections."""
+        return [inspection.analysis for inspection in self._all()]
+
+    @property
+    def beside(self) -> Beside:
+        """The other Inspections, joined to the first one row by row."""
+        return Beside(tuple(self.labels), tuple(self.analyses[1:]), self._places, self.title)
 
     @property
     def labels(self) -> list[str]:
@@ -61,7 +86,7 @@ class Comparison:
         each Inspection ``<column>.<label>``: its row in `gaps`, instruction, backend, shape, dtype, latency and every
         metric, total and introduced; NaN where the program has no such row.
         """
-        rows = _join([inspection.gaps for inspection in self.inspections.values()])
+        rows = self._joined
         frames = [_one(inspection.gaps) for inspection in self.inspections.values()]
         columns = [*_ROW, *self._metrics()]
         records = []
@@ -77,6 +102,15 @@ class Comparison:
             records.append(record)
         named = [f"{name}.{label}" for label in self.labels for name in ("row", *columns)]
         return pd.DataFrame(records, columns=["operator", "module", "source", "joined", *named])
+
+    @cached_property
+    def _joined(self) -> list[tuple[str, list[int | None]]]:
+        return _join([inspection.gaps for inspection in self._all()])
+
+    @cached_property
+    def _places(self) -> Any:
+        places = [[-1 if place is None else place for place in row] for _, row in self._joined]
+        return np.array(places, np.int64).reshape(-1, len(self.inspections))
 
     def _metrics(self) -> list[str]:
         """The metrics that one of the Inspections has, total and introduced."""
@@ -141,25 +175,65 @@ class Comparison:
             )
         return "\n".join(lines)
 
-    def to_html(self, path: PathLike, by: str = "introduced_severity") -> Path:
-        """Write a page: verdicts, and every operator with the metric side by side. No script, no network.
+    def to_html(self, path: PathLike, by: str = "introduced_severity", tensors: str = "histograms") -> Path:
+        """Write a report: the linked view of all programs, which needs no kernel and no network.
+
+        Without scripts, and on paper, it is the verdicts and every operator with the metric `by` side by side.
+
+        Parameters
+        ----------
+        path
+            The file; it appears under this name when it is whole.
+        by
+            A metric.
+        tensors
+            As for `Inspection.to_html`.
 
         Raises
         ------
         UsageError
-            If `by` is no metric.
+            If `by` is no metric, or there is no such `tensors`.
         ArtifactError
             If the file can't be written.
         """
-        with whole_file(path, "the comparison") as partial:
-            partial.write_bytes(comparison_page(self._verdicts(), self.table, self.worst(_SHOWN, by), by))
+        check_tensors(tensors)
+        target = check_target(path, "the comparison")
+        page = self._page(tensors, by)
+        with whole_file(target, "the comparison") as partial:
+            partial.write_bytes(page)
         return Path(path)
+
+    def _page(self, tensors: str, by: str = "introduced_severity") -> bytes:
+        summary = comparison_summary(self._verdicts(), self.table, self.worst(_SHOWN, by), by)
+        return report_page(self.analysis, tensors, self.title, self.beside, summary)
+
+    def static_html(self) -> str:
+        """Verdicts, and what became worse."""
+        return comparison_fragment(self._verdicts(), self.worst(_SHOWN), "introduced_severity")
+
+    def embedded_html(self) -> str:
+        """The report as the output of a cell."""
+        return framed(self.title, self.height, self._page, self.static_html())
+
+    def widget(self, **options: Any) -> Any:
+        """The widget; `options` set its traits (``height=800``)."""
+        from etviz.view.widget.widget import InspectionWidget
+
+        return InspectionWidget(self, **options)
+
+    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
+        """Display the widget; as `Inspection.show`."""
+        from etviz.view.widget.widget import show
+
+        show(self, sidebar)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        from etviz.view.widget.widget import mimebundle
+
+        return mimebundle(self, **kwargs)
 
     def _verdicts(self) -> dict[str, Summary]:
         return {label: inspection.digest for label, inspection in self.inspections.items()}
-
-    def _repr_html_(self) -> str:
-        return comparison_fragment(self._verdicts(), self.worst(_SHOWN), "introduced_severity")
 
     def __repr__(self) -> str:
         return f"<Comparison of {', '.join(self.labels)}>\n{self.summary()}"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import etviz
 from etviz.errors import ArtifactError, UsageError
+from etviz.view.payload.program import build_payload
+from etviz.view.payload.tensor import build_tensor
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
+Payload = tuple[dict[str, Any], list[bytes]]
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +82,59 @@ def test_worst_is_the_largest_ratio(executed: Make, portable: etviz.Inspection) 
 def test_page(executed: Make, portable: etviz.Inspection, tmp_path: Path) -> None:
     compared = etviz.compare(portable, executed("residual_cnn").inspection, labels=["<script>a", "b & c"])
     page = compared.to_html(tmp_path / "c.html").read_text()
-    assert "<script" not in page
+    assert "<script>a" not in page
     assert "&lt;script&gt;a" in page
     assert page.count("<tr>") >= len(compared.table)
-    assert "b &amp; c" in compared._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert 'id="etviz-data"' in page
+    assert "b &amp; c" in compared.static_html()
     with pytest.raises(ArtifactError):
         compared.to_html(tmp_path / "missing" / "c.html")
+
+
+def _numbers(payload: Payload, name: str) -> np.ndarray:
+    about = next(column["values"] for column in payload[0]["columns"] if column["name"] == name)
+    return np.frombuffer(payload[1][about["buffer"]], about["dtype"])
+
+
+def test_view(executed: Make, portable: etviz.Inspection) -> None:
+    """The view is the first program's, with the other's errors and ratios in its rows, and the rest at the end."""
+    other = executed("residual_cnn").inspection
+    compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
+    payload = build_payload(compared.analysis, compared.beside)
+    table = compared.table
+    joined = table.dropna(subset=["row.portable", "row.xnnpack"])
+    assert len(joined)
+    change, own, others = (_numbers(payload, name) for name in ("change", "severity", "severity_2"))
+    rows = joined["row.portable"].astype(int).to_numpy()
+    np.testing.assert_array_equal(own[rows], portable.gaps.loc[rows, "severity"])
+    np.testing.assert_array_equal(others[rows], other.gaps.loc[joined["row.xnnpack"].astype(int), "severity"])
+    worst = compared.worst(1000)
+    expected = worst.set_index(worst["row.portable"].astype(int))["change"]
+    np.testing.assert_allclose(change[expected.index], expected)
+    alone = int(table["row.portable"].isna().sum())
+    assert alone > 0
+    plain = build_payload(compared.analysis)[0]
+    assert payload[0]["rows"] == plain["rows"] + alone
+    assert payload[0]["compared"] == plain["compared"]
+    assert np.isfinite(others[-alone:]).all()
+    (tree,) = (item["tree"] for item in payload[0]["beside"])
+    places = np.frombuffer(payload[1][tree["row_node"]["buffer"]], "int32")
+    assert (places[rows] >= 0).all()
+    assert set(np.flatnonzero(places >= 0)) == {*rows, *range(payload[0]["rows"] - alone, payload[0]["rows"])}
+
+
+def test_histograms_of_both(executed: Make, portable: etviz.Inspection) -> None:
+    other = executed("residual_cnn").inspection
+    compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
+    row = compared.table.dropna(subset=["row.portable", "row.xnnpack"]).iloc[-1]
+    answer, buffers = build_tensor(compared.analysis, int(row["row.portable"]), beside=compared.beside)
+    (found,) = answer["beside"]
+    edges = np.frombuffer(buffers[answer["edges"]["buffer"]])
+    counts = np.frombuffer(buffers[found["runtime"]["buffer"]], found["runtime"]["dtype"])
+    runtime = other.tensors(int(row["row.xnnpack"]))[1].numpy()
+    np.testing.assert_array_equal(counts, np.histogram(runtime, edges)[0])
+    assert found["beyond"] == runtime.size - counts.sum()
+    assert compared.widget(height=400).sort_by == "change"
 
 
 def test_bad_arguments(portable: etviz.Inspection) -> None:

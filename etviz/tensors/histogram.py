@@ -117,6 +117,11 @@ def histogram(
     )
 
 
+def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
+    """Finite elements of a tensor in each bin; those beyond the edges are in none."""
+    return _count(_blocks(values), edges)
+
+
 def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) -> list[dict[str, Any]]:
     """The elements with the largest error; those non-finite in only one tensor come first.
 

@@ -35,11 +35,16 @@ export function addsUp(column: NumberColumn): boolean {
   return column.name === "attribution" || column.group === "latency";
 }
 
+/** True for what is known of the same operator in another program, and for how much worse it is there. */
+export function isBeside({ group }: Column): boolean {
+  return group === "beside" || group === "ratio";
+}
+
 /** True for numbers that bars can stand for. */
 export function hasGauge(column: Column | undefined): column is NumberColumn {
   if (column?.kind !== "number") return false;
   const quantization = column.group === "quantization" && column.better !== null;
-  return quantization || addsUp(column) || isMetric(column);
+  return quantization || isBeside(column) || addsUp(column) || isMetric(column);
 }
 
 /** True for a column that says something of any row. */

@@ -1,6 +1,6 @@
 // The payload, decoded: columns by name, trees with parents and rows, ranks computed once a column.
 import { decodeFloats, decodeInts } from "../kernel/codec";
-import type { Attribution, Summary, TreeName, WireColumn, WirePayload } from "../kernel/contract";
+import type { Attribution, Summary, TreeName, WireBeside, WireColumn, WirePayload } from "../kernel/contract";
 import type { Answer } from "../kernel/source";
 import { type Column, hasValues, mismatchRows, numberAt, textAt } from "./columns";
 import { type Edges, decodeEdges } from "./edges";
@@ -10,11 +10,22 @@ import { type Ranks, rankColumn } from "./sort";
 import { type Tree, decodeTree } from "./tree";
 import { type Zooms, decodeZooms } from "./zooms";
 
+/** Another program beside the one that is shown: what it is called, and its tree. */
+export interface Beside {
+  label: string;
+  /** What the names of its columns end in. */
+  suffix: string;
+  tree: TreeName;
+}
+
 export interface Payload extends FilterTable {
   title: string;
   summary: Summary;
   columns: Column[];
   trees: Record<TreeName, Tree>;
+  /** The programs beside this one, and what this one is called among them. */
+  beside: readonly Beside[];
+  label: string;
   /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
   attribution: Attribution | null;
   zooms: Zooms;
@@ -82,6 +93,17 @@ function unusedOf({ unused, rows }: WirePayload, buffers: readonly DataView[], l
   return Uint8Array.from(levels, (level, row) => (level === 0 ? flags[row] : 0));
 }
 
+function decodeTrees({ trees, beside = [] }: WirePayload, buffers: readonly DataView[]): Record<TreeName, Tree> {
+  const decoded: Record<TreeName, Tree> = {
+    program: decodeTree("program", trees.program, buffers),
+    modules: decodeTree("modules", trees.modules, buffers),
+  };
+  beside.forEach(({ tree }: WireBeside, k) => {
+    decoded[`beside_${k + 2}`] = decodeTree(`beside_${k + 2}`, tree, buffers);
+  });
+  return decoded;
+}
+
 /** Decode the answer to `payload`; an error names the buffer that is missing or short. */
 export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): Payload {
   if (wire.version > NEWEST) {
@@ -116,10 +138,9 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     first: wire.summary.finding?.row ?? -1,
     runs: runsOf(wire.rows, column),
     ownBadness: () => (own ? badness(own.name) : null),
-    trees: {
-      program: decodeTree("program", wire.trees.program, buffers),
-      modules: decodeTree("modules", wire.trees.modules, buffers),
-    },
+    trees: decodeTrees(wire, buffers),
+    beside: (wire.beside ?? []).map(({ label }, k) => ({ label, suffix: `_${k + 2}`, tree: `beside_${k + 2}` as const })),
+    label: wire.label ?? wire.title,
     attribution: wire.attribution ?? null,
     zooms: decodeZooms(wire, buffers, column),
     edges: decodeEdges(wire, buffers),

@@ -122,7 +122,7 @@ function topOf(payload: Payload): number {
   const hold = (values: Float64Array): void => {
     for (const value of values) if (Number.isFinite(value) && value > top) top = value;
   };
-  for (const name of ["severity", "introduced_severity"]) {
+  for (const name of ["severity", "introduced_severity", ...payload.beside.map(({ suffix }) => `severity${suffix}`)]) {
     const column = payload.column(name);
     if (column?.kind !== "number") continue;
     hold(column.values);

@@ -11,6 +11,11 @@ interface Rank {
 
 const RANKS: readonly Rank[] = [
   {
+    name: "change",
+    text: "times worse",
+    tip: "How many times worse the error is than in the first program",
+  },
+  {
     name: "severity",
     text: "total",
     tip: "How far the value is off, whoever caused it",

@@ -41,6 +41,8 @@ export interface TensorFacts {
   edges: Float64Array;
   reference: Float64Array | null;
   runtime: Float64Array;
+  /** Counts of the same operator's values in the programs beside; so many are beyond the bins. */
+  beside: { label: string; counts: Float64Array; beyond: number }[];
   errorEdges: Float64Array | null;
   error: Float64Array | null;
   nonfinite: Nonfinite | null;
@@ -130,6 +132,7 @@ function decodeTensor({ result: wire, buffers }: Answer<WireTensor>): TensorFact
     edges: decodeFloats(wire.edges, buffers),
     reference: optional(wire.reference),
     runtime: decodeFloats(wire.runtime, buffers),
+    beside: (wire.beside ?? []).map(({ label, runtime, beyond }) => ({ label, counts: decodeFloats(runtime, buffers), beyond })),
     errorEdges: optional(wire.error_edges),
     error: optional(wire.error),
     nonfinite: wire.nonfinite,

@@ -32,6 +32,8 @@ export interface SampleOptions {
   version?: number;
   /** Nothing to know first: no row is selected. */
   unfound?: boolean;
+  /** The label of a program beside, in which every tenth row is ten times worse. */
+  beside?: string;
   /** How often the program ran. */
   runs?: number;
   /** The output whose error was attributed. */
@@ -316,6 +318,7 @@ function sampleColumns(
   known: number,
   label: string | undefined,
   attributed: boolean,
+  beside?: string,
 ): WireColumn[] {
   const columns = new Columns(pool);
   const severity = severities(rows.length, known);
@@ -340,6 +343,13 @@ function sampleColumns(
   }
   for (const [name, read, more] of METRICS) columns.number(name, severity.map(read), more);
   columns.number("introduced_severity", introduced, { ...RATED, group: "introduced" });
+  if (beside) {
+    const worse = (row: number): number => (row % 10 === 5 ? 10 : 1);
+    columns.number("change", severity.map((_, row) => (row < known ? worse(row) : NaN)), { thresholds: [2, 10], group: "ratio" });
+    for (const [name, values] of [["severity_2", severity], ["introduced_severity_2", introduced]] as const) {
+      columns.number(name, values.map((value, row) => value * worse(row)), { ...RATED, label: `${beside}: ${name}`, group: "beside" });
+    }
+  }
   columns.number(
     "introduced_rmse",
     introduced.map((value) => value * 1.2e-7),
@@ -432,12 +442,13 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     summary: { ...summary(empty, count - missing, count), ...(options.unfound ? { finding: null } : {}) },
     rows: count,
     compared: count - missing,
-    columns: sampleColumns(pool, program, count - missing, label, options.attributed !== undefined),
+    columns: sampleColumns(pool, program, count - missing, label, options.attributed !== undefined, options.beside),
     trees: {
       program: wireTree(pool, program.program, count),
       modules: wireTree(pool, program.modules, count),
     },
     edges: pool.ints(sampleEdges(program.program)),
+    ...(options.beside ? { label: "first", beside: [{ label: options.beside, tree: wireTree(pool, program.program, count) }] } : {}),
     ...explanations(pool, program.rows, empty ? null : options, zoomed),
   };
   return { result, buffers: pool.buffers };

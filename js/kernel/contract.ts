@@ -74,7 +74,15 @@ export interface WireTree extends Record<TextField, Values>, Record<`${TextField
   row_node: Values;
 }
 
-export type TreeName = "program" | "modules";
+export type OwnTree = "program" | "modules";
+/** The first program's own trees, and the program tree of each program beside it. */
+export type TreeName = OwnTree | `beside_${number}`;
+
+/** Another program beside the first one: its tree, with the rows of the first. Its columns end in its number. */
+export interface WireBeside {
+  label: string;
+  tree: WireTree;
+}
 
 /** Which rows caused the error of one final output; the shares are the column "attribution". */
 export interface Attribution {
@@ -106,7 +114,11 @@ export interface WirePayload {
   rows: number;
   compared: number;
   columns: WireColumn[];
-  trees: Record<TreeName, WireTree>;
+  trees: Record<OwnTree, WireTree>;
+  /** Programs that are compared with this one, counted from 2. */
+  beside?: WireBeside[];
+  /** What this program is called among them. */
+  label?: string;
   attribution?: Attribution | null;
   /** Pairs of nodes of the program tree: the second one reads a value of the first. */
   edges?: Values;
@@ -171,6 +183,8 @@ export interface WireTensor {
   row: number;
   elements: number;
   reference_missing: string | null;
+  /** The same operator's values in the programs beside, over the same bins; `beyond` are in none. */
+  beside?: { label: string; runtime: Values; beyond: number }[];
   edges: Values;
   reference: Values | null;
   runtime: Values;

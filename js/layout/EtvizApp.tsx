@@ -1,6 +1,6 @@
 // The whole view: header, filter bar, three panes, and the edge that changes its height.
 // Widths decide the arrangement by container queries; in narrow places the panes stand below one another.
-import type { JSX } from "preact";
+import { Fragment, type JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { WireError } from "../kernel/contract";
 import { isWaiting } from "../kernel/source";
@@ -85,7 +85,8 @@ function pixels(size: number | null): string | undefined {
 }
 
 function Panes({ payload }: { payload: Payload }): JSX.Element {
-  const { treeMode, treeWidth, tensorWidth, tensorHeight } = useApp().view;
+  const app = useApp();
+  const { treeMode, treeWidth, tensorWidth, tensorHeight } = app.view;
   const sizes = {
     "--etv-tree-width": pixels(treeWidth.value),
     "--etv-tensor-width": pixels(tensorWidth.value),
@@ -95,7 +96,14 @@ function Panes({ payload }: { payload: Payload }): JSX.Element {
     <div class="etv-panes" style={sizes}>
       <section class="etv-pane etv-tree-pane" aria-label="Delegated graph">
         <TreeBar payload={payload} />
+        {payload.beside.length > 0 && <p class="etv-tree-label">{payload.label}</p>}
         {treeMode.value === "graph" ? <GraphPane payload={payload} /> : <TreeGrid payload={payload} />}
+        {payload.beside.map(({ label, tree }) => (
+          <Fragment key={tree}>
+            <p class="etv-tree-label">{label}</p>
+            <TreeGrid payload={payload} nodes={app.nodesBeside(tree)} label={`Program order of ${label}`} />
+          </Fragment>
+        ))}
       </section>
       <Splitter
         class="etv-splitter etv-split-tree"

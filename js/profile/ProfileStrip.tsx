@@ -86,9 +86,10 @@ function figureOf(payload: Payload, name: string, row: number): string | null {
 }
 
 function Reading({ payload, row }: { payload: Payload; row: number }): JSX.Element {
-  const figures = [
+  const figures: (readonly [string, string | null])[] = [
     ["introduced", figureOf(payload, "introduced_severity", row)],
     ["total", payload.mismatch[row] ? "non-finite mismatch" : figureOf(payload, "severity", row)],
+    ...payload.beside.map(({ label, suffix }) => [label, figureOf(payload, `severity${suffix}`, row)] as const),
     ["share", figureOf(payload, "attribution", row)],
   ];
   return (
@@ -100,7 +101,8 @@ function Reading({ payload, row }: { payload: Payload; row: number }): JSX.Eleme
   );
 }
 
-function Legend({ introduced }: { introduced: boolean }): JSX.Element {
+function Legend({ payload: { beside, column, label } }: { payload: Payload }): JSX.Element {
+  const introduced = column("introduced_severity") !== undefined;
   return (
     <>
       {introduced && (
@@ -109,11 +111,24 @@ function Legend({ introduced }: { introduced: boolean }): JSX.Element {
         </span>
       )}
       <span class="etv-profile-key">
-        <i data-tone="total" /> total
+        <i data-tone="total" /> {beside.length > 0 ? `total of ${label}` : "total"}
       </span>
+      {beside.map(({ label }, k) => (
+        <span class="etv-profile-key" key={label}>
+          <i data-tone="beside" data-dashed={k > 0} /> total of {label}
+        </span>
+      ))}
       <span class="etv-profile-about">severity: 1 is ideal rounding or the measured noise</span>
     </>
   );
+}
+
+/** Rows whose names are written: the worst, and those that deserve a look; of several programs, those that became worse. */
+function namedRows(payload: Payload): number[] {
+  const change = payload.column("change");
+  if (change?.kind === "number") return payload.worst("change", NAMED).filter((row) => change.values[row] >= 2);
+  const column = ownError(payload);
+  return column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [];
 }
 
 interface BrushProps {
@@ -128,12 +143,11 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   const [brush, setBrush] = useState<BrushProps | null>(null);
   const attributed = payload.column("attribution") !== undefined;
   const frame = frameOf(width, attributed ? HEIGHT_WITH_SHARES : HEIGHT, attributed);
-  const column = ownError(payload);
   const scene = useComputed((): Scene => ({
     payload,
     profile,
     passes: rows.passes.value,
-    named: column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [],
+    named: namedRows(payload),
   })).value;
   const [canvas, probe] = usePicture(frame, scene);
   const selected = profile.places[selection.row.value] ?? -1;
@@ -183,7 +197,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
           {shown >= 0 ? (
             <Reading payload={payload} row={shown} />
           ) : (
-            <Legend introduced={payload.column("introduced_severity") !== undefined} />
+            <Legend payload={payload} />
           )}
         </p>
         <AttributionLine payload={payload} />

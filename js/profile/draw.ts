@@ -164,9 +164,10 @@ class Picture {
     return count < this.width ? xOf(frame, scene.profile, peaks.at[column]) : frame.left + column + 0.5;
   }
 
-  total(peaks: Peaks): void {
+  total(peaks: Peaks, color = "--etv-total", dash: number[] = []): void {
     const { context } = this;
-    context.strokeStyle = this.paint("--etv-total");
+    context.strokeStyle = this.paint(color);
+    context.setLineDash(dash);
     context.lineWidth = 1.25;
     context.beginPath();
     let begun = false;
@@ -178,6 +179,7 @@ class Picture {
       begun = true;
     });
     context.stroke();
+    context.setLineDash([]);
     context.lineWidth = 1;
   }
 
@@ -261,6 +263,9 @@ class Picture {
   }
 }
 
+/** How the totals of the programs beside are told apart. */
+const BESIDE = [[], [5, 3], [2, 2]];
+
 /** Room for the name of a band. */
 const BAND_WIDTH = 52;
 
@@ -278,9 +283,17 @@ export function draw(context: CanvasRenderingContext2D, frame: Frame, scene: Sce
   picture.axis(limited?.limits?.[0][last] || Infinity);
   if (limited?.limits) picture.limits(limited.limits);
   if (total) picture.total(peaksOf(profile, total.values, payload.mismatch, columns));
+  payload.beside.forEach(({ suffix }, k) => {
+    const other = numbersOf(payload, `severity${suffix}`);
+    if (other) picture.total(peaksOf(profile, other.values, null, columns), "--etv-beside", BESIDE[k % BESIDE.length]);
+  });
   if (introduced) picture.stems(peaksOf(profile, introduced.values, payload.mismatch, columns), gaugeOf(introduced));
   const shares = numbersOf(payload, "attribution");
   if (shares && frame.foot - frame.base > 2) picture.shares(peaksOf(profile, shares.values, null, columns, true));
-  if (limited) picture.names(payload.nameOf, limited.values);
+  const highest = payload.beside.reduce(
+    (all, { suffix }) => all.map((value, row) => Math.max(value || 0, payload.number(`severity${suffix}`, row) || 0)),
+    limited?.values ?? new Float64Array(payload.rows),
+  );
+  if (limited) picture.names(payload.nameOf, highest);
 }
 

@@ -1,10 +1,10 @@
 // One view's state put together: kernel state, its own state, and everything computed from both.
-import { batch, computed } from "@preact/signals";
+import { batch, computed, signal } from "@preact/signals";
 import { csvOf, markdownOf, pandasOf } from "../data/export";
 import { filterRows } from "../data/filter";
 import { linkOf } from "../data/link";
 import { sliceAt } from "../data/tensor";
-import type { WireWhatIf } from "../kernel/contract";
+import type { TreeName, WireWhatIf } from "../kernel/contract";
 import type { Payload } from "../data/payload";
 import { type Profile, profileOf } from "../data/profile";
 import { Nodes } from "./nodes";
@@ -20,6 +20,7 @@ export class App {
   readonly rows: Rows;
   readonly nodes: Nodes;
   readonly selection: Selection;
+  readonly #beside = new Map<TreeName, Nodes>();
   /** The compared rows in program order; null where there are too few for a picture. */
   readonly profile: Read<Profile | null>;
 
@@ -40,8 +41,18 @@ export class App {
       const run = this.rows.run.value;
       return profileOf(value, filterRows(value, run), run === "");
     });
-    this.nodes = new Nodes(traits, view, payload, this.rows);
+    this.nodes = new Nodes(traits, view, payload, this.rows, view.treeName);
     this.selection = new Selection(traits, view, payload, this.rows, this.nodes);
+  }
+
+  /** What the tree of a program beside shows. */
+  nodesBeside(name: TreeName): Nodes {
+    let nodes = this.#beside.get(name);
+    if (!nodes) {
+      nodes = new Nodes(this.store.traits, this.view, this.payload, this.rows, signal(name));
+      this.#beside.set(name, nodes);
+    }
+    return nodes;
   }
 
   /** Go to the next or previous row whose own error is more than its precision explains. */

@@ -1,5 +1,6 @@
 // What the tree shows: which tree, which nodes are open and visible, the worst row under each.
 import { computed } from "@preact/signals";
+import type { TreeName } from "../kernel/contract";
 import type { Traits } from "../kernel/traits";
 import { nodeBars } from "../data/nodeBars";
 import type { Payload } from "../data/payload";
@@ -8,11 +9,20 @@ import type { Rows } from "./rows";
 import type { Read, ViewState } from "./view";
 
 export class Nodes {
-  readonly tree = computed(() => this.payload.value?.trees[this.view.treeName.value] ?? null);
+  readonly tree = computed(() => this.payload.value?.trees[this.name.value] ?? null);
 
   readonly expanded = computed<readonly number[]>(() => {
-    if (this.view.treeName.value === "program") return this.traits.expanded.value;
-    return this.view.moduleExpanded.value ?? (this.tree.value ? openAtFirst(this.tree.value) : []);
+    if (this.name.value === "program") return this.traits.expanded.value;
+    return this.view.unfolded.value.get(this.name.value) ?? (this.tree.value ? openAtFirst(this.tree.value) : []);
+  });
+
+  /** The column that bars stand for; of another program, its own. */
+  readonly #column = computed(() => {
+    const column = this.rows.gaugeColumn.value;
+    const payload = this.payload.value;
+    const other = payload?.beside.find(({ tree }) => tree === this.name.value);
+    const own = other && payload?.column(`${column?.name}${other.suffix}`);
+    return own?.kind === "number" ? own : column;
   });
 
   readonly open = computed(() => openFlags(this.tree.value?.nodes ?? 0, this.expanded.value));
@@ -29,7 +39,7 @@ export class Nodes {
   /** The worst row under each node of the tree by the gauge column, -1 for none. */
   readonly worst = computed(() => {
     const tree = this.tree.value;
-    const column = this.rows.gaugeColumn.value;
+    const column = this.#column.value;
     const badness = column && this.payload.value?.badness(column.name);
     return tree && badness ? worstRows(tree, badness) : new Int32Array(tree?.nodes ?? 0).fill(-1);
   });
@@ -38,7 +48,7 @@ export class Nodes {
   readonly bars = computed(() => {
     const payload = this.payload.value;
     const tree = this.tree.value;
-    const column = this.rows.gaugeColumn.value;
+    const column = this.#column.value;
     return payload && tree && column ? nodeBars(payload, tree, column, this.worst.value) : null;
   });
 
@@ -47,6 +57,7 @@ export class Nodes {
     private readonly view: ViewState,
     private readonly payload: Read<Payload | null>,
     private readonly rows: Rows,
+    private readonly name: Read<TreeName>,
   ) {}
 
   /** Position of a node among the visible nodes, -1 if it is inside a closed one. */
@@ -55,8 +66,10 @@ export class Nodes {
   }
 
   setExpanded(nodes: readonly number[]): void {
-    if (this.view.treeName.peek() === "program") this.traits.expanded.value = nodes;
-    else this.view.moduleExpanded.value = nodes;
+    const name = this.name.peek();
+    const { unfolded } = this.view;
+    if (name === "program") this.traits.expanded.value = nodes;
+    else unfolded.value = new Map(unfolded.peek()).set(name, nodes);
   }
 
   readonly toggle = (node: number): void => {

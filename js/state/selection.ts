@@ -17,20 +17,22 @@ export class Selection {
     if (!payload) return null;
     if (row !== null && row >= 0 && row < payload.compared) return { kind: "row", row };
     if (detail?.kind === "row") return detail.row < payload.rows ? detail : null;
-    return detail && detail.node < payload.trees[detail.tree].nodes ? detail : null;
+    return detail && detail.node < (payload.trees[detail.tree]?.nodes ?? 0) ? detail : null;
   });
 
   /** The selected row, gap row or not, -1 for none. */
   readonly row = computed(() => (this.detail.value?.kind === "row" ? this.detail.value.row : -1));
 
   /** The selected node of the tree that is shown, -1 for none. */
-  readonly node = computed(() => {
-    const tree = this.nodes.tree.value;
+  readonly node = computed(() => this.nodeIn(this.nodes.tree.value));
+
+  /** The selected node of a tree, -1 for none. */
+  nodeIn(tree: Tree | null): number {
     const detail = this.detail.value;
     if (!tree || !detail) return -1;
     if (detail.kind === "row") return tree.rowNode[detail.row] ?? -1;
     return detail.tree === tree.name ? detail.node : -1;
-  });
+  }
 
   constructor(
     private readonly traits: Traits,

@@ -9,6 +9,9 @@ import { type Payload, decodePayload } from "../data/payload";
 import { openAtFirst } from "../data/tree";
 import { Jobs } from "./jobs";
 
+/** By what rows are sorted unless somebody has chosen. */
+const USUAL_ORDER = "introduced_severity";
+
 export class Store {
   readonly payload: Signal<Loadable<Payload>> = signal({ status: "loading" });
   /** Why what is on screen is not the newest; null if it is. */
@@ -83,8 +86,9 @@ export class Store {
   }
 
   /** What is seen first: the finding, and the tree's first levels. */
-  #firstPaint({ summary, trees }: Payload): void {
-    const { expanded, selected } = this.traits;
+  #firstPaint({ beside, summary, trees }: Payload): void {
+    const { expanded, selected, sortBy } = this.traits;
+    if (beside.length > 0 && sortBy.peek() === USUAL_ORDER) sortBy.value = "change";
     if (expanded.peek().length === 0) expanded.value = openAtFirst(trees.program);
     selected.value ??= summary.finding?.row ?? null;
   }

@@ -29,7 +29,8 @@ export function createViewState() {
     columnWidths: signal<ReadonlyMap<string, number>>(new Map()),
     treeName: signal<TreeName>("program"),
     treeMode: signal<TreeMode>("tree"),
-    moduleExpanded: signal<readonly number[] | null>(null),
+    /** Open nodes of trees other than the program's; those that are not here are open as at first. */
+    unfolded: signal<ReadonlyMap<TreeName, readonly number[]>>(new Map()),
     logCounts: signal(false),
     /** What the tensor pane draws; null: what the row's likely fault is seen best in. */
     chart: signal<Chart | null>(null),

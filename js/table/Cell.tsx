@@ -153,7 +153,7 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
 /** Columns that have a bar whatever the table is sorted by. */
 export function hasBar(column: Column, sortedBy: string): boolean {
   if (column.name === INTRODUCED_PART) return false;
-  return column.name === sortedBy || column.name === "attribution" || column.name.endsWith("severity");
+  return column.name === sortedBy || column.name === "attribution" || /severity(_\d+)?$/.test(column.name);
 }
 
 export function Cell({ column, ...rest }: Props<Column>): JSX.Element {

@@ -8,7 +8,7 @@ export const HEAD_HEIGHT = 30;
 const MIN_WIDTH = 48;
 const MAX_WIDTH = 640;
 
-const FIRST = ["op", "introduced_severity", "severity", "attribution", "source", "latency_ms"];
+const FIRST = ["op", "change", "introduced_severity", "severity", "attribution", "source", "latency_ms"];
 const TEXT_WIDTHS: Record<string, number> = {
   op: 210,
   reference_ops: 190,
@@ -20,11 +20,14 @@ const TEXT_WIDTHS: Record<string, number> = {
   shape: 120,
 };
 const CHARACTER = 7.2;
+/** Of a column whose label holds a program's name. */
+const WORDY = 136;
 
 /** The op column first (it stays in view), what rows are ranked by beside it, the rest as sent. */
 export function tableOrder(columns: readonly Column[]): Column[] {
   const place = (column: Column): number => {
-    const at = FIRST.indexOf(column.name);
+    // What another program has stands beside what the first one has.
+    const at = FIRST.indexOf(column.name.replace(/_\d+$/, ""));
     return at < 0 ? FIRST.length : at;
   };
   return [...columns].sort((a, b) => place(a) - place(b));
@@ -37,6 +40,7 @@ function defaultWidth(column: Column): number {
 }
 
 function headWidth(column: Column): number {
+  if (column.label.includes(": ")) return WORDY;
   return Math.ceil(column.label.length * CHARACTER) + 36;
 }
 

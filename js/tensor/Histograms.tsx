@@ -13,7 +13,7 @@ import { Section } from "./Section";
 interface Series {
   name: string;
   counts: Float64Array;
-  tone: "reference" | "runtime" | "error" | "float";
+  tone: "reference" | "runtime" | "error" | "float" | "beside";
   /** An area; otherwise a line. */
   filled: boolean;
 }
@@ -125,6 +125,10 @@ function valueSeries(facts: TensorFacts): Series[] {
   const float = facts.quantization?.float;
   const name = float ? "quantized" : "reference";
   const series: Series[] = [{ name, counts: facts.reference, tone: "reference", filled: true }, runtime];
+  for (const { label, counts, beyond } of facts.beside) {
+    const rest = beyond > 0 ? ` (${formatCount(beyond)} beyond the bins)` : "";
+    series.push({ name: `${label}${rest}`, counts, tone: "beside", filled: false });
+  }
   return float ? [{ name: "float", counts: float, tone: "float", filled: false }, ...series] : series;
 }
 

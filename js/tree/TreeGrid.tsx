@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useCallback, useEffect } from "preact/hooks";
 import type { NodeBars } from "../data/nodeBars";
 import type { Payload } from "../data/payload";
+import type { Nodes } from "../state/nodes";
 import type { Tree } from "../data/tree";
 import { useApp } from "../ui/context";
 import { type WindowedList, drawnPositions, useWindow } from "../ui/window";
@@ -11,11 +12,14 @@ import { TREE_ROW_HEIGHT, TreeRow } from "./TreeRow";
 import { useTreeKeys } from "./useTreeKeys";
 
 const HEAD_HEIGHT = 24;
+/** The trees of the first program: its delegates can be looked into here. */
+const OWN = { program: true, modules: true };
 
 /** Opens the ancestors of the selected node and scrolls to it. */
-function useReveal(tree: Tree | null, list: WindowedList, active: Signal<number>): void {
-  const { nodes, selection } = useApp();
-  const selected = selection.node.value;
+function useReveal(nodes: Nodes, list: WindowedList, active: Signal<number>): void {
+  const { selection } = useApp();
+  const tree = nodes.tree.value;
+  const selected = selection.nodeIn(tree);
   useEffect(() => {
     if (selected < 0) return;
     active.value = selected;
@@ -50,16 +54,19 @@ function Head({ bars }: { bars: NodeBars | null }): JSX.Element {
 }
 
 interface BodyProps {
+  nodes: Nodes;
   tree: Tree;
   payload: Payload;
   list: WindowedList;
   active: Signal<number>;
 }
 
-function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
-  const { nodes, selection, store } = useApp();
+function Body({ nodes, tree, payload, list, active }: BodyProps): JSX.Element {
+  const { selection, store } = useApp();
   const visible = nodes.visible.value;
+  const selected = selection.nodeIn(tree);
   const { kernel } = store.source;
+  const own = tree.name in OWN;
   const reachable = Math.max(0, nodes.positionOf(active.value));
   const select = useCallback(
     (node: number) => {
@@ -72,7 +79,7 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
     <div class="etv-tree-rows" role="rowgroup" style={{ height: `${visible.length * TREE_ROW_HEIGHT}px` }}>
       {drawnPositions(list.window, reachable, visible.length).map((position) => {
         const node = visible[position];
-        const call = tree.text("kind", node) === "delegate" ? (tree.rowsOf(node)[0] ?? -1) : -1;
+        const call = own && tree.text("kind", node) === "delegate" ? (tree.rowsOf(node)[0] ?? -1) : -1;
         return (
           <TreeRow
             key={node}
@@ -80,7 +87,7 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
             node={node}
             position={position}
             open={nodes.open.value[node] === 1}
-            selected={node === selection.node.value}
+            selected={node === selected}
             reachable={position === reachable}
             bars={nodes.bars.value}
             zoomable={kernel && payload.zooms.canZoom(call) ? call : -1}
@@ -94,24 +101,28 @@ function Body({ tree, payload, list, active }: BodyProps): JSX.Element {
   );
 }
 
-export function TreeGrid({ payload }: { payload: Payload }): JSX.Element {
-  const { nodes, view } = useApp();
+/** `nodes` are those of another tree than the one that is chosen; `label` says which. */
+export function TreeGrid(props: { payload: Payload; nodes?: Nodes; label?: string }): JSX.Element {
+  const { payload, label } = props;
+  const app = useApp();
+  const { view } = app;
+  const nodes = props.nodes ?? app.nodes;
   const tree = nodes.tree.value;
   const count = nodes.visible.value.length;
   const list = useWindow(count, TREE_ROW_HEIGHT, HEAD_HEIGHT);
-  const { onKeyDown, active } = useTreeKeys(payload, list);
-  useReveal(tree, list, active);
+  const { onKeyDown, active } = useTreeKeys(payload, nodes, list);
+  useReveal(nodes, list, active);
   return (
     <div
       class="etv-tree"
       role="treegrid"
-      aria-label={view.treeName.value === "program" ? "Program order" : "Module hierarchy"}
+      aria-label={label ?? (view.treeName.value === "program" ? "Program order" : "Module hierarchy")}
       aria-rowcount={count + 1}
       ref={list.ref}
       onKeyDown={onKeyDown}
     >
       <Head bars={nodes.bars.value} />
-      {tree && <Body tree={tree} payload={payload} list={list} active={active} />}
+      {tree && <Body nodes={nodes} tree={tree} payload={payload} list={list} active={active} />}
     </div>
   );
 }

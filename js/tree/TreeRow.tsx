@@ -51,7 +51,7 @@ function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string })
   const label = tree.text("label", node) ?? "";
   const op = tree.text("op", node);
   const instruction = tree.instruction[node];
-  const numbered = tree.name === "program" && instruction >= 0 && kind !== "inner";
+  const numbered = tree.name !== "modules" && instruction >= 0 && kind !== "inner";
   const tip = op && op !== label ? `${label}\n${op}` : label;
   return (
     <span class="etv-node-label" data-kind={kind} data-tip={tip} data-tip-clipped>

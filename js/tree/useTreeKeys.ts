@@ -3,6 +3,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import type { Payload } from "../data/payload";
 import type { Tree } from "../data/tree";
+import type { Nodes } from "../state/nodes";
 import { useApp } from "../ui/context";
 import { keysOf, movedTo, useRefocus } from "../ui/keys";
 import type { WindowedList } from "../ui/window";
@@ -43,9 +44,9 @@ interface TreeKeys {
   active: Signal<number>;
 }
 
-export function useTreeKeys(payload: Payload, list: WindowedList): TreeKeys {
+export function useTreeKeys(payload: Payload, nodes: Nodes, list: WindowedList): TreeKeys {
   const app = useApp();
-  const { nodes, selection } = app;
+  const { selection } = app;
   const active = useSignal(0);
   const refocus = useRefocus(list);
 
@@ -53,7 +54,7 @@ export function useTreeKeys(payload: Payload, list: WindowedList): TreeKeys {
     const tree = nodes.tree.peek();
     if (!tree) return false;
     const row = tree.rowsOf(active.peek())[0];
-    if (key.toLowerCase() === "z" && payload.zooms.canZoom(row)) {
+    if (key.toLowerCase() === "z" && nodes === app.nodes && payload.zooms.canZoom(row)) {
       app.zoom(row);
       return true;
     }

@@ -25,11 +25,12 @@ from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from etviz.analysis.analysis import Analysis
     from etviz.artifacts.files import PathLike
+    from etviz.view.payload.beside import Beside
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +50,7 @@ _PRINTED: Final = 25
 @during("writing the report")
 def write_report(analysis: Analysis, path: PathLike, tensors: str, title: str | None) -> Path:
     """Write the report of an Inspection; see `Inspection.to_html`."""
-    if tensors not in TENSORS:
-        raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
+    check_tensors(tensors)
     target = check_target(path, "the report")
     page = report_page(analysis, tensors, title or analysis.title)
     with whole_file(target, "the report") as partial:
@@ -58,15 +58,26 @@ def write_report(analysis: Analysis, path: PathLike, tensors: str, title: str | 
     return target
 
 
-def report_page(analysis: Analysis, tensors: str, title: str) -> bytes:
-    """The page itself, in UTF-8; `tensors` is one of `TENSORS`."""
-    payload, buffers = build_payload(analysis)
+def check_tensors(tensors: str) -> None:
+    """Raise a UsageError for what is none of `TENSORS`."""
+    if tensors not in TENSORS:
+        raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
+
+
+def report_page(
+    analysis: Analysis, tensors: str, title: str, beside: Beside | None = None, summary: str | None = None
+) -> bytes:
+    """The page itself, in UTF-8; `tensors` is one of `TENSORS`, `summary` what is seen without a script."""
+    payload, buffers = build_payload(analysis, beside)
     payload["title"] = title
-    data = pack((payload, buffers), *_tensors(analysis, tensors, payload["compared"]), _maps(analysis, tensors))
-    return view_page(f"{title} · etviz", _summary(analysis, title), data)
+    answers = _tensors(analysis, tensors, payload["compared"], beside)
+    data = pack((payload, buffers), *answers, _maps(analysis, tensors))
+    return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
 
 
-def _tensors(analysis: Analysis, tensors: str, rows: int) -> tuple[dict[int, Answer], dict[int, str]]:
+def _tensors(
+    analysis: Analysis, tensors: str, rows: int, beside: Beside | None
+) -> tuple[dict[int, Answer], dict[int, str]]:
     """The answers about the first `rows` rows, and why a row has none."""
     answers: dict[int, Answer] = {}
     missing: dict[int, str] = {}
@@ -75,7 +86,7 @@ def _tensors(analysis: Analysis, tensors: str, rows: int) -> tuple[dict[int, Ans
     detailed = set(_worst_rows(analysis, DETAILED)) if tensors == "worst" else set[int]()
     for row in tqdm(range(rows), desc="histograms", unit="row", leave=False, delay=1):
         try:
-            answers[row] = build_tensor(analysis, row, worst=row in detailed)
+            answers[row] = build_tensor(analysis, row, worst=row in detailed, beside=beside)
         except EtvizError as error:
             missing[row] = str(error)
     return answers, missing
@@ -139,10 +150,19 @@ def embedded_html(analysis: Analysis, height: int) -> str:
     is no widget beside it: nbconvert stores the state of every widget that was made and then shows an empty one in
     place of all else.
     """
-    table, limit = html_table(analysis), options.embed_megabytes * _MEGABYTE
+
+    def page_with(tensors: str) -> bytes:
+        return report_page(analysis, tensors, analysis.title)
+
+    return framed(analysis.title, height, page_with, html_table(analysis))
+
+
+def framed(title: str, height: int, page_with: Callable[[str], bytes], table: str) -> str:
+    """The largest page within the limit in an iframe; `page_with` makes it with one of `TENSORS`, else `table`."""
+    limit = options.embed_megabytes * _MEGABYTE
     for tensors in reversed(TENSORS[: TENSORS.index(options.embed_tensors) + 1]):
-        page = escape(report_page(analysis, tensors, analysis.title).decode("utf-8"))
-        frame = _FRAME.format(title=escape(analysis.title), height=height, page=page, table=table)
+        page = escape(page_with(tensors).decode("utf-8"))
+        frame = _FRAME.format(title=escape(title), height=height, page=page, table=table)
         if len(frame.encode("utf-8")) <= limit:
             return frame
     return (

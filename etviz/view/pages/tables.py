@@ -11,7 +11,6 @@ from pandas.api.types import is_numeric_dtype
 
 from etviz.comparison.tables import ranking
 from etviz.tensors.metrics import METRICS
-from etviz.view.pages.html import html_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,17 +39,6 @@ _COLUMNS: Final = (
     ("sqnr_db", "SQNR (dB)"),
     ("source", "source"),
 )
-_STYLE: Final = """
-:root { color-scheme: light dark; --line: #8884; }
-body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; }
-th, td { text-align: left; padding: 3px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { position: sticky; top: 0; background: Canvas; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.o { word-break: break-word; } .dim { opacity: .65; }
-@media print { th { position: static; } }
-"""
 
 
 class _Column(NamedTuple):
@@ -125,14 +113,13 @@ def _breakable(text: str) -> str:
     return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", escape(text))
 
 
-def comparison_page(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> bytes:
-    """Programs side by side: verdicts by label, what became worse, and every operator; see `Comparison.to_html`."""
-    title = "etviz: " + ", ".join(verdicts)
-    body = [f"<h1>{escape(title)}</h1>", _verdicts(verdicts)]
+def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> str:
+    """Programs side by side, as seen without a script: verdicts by label, what became worse, and every operator."""
+    body = [f"<h1>{escape('etviz: ' + ', '.join(verdicts))}</h1>", _verdicts(verdicts)]
     if len(worst):
         body += ["<h2>What became worse</h2>", _side_by_side(list(verdicts), worst, by)]
     body += [f"<h2>Every operator: {escape(by)}</h2>", _side_by_side(list(verdicts), table, by)]
-    return html_page(title, _STYLE, "".join(body))
+    return f'<main class="etv-summary">{"".join(body)}</main>'
 
 
 def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:

@@ -32,6 +32,7 @@ from etviz.view.payload.wire import Buffers, encode
 if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.tables import Tables
+    from etviz.view.payload.beside import Beside
 
 
 VERSION: Final = 1
@@ -59,8 +60,8 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
     return pd.concat([gaps, filled.astype(gaps.dtypes.to_dict(), errors="ignore")], ignore_index=True), len(gaps)
 
 
-def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
-    """Everything that the view shows before a tensor is asked for.
+def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
+    """Everything that the view shows before a tensor is asked for; with other programs `beside` it.
 
     Returns
     -------
@@ -70,12 +71,17 @@ def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
     buffers = Buffers()
     rows, compared = table_rows(analysis)
     digest = analysis.tables.digest
+    added = pd.DataFrame() if beside is None else beside.added()
+    if len(added):
+        filled = added.reindex(columns=rows.columns)
+        rows = pd.concat([rows, filled.astype(rows.dtypes.to_dict(), errors="ignore")], ignore_index=True)
     named = rows[["kind", "op", "reference_ops", "module", "output"]].fillna({"reference_ops": "", "module": ""})
     rows[RAW] = rows["op"]
     rows["op"] = [row_name(*item) for item in named.itertuples(index=False)]
     notes = add_quantization(analysis, rows)
     add_introduced_part(rows)
     attribution = add_attribution(analysis, rows)
+    others = [] if beside is None else beside.add_columns(rows, len(added))
     payload = {
         "version": VERSION,
         "title": analysis.title,
@@ -93,7 +99,7 @@ def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
         "compared": compared,
         "columns": [
             _column(column, rows, buffers)
-            for column in (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
+            for column in (*table_columns(), *others, *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
             if column.name in rows
         ],
         "unused": buffers.add(rows[UNUSED].fillna(0).astype(np.uint8), "uint8"),
@@ -106,7 +112,25 @@ def build_payload(analysis: Analysis) -> tuple[dict[str, Any], list[bytes]]:
         "edges": buffers.add(_edge_pairs(analysis), "int32"),
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
+    if beside is not None:
+        own = payload["summary"]
+        about = {"label": beside.labels[0], "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
+        payload["title"] = beside.title
+        payload["summary"] = own | (found := beside.summary(rows)) | {"facts": [about, *found["facts"], *own["facts"]]}
+        payload["beside"] = [
+            {"label": label, "tree": _tree(other.tree, _named(table), buffers, nameable=True)}
+            for label, other, table in beside.trees(len(rows), len(added))
+        ]
+        payload["label"] = beside.labels[0]
+        for column in payload["columns"]:
+            if column["name"] in LIMITED:
+                column["label"] = f"{beside.labels[0]}: {column['label']}"
     return payload, buffers.data
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of another program, as its tree needs them."""
+    return table.assign(**{RAW: table["op"], INNER: ""})
 
 
 def _finding(analysis: Analysis) -> dict[str, Any] | None:
@@ -128,8 +152,8 @@ def _column(column: Column, rows: pd.DataFrame, buffers: Buffers) -> dict[str, A
     }
     series = rows[column.name]
     if column.kind == "number":
-        if column.name in LIMITED:
-            names = [f"{column.name}{end}" for end in LIMITS]
+        names = [f"{column.name}{end}" for end in LIMITS]
+        if names[0] in rows:
             about["limits"] = [buffers.add(rows[name].to_numpy(float), "float64") for name in names]
         return about | {"values": buffers.add(pd.to_numeric(series, errors="coerce").to_numpy(float), "float64")}
     codes, dictionary = encode([_text(value) for value in series])
@@ -173,7 +197,7 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = 
 def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
     """Labels of the nodes: what has a row is called as the row is."""
     labels = list(tree.label)
-    own = rows[rows[INNER].fillna("") == ""].drop_duplicates("instruction")
+    own = rows[(rows[INNER].fillna("") == "") & rows["instruction"].notna()].drop_duplicates("instruction")
     fields = own[["instruction", "kind", RAW, "reference_ops", "module"]].fillna({"reference_ops": "", "module": ""})
     for instruction, *named in fields.itertuples(index=False):
         node = tree.node_of(int(instruction), 0)

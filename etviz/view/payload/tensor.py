@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from etviz.analysis.analysis import Analysis
+    from etviz.view.payload.beside import Beside
 
 MOST_CHANNELS: Final = 1 << 16
 """Longest axis whose error a view is sent."""
@@ -91,7 +92,7 @@ BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "chan
 
 
 def build_tensor(
-    analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True
+    analysis: Analysis, row: int, bins: int = 64, *, worst: bool = True, beside: Beside | None = None
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Histograms, statistics, non-finite counts and, if `worst`, the worst elements of one gap row."""
     buffers = Buffers()
@@ -114,6 +115,7 @@ def build_tensor(
         "nonfinite": {"classes": list(CLASSES), "counts": counts.tolist()}
         if counts is not None and any_nonfinite
         else None,
+        "beside": [] if beside is None else beside.histograms(row, found.edges, buffers),
         "fingerprints": pair.fingerprints().to_dict("records"),
         "statistics": _statistics(found),
         "worst": [

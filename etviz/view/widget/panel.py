@@ -138,9 +138,9 @@ def _named() -> list[tuple[str, ViewState]]:
 
 
 def _entry(name: str, state: ViewState) -> dict[str, Any]:
-    token, title = str(id(state)), state.analysis.title
+    token, title = str(id(state)), state.title
     _listed[token] = state
-    digest = state.analysis.tables.known_digest
+    digest = state.known_digest
     holder = _holders.get(title)
     panel = holder.panel if holder is not None and holder.state is state else None
     return {

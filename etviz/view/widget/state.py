@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import traitlets
 
+from etviz.view.pages.report import embedded_html
+from etviz.view.pages.tables import html_table
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from etviz.analysis.analysis import Analysis, Change
+    from etviz.analysis.summary import Summary
+    from etviz.view.payload.beside import Beside
 
 SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "height")
 """The traits that every view of one state has in common."""
@@ -43,6 +50,34 @@ class ViewState(traitlets.HasTraits):
         super().__init__()
         self.analysis = analysis
         analysis.changed.connect(self._follow)
+
+    @property
+    def title(self) -> str:
+        """Name for people: the model's file and method."""
+        return self.analysis.title
+
+    @property
+    def known_digest(self) -> Summary | None:
+        """The verdict, if it was asked for before."""
+        return self.analysis.tables.known_digest
+
+    @property
+    def analyses(self) -> Sequence[Analysis]:
+        """Everything whose changes the views show."""
+        return (self.analysis,)
+
+    @property
+    def beside(self) -> Beside | None:
+        """Other programs that the views show beside this one."""
+        return None
+
+    def static_html(self) -> str:
+        """What a viewer without scripts shows."""
+        return html_table(self.analysis)
+
+    def embedded_html(self) -> str:
+        """The report as the output of a cell."""
+        return embedded_html(self.analysis, self.height)
 
     def _follow(self, change: Change) -> None:
         """Rows of a zoomed delegate come before those of instructions that were not compared: these move on."""

@@ -19,8 +19,6 @@ import traitlets
 from etviz.errors import EtvizError, UsageError
 from etviz.settings import options
 from etviz.view.pages.html import STATIC
-from etviz.view.pages.report import embedded_html
-from etviz.view.pages.tables import html_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.widget.jobs import WORK, Jobs
@@ -108,14 +106,17 @@ class InspectionWidget(anywidget.AnyWidget):
             "tensor": self._tensor,
             "cancel": self._stop,
         } | {name: functools.partial(build, analysis) for name, build in BUILDERS.items()}
-        self._cached_tensor = functools.lru_cache(64)(functools.partial(build_tensor, analysis))
+        self._cached_tensor = functools.lru_cache(64)(
+            lambda row, bins: build_tensor(analysis, row, bins, beside=state.beside)
+        )
         self._jobs = Jobs(analysis, self.send)
-        analysis.changed.connect(self._follow)
+        for shown in state.analyses:
+            shown.changed.connect(self._follow)
         self.on_msg(self._answer)
-        title = analysis.title
+        title = state.title
         self.observe(lambda change: settle(self, title, change.new), "panel")
         if panel is not None:
-            settle(self, analysis.title, panel)
+            settle(self, title, panel)
 
     @traitlets.validate("panel")
     def _check_panel(self, proposal: Any) -> Any:
@@ -129,8 +130,9 @@ class InspectionWidget(anywidget.AnyWidget):
         for link in self._links:
             link.unlink()
         if self._links:
-            self.state.analysis.changed.disconnect(self._follow)
-            settle(self, self.state.analysis.title, None)
+            for shown in self.state.analyses:
+                shown.changed.disconnect(self._follow)
+            settle(self, self.state.title, None)
             self._jobs.cancel()
             # anywidget keeps every widget for good, so that it must not keep what it showed, with its files
             self._methods, self._cached_tensor = {}, functools.lru_cache(1)(_closed)
@@ -141,7 +143,7 @@ class InspectionWidget(anywidget.AnyWidget):
     def payload(self) -> Answer:
         """Everything that a view shows before a tensor is asked for, and the number of changes that it contains."""
         changes = self._changes
-        result, buffers = build_payload(self.state.analysis)
+        result, buffers = build_payload(self.state.analysis, self.state.beside)
         return result | {"changes": changes}, buffers
 
     def _follow(self, _change: Change) -> None:
@@ -190,11 +192,11 @@ class InspectionWidget(anywidget.AnyWidget):
 def mimebundle(state: ViewState, panel: Place | None = None, **kwargs: Any) -> Any:
     """Widget, static table and text: the richest that the viewer can show is taken. The report, if it is embedded."""
     if options.embed:
-        return {"text/plain": repr(state), "text/html": embedded_html(state.analysis, state.height)}, {}
+        return {"text/plain": repr(state), "text/html": state.embedded_html()}, {}
     widget = InspectionWidget(state, panel=panel)
     bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-    text, html = repr(state), html_table(state.analysis)
+    text, html = repr(state), state.static_html()
     if panel is not None:
         text, html = f"{NO_PANEL}\n{text}", f"<p><i>{escape(NO_PANEL)}</i></p>{html}"
     data = dict(data) | {"text/plain": text, "text/html": html}
@@ -211,7 +213,7 @@ def show(state: ViewState, sidebar: bool | Area = False) -> None:
     """
     from IPython.display import display
 
-    data, metadata = mimebundle(state, place(state.analysis.title, sidebar))
+    data, metadata = mimebundle(state, place(state.title, sidebar))
     display(data, metadata=metadata, raw=True)
 
 
@@ -224,5 +226,5 @@ def open_listed(token: str, area: Area) -> None:
         If it is gone, or there is no such side.
     """
     state = listed(token)
-    widget = InspectionWidget(state, panel=place(state.analysis.title, area))
+    widget = InspectionWidget(state, panel=place(state.title, area))
     widget.observe(lambda change: widget.close() if change.new is None else None, "panel")

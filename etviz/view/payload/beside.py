@@ -1,0 +1,172 @@
+"""Other programs beside the one that a view is of: their columns, ratios, trees and histograms, joined row by row.
+
+The view stays that of the first program, with its rows in their places, so that all that can be asked of a row can be
+asked here too. Operators that only other programs have stand at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from etviz.comparison.gap import MISMATCH
+from etviz.tensors.histogram import counts_over
+from etviz.view.payload.columns import Column
+from etviz.view.payload.wire import Buffers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from etviz.analysis.analysis import Analysis
+
+CHANGE: Final = "change"
+"""The column that a comparison is ranked by at first."""
+_RATED: Final = ("introduced_severity", "severity")
+_ENDS: Final = ("_look", "_fault")
+_WORSE, _FAR_WORSE = 2.0, 10.0
+"""Ratios from which on a row deserves a look, and is a fault."""
+_TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference_ops", "module", "source")
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Programs beside a first one.
+
+    Attributes
+    ----------
+    labels
+        Names of all programs, the first one's first.
+    others
+        The programs but the first.
+    joined
+        A row for each operator: its gap row in every program, -1 where the program has none.
+    title
+        Of the whole.
+    """
+
+    labels: tuple[str, ...]
+    others: tuple[Analysis, ...]
+    joined: npt.NDArray[np.int64]
+    title: str
+
+    def added(self) -> pd.DataFrame:
+        """Rows of operators that the first program does not have, in the order of the join."""
+        records = []
+        for places in self.joined[self.joined[:, 0] < 0]:
+            at = next(k for k, place in enumerate(places) if place >= 0)
+            about = self.others[at - 1].tables.rows.iloc[places[at]]
+            reason = f"not in {self.labels[0]}, or nothing there is known to be the same operator"
+            records.append(about[list(_TAKEN)].to_dict() | {"status": "not compared", "reason": reason})
+        return pd.DataFrame(records)
+
+    def places(self, rows: int, added: int) -> list[npt.NDArray[np.int64]]:
+        """For each other program its gap row by row of the view, -1 for none; the last `added` rows are `added`'s."""
+        found = [np.full(rows, -1, np.int64) for _ in self.others]
+        own = self.joined[:, 0] >= 0
+        for k, places in enumerate(found):
+            places[self.joined[own, 0]] = self.joined[own, k + 1]
+            if added:
+                places[rows - added :] = self.joined[~own, k + 1]
+        return found
+
+    def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
+        """Add severities and ratios to the rows of a view; gives back how they are shown."""
+        columns: list[Column] = []
+        rated = next((name for name in _RATED if self._all_know(name, rows)), "")
+        base = rows[rated].clip(lower=1.0).where(rows["status"] != MISMATCH, math.inf) if rated else None
+        changes: dict[str, pd.Series] = {}
+        for k, (places, other) in enumerate(zip(self.places(len(rows), added), self.others, strict=True)):
+            there, number, label = places >= 0, k + 2, self.labels[k + 1]
+            for name in _RATED:
+                if not _knows(name)(other):
+                    continue
+                values = pd.to_numeric(other.tables.rows[name]).mask(other.tables.rows["status"] == MISMATCH, math.inf)
+                taken = {name: values, **dict(zip(_limits(name), other.tables.limits(name), strict=True))}
+                for part, all_values in taken.items():
+                    picked = np.full(len(rows), math.nan)
+                    picked[there] = np.asarray(all_values, float)[places[there]]
+                    rows[part.replace(name, f"{name}_{number}")] = picked
+                word = "introduced" if name == "introduced_severity" else "severity"
+                about = f"{word} of {label}".capitalize()
+                columns.append(_column(f"{name}_{number}", f"{label}: {word}", f"{about}.", "beside"))
+            if base is not None:
+                after = rows[f"{rated}_{number}"].clip(lower=1.0)
+                with np.errstate(invalid="ignore"):
+                    changes[f"ratio_{number}"] = (after / base).mask(np.isinf(after) & np.isinf(base), 1.0)
+        if changes:
+            about = f"Times worse than in {self.labels[0]}; what is below ideal rounding, or the measured noise, is 1."
+            rows[CHANGE] = pd.concat(changes, axis=1).max(axis=1)
+            columns.insert(0, _column(CHANGE, "times worse", about, "ratio", (_WORSE, _FAR_WORSE)))
+            if len(changes) > 1:
+                for (name, values), label in zip(changes.items(), self.labels[1:], strict=True):
+                    rows[name] = values
+                    columns.append(_column(name, f"× {label}", about, "ratio", (_WORSE, _FAR_WORSE)))
+        return columns
+
+    def _all_know(self, name: str, rows: pd.DataFrame) -> bool:
+        return name in rows and bool(rows[name].notna().any()) and all(map(_knows(name), self.others))
+
+    def summary(self, rows: pd.DataFrame) -> dict[str, Any]:
+        """What to know first: the operator that became worst, and each program's own verdict."""
+        digests = [other.tables.digest for other in self.others]
+        shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
+        worst = rows[CHANGE].max() if CHANGE in rows else math.nan
+        level = (
+            "unknown" if math.isnan(worst) else "bad" if worst >= _FAR_WORSE else "warn" if worst >= _WORSE else "ok"
+        )
+        verdict, finding = f"No operator became worse than in “{self.labels[0]}”.", None
+        if level == "unknown":
+            verdict = "No operator has a known error in several of the programs."
+        elif level != "ok":
+            row = int(np.nanargmax(rows[CHANGE].to_numpy(float)))
+            verdict = f"An operator became {worst:.3g} times worse than in “{self.labels[0]}”."
+            at = f"#{int(rows['instruction'].iloc[row])} " if pd.notna(rows["instruction"].iloc[row]) else ""
+            source = rows["source"].iloc[row]
+            text = f"{at}{rows['op'].iloc[row]}{f' ({source})' if source else ''}: ×{worst:.3g}"
+            finding = {"row": row, "text": text, "level": level, "fingerprint": ""}
+        facts = [
+            {"label": label, "value": digest.verdict, "level": digest.level, "row": None, "hint": ""}
+            for label, digest in zip(self.labels[1:], digests, strict=True)
+        ]
+        value = f"{shared} of {len(self.joined)} operators are in several programs"
+        facts.append({"label": "Joined", "value": value, "level": "unknown", "row": None, "hint": ""})
+        return {"level": level, "verdict": verdict, "facts": facts, "finding": finding}
+
+    def histograms(self, row: int, edges: Any, buffers: Buffers) -> list[dict[str, Any]]:
+        """The values of the other programs in the same operator, over the bins of the first."""
+        found = []
+        for k, (label, other) in enumerate(zip(self.labels[1:], self.others, strict=True)):
+            place = self.joined[self.joined[:, 0] == row, k + 1]
+            if not len(place) or place[0] < 0:
+                continue
+            runtime = other.values.pair(int(place[0])).runtime
+            counts = counts_over(runtime, edges)
+            beyond = int(runtime.isfinite().sum()) - int(counts.sum())
+            found.append({"label": label, "runtime": buffers.add_counts(counts), "beyond": beyond})
+        return found
+
+    def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
+        """Label, program, and the program's rows in the order of the view, empty ones for those that it lacks."""
+        found = []
+        for label, other, places in zip(self.labels[1:], self.others, self.places(rows, added), strict=True):
+            table = other.tables.rows.drop(columns="stack").reset_index(drop=True)
+            found.append((label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)))
+        return found
+
+
+def _knows(name: str) -> Any:
+    """Tells whether a program has a column with any number in it."""
+    return lambda analysis: name in analysis.tables.rows and analysis.tables.rows[name].notna().any()
+
+
+def _limits(name: str) -> Sequence[str]:
+    return [f"{name}{end}" for end in _ENDS]
+
+
+def _column(name: str, label: str, about: str, group: str, thresholds: tuple[float, float] | None = None) -> Column:
+    return Column(name, label, "number", "metric", group, about, "low", thresholds, visible=True)
