@@ -11,8 +11,9 @@ export function groupBy(
   for (let key = 0; key < keys; key++) start[key + 1] += start[key];
   const next = start.slice();
   const values = new Int32Array(start[keys]);
-  keyOf.forEach((key, position) => {
+  for (let position = 0; position < keyOf.length; position++) {
+    const key = keyOf[position];
     if (key >= 0) values[next[key]++] = valueOf(position);
-  });
+  }
   return (key) => values.subarray(start[key], start[key + 1]);
 }

@@ -57,7 +57,8 @@ function sumBars(tree: Tree, column: NumberColumn): NodeBars {
 /** `worst` is the worst row under each node, -1 for none. */
 export function nodeBars(payload: Payload, tree: Tree, column: NumberColumn, worst: Int32Array): NodeBars {
   if (addsUp(column)) return sumBars(tree, column);
-  const values = Float64Array.from(worst, (row) => (row < 0 ? NaN : column.values[row]));
+  const values = new Float64Array(worst.length).fill(NaN);
+  for (let node = 0; node < worst.length; node++) if (worst[node] >= 0) values[node] = column.values[worst[node]];
   const mismatch = (node: number): boolean => worst[node] >= 0 && payload.mismatch[worst[node]] === 1;
   const gauge = gaugeOf(column);
   return {

@@ -60,7 +60,9 @@ function decodeColumn(wire: WireColumn, buffers: readonly DataView[]): Column {
 function badnessOf(column: Column | undefined, ranks: Ranks | null): Int32Array | null {
   if (!ranks || column?.kind !== "number") return null;
   if (column.better !== "high") return ranks.rank;
-  return ranks.rank.map((rank) => (rank < 0 ? -1 : ranks.count - 1 - rank));
+  const badness = new Int32Array(ranks.rank.length).fill(-1);
+  for (let row = 0; row < badness.length; row++) if (ranks.rank[row] >= 0) badness[row] = ranks.count - 1 - ranks.rank[row];
+  return badness;
 }
 
 /** The value of `compute` for a key, computed when first asked for. */
@@ -90,7 +92,9 @@ function levelsOf(rows: number, own: Column | undefined, mismatch: Uint8Array): 
 /** A flag for each row that nobody has to see: its value is not read, and nothing is wrong with it. */
 function unusedOf({ unused, rows }: WirePayload, buffers: readonly DataView[], levels: Uint8Array): Uint8Array {
   const flags = unused ? decodeInts(unused, buffers) : new Int32Array(rows);
-  return Uint8Array.from(levels, (level, row) => (level === 0 ? flags[row] : 0));
+  const unread = new Uint8Array(rows);
+  for (let row = 0; row < rows; row++) if (levels[row] === 0) unread[row] = flags[row];
+  return unread;
 }
 
 function decodeTrees({ trees, beside = [] }: WirePayload, buffers: readonly DataView[]): Record<TreeName, Tree> {

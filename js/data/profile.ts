@@ -1,6 +1,6 @@
 // The error along the program: compared rows in the order in which they run, the modules that they belong to, and
 // what is drawn of them in so many columns of pixels.
-import { numberAt, textAt } from "./columns";
+import { numberAt } from "./columns";
 import type { Payload } from "./payload";
 
 /** Consecutive places of one module. */
@@ -18,8 +18,11 @@ export interface Profile {
   places: Int32Array;
   /** Places at which another run begins. */
   runs: number[];
-  /** Module paths of the places; "" where none is known. */
-  modules: string[];
+  /** The module of each place, as a number of `paths`; -1 where none is known. */
+  modules: Int32Array;
+  paths: readonly string[];
+  /** The bands in as much detail as so many give, see `bandsOf`. */
+  bands: Map<number, Band[]>;
   /** The upper end of the axis. */
   top: number;
 }
@@ -54,30 +57,41 @@ export function profileOf(payload: Payload, shown: Iterable<number> | null = nul
     if (!folded && place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
   });
   const column = payload.column("module");
-  return { rows, places, runs, modules: Array.from(rows, (row) => textAt(column, row) ?? ""), top: topOf(payload) };
+  const modules = new Int32Array(rows.length).fill(-1);
+  const paths = column?.kind === "text" ? column.dictionary : [];
+  if (column?.kind === "text") for (let place = 0; place < rows.length; place++) modules[place] = column.codes[rows[place]];
+  return { rows, places, runs, modules, paths, bands: new Map(), top: topOf(payload) };
 }
 
-function bandsAt(modules: readonly string[], depth: number): Band[] {
+function bandsAt({ modules }: Profile, levels: readonly (readonly string[])[], depth: number): Band[] {
   const bands: Band[] = [];
-  modules.forEach((path, place) => {
-    const last = bands[bands.length - 1];
-    const text = path.split(".").slice(0, depth).join(".");
-    if (last && (path === "" || last.text === text)) last.end = place + 1;
-    else bands.push({ from: place, end: place + 1, text });
-  });
+  const texts = levels.map((path) => path.slice(0, depth).join("."));
+  let last: Band | null = null;
+  let held = -1;
+  for (let place = 0; place < modules.length; place++) {
+    const code = modules[place];
+    if (last && (code < 0 || code === held || texts[code] === last.text)) last.end = place + 1;
+    else bands.push((last = { from: place, end: place + 1, text: texts[code] ?? "" }));
+    if (code >= 0) held = code;
+  }
   return bands;
 }
 
 /** The modules in as much detail as `most` bands give; what is in no known module belongs to the one before it. */
-export function bandsOf({ modules }: Profile, most: number): Band[] {
-  const deepest = modules.reduce((all, path) => Math.max(all, path.split(".").length), 1);
-  let bands = bandsAt(modules, 1);
+export function bandsOf(profile: Profile, most: number): Band[] {
+  const known = profile.bands.get(most);
+  if (known) return known;
+  const levels = profile.paths.map((path) => path.split("."));
+  const deepest = levels.reduce((all, path) => Math.max(all, path.length), 1);
+  let bands = bandsAt(profile, levels, 1);
   for (let depth = 2; depth <= deepest; depth++) {
-    const finer = bandsAt(modules, depth);
+    const finer = bandsAt(profile, levels, depth);
     if (finer.length > most) break;
     bands = finer;
   }
-  return bands.length > 4 * most ? [] : bands;
+  if (bands.length > 4 * most) bands = [];
+  profile.bands.set(most, bands);
+  return bands;
 }
 
 /** The largest value of the places in each of `columns` equal parts, and the place that has it (-1 for none). */

@@ -16,9 +16,10 @@ export interface Ranks {
 
 function numberRanks(values: Float64Array, rows: number): Ranks {
   const rank = new Int32Array(rows).fill(-1);
-  const order: number[] = [];
-  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) order.push(row);
-  const sorted = Uint32Array.from(order);
+  const known = new Uint32Array(rows);
+  let length = 0;
+  for (let row = 0; row < rows; row++) if (!Number.isNaN(values[row])) known[length++] = row;
+  const sorted = known.subarray(0, length);
   sorted.sort((a, b) => (values[a] < values[b] ? -1 : values[a] > values[b] ? 1 : 0));
   let count = 0;
   for (let k = 0; k < sorted.length; k++) {

@@ -62,7 +62,8 @@ export class Rows {
   /** Position of each row in `order`, -1 if it is filtered out. */
   readonly positions = computed(() => {
     const positions = new Int32Array(this.payload.value?.rows ?? 0).fill(-1);
-    this.order.value.forEach((row, position) => (positions[row] = position));
+    const order = this.order.value;
+    for (let position = 0; position < order.length; position++) positions[order[position]] = position;
     return positions;
   });
 
@@ -84,9 +85,9 @@ export class Rows {
     const HAS = 1;
     const PASSES = 2;
     const flags = new Uint8Array(nodes);
-    rowNode.forEach((node, row) => {
-      if (node >= 0) flags[node] |= passes[row] ? HAS | PASSES : HAS;
-    });
+    for (let row = 0; row < rowNode.length; row++) {
+      if (rowNode[row] >= 0) flags[rowNode[row]] |= passes[row] ? HAS | PASSES : HAS;
+    }
     for (let node = nodes - 1; node > 0; node--) if (parents[node] >= 0) flags[parents[node]] |= flags[node];
     for (let node = 0; node < nodes; node++) {
       const parent = parents[node];
