@@ -50,8 +50,23 @@ export interface Kernel {
   requestExecute(content: object, disposeOnDone?: boolean): { done: Promise<ExecuteReply> };
 }
 
+export interface OutputModel {
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+export interface Renderer extends Widget {
+  renderModel(model: OutputModel): Promise<void>;
+}
+
+export interface OutputArea extends Widget {
+  readonly widgets: readonly Widget[];
+  readonly model: { get(index: number): OutputModel | undefined };
+  readonly rendermime: { createRenderer(mimeType: string): Renderer };
+}
+
 export interface Notebook extends Widget {
   readonly context: object;
+  readonly content: { readonly widgets: readonly { readonly outputArea?: OutputArea }[] };
   readonly sessionContext: {
     readonly session: { readonly kernel: Kernel | null } | null;
     readonly kernelChanged: Signal<unknown, unknown>;
@@ -63,6 +78,7 @@ export interface NotebookTracker {
   readonly currentChanged: Signal<unknown, Notebook | null>;
   readonly widgetAdded: Signal<unknown, Notebook>;
   find(test: (notebook: Notebook) => boolean): Notebook | undefined;
+  forEach(act: (notebook: Notebook) => void): void;
 }
 
 export interface NotebookModule {

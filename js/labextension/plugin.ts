@@ -9,6 +9,7 @@ import type {
   Plugin,
   Restorer,
 } from "./jupyterlab";
+import { showFallbacks } from "./fallback";
 import { Listing } from "./Listing";
 import { Panels } from "./panels";
 import style from "./style.css";
@@ -64,6 +65,8 @@ export function createPlugin(
       layout?.add(list.widget, list.widget.id);
       addCommand(app, list, commands);
       const refresh = refreshLater(list);
+      tracker?.forEach(showFallbacks);
+      tracker?.widgetAdded.connect((_, added) => showFallbacks(added));
       notebook.NotebookActions.executed.connect(refresh);
       offerHost(new Panels(lumino, app.shell, tracker, refresh));
     },

@@ -55,6 +55,22 @@ def test_what_is_on_screen_outlives_the_kernel(lab: Lab, view: Locator, end: str
     lab.screenshot("kernel-gone", view)
 
 
+def test_a_notebook_without_its_kernel_shows_the_table(lab: Lab, artifacts: Path) -> None:
+    """Trusted, no saved widget state, another kernel: what ipywidgets calls "model not found"."""
+    lab.open("reopened", LOAD.format(artifacts.name), "inspection")
+    lab.run_all()
+    lab.output(".etviz .etv-table [data-row]")
+    lab.command("docmanager:save")
+    lab.server.reset()
+    lab.open("reopened")
+    fallback = lab.output(".etviz-static")
+    expect(fallback).to_contain_text("final output matches the reference")
+    expect(fallback.locator("tbody tr").first).to_be_visible()
+    expect(lab.page.locator(".jp-OutputArea", has_text="run the cell again").first).to_be_visible()
+    expect(lab.page.locator(".jp-OutputArea", has_text="model not found")).to_have_count(0)
+    lab.screenshot("reopened")
+
+
 def test_two_views_of_one_inspection_share_the_attribution_and_the_inside(lab: Lab, artifacts: Path) -> None:
     lab.open("shared", LOAD.format(artifacts.name), "inspection", "inspection")
     lab.run_all()

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗", "unknown": "?"}
 """A sign for each level of a summary."""
 
+STATIC_TABLE: Final = "etviz-static"
+"""By which js/labextension/fallback.ts knows what to show in place of a view whose kernel is gone."""
 _ROWS: Final = 10
 _CELL: Final = (
     ' style="padding:2px 10px;text-align:left;border-bottom:1px solid rgba(128,128,128,.35);white-space:nowrap"'
@@ -64,7 +66,7 @@ def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
     """Verdict, facts and the worst rows as HTML with inline styles; every text is escaped."""
     digest = analysis.tables.digest
     head = f"<p><b>{MARKS[digest.level]} {escape(analysis.title)}</b> — {escape(digest.verdict)}</p>"
-    return f"<div>{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>"
+    return f'<div class="{STATIC_TABLE}">{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>'
 
 
 def html_facts(digest: Summary) -> str:
@@ -124,7 +126,7 @@ def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, wor
 
 def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:
     """What a notebook cell shows of programs side by side."""
-    return f"<div>{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>"
+    return f'<div class="{STATIC_TABLE}">{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>'
 
 
 def _verdicts(verdicts: Mapping[str, Summary]) -> str:
