@@ -16,7 +16,8 @@ export interface TextColumn extends ColumnInfo {
 
 export type Column = NumberColumn | TextColumn;
 
-const MISMATCH = "non-finite mismatch";
+/** The status of a row that is worst under every metric. */
+export const MISMATCH = "non-finite mismatch";
 
 /** The share of a row's error that the row introduced itself: the strong part of its bar. */
 export const INTRODUCED_PART = "introduced_part";

@@ -20,7 +20,24 @@ test("Markdown keeps its columns apart", () => {
   expect(lines[2].match(/(?<!\\)\|/g)).toHaveLength(4);
 });
 
-test("pandas gets the rows of gaps, in their order", () => {
+const order = [{ column: "severity", descending: true }];
+
+test("pandas gets a query where its table can answer the search", () => {
+  const rows = [4, 2];
+  expect(pandasOf(payload, rows, "", order)).toBe('inspection.gaps.sort_values("severity", ascending=False)');
+  expect(pandasOf(payload, rows, "severity>10 at:3..5 -kind:delegate module:encoder.*", order)).toBe(
+    'inspection.gaps.query("((severity > 10) or status == \\"non-finite mismatch\\") and ' +
+      "(instruction >= 3 and instruction <= 5) and " +
+      'not (kind.str.contains(\\"delegate\\", case=False, regex=False, na=False)) and ' +
+      '(module.str.fullmatch(\\"encoder\\\\\\\\..*\\", case=False, na=False))", engine="python")' +
+      '.sort_values("severity", ascending=False)',
+  );
+  expect(pandasOf(payload, rows, "severity<3", order)).toContain('(severity < 3) and status != \\"non-finite mismatch');
+});
+
+test("and else the rows by their index, in their order; those inside of delegates are not in that table", () => {
   const inside = payload.zooms.inside(1)[0];
-  expect(pandasOf(payload, [4, inside, 2])).toBe("inspection.gaps.loc[[4, 2]]");
+  for (const filter of ["layer_norm", "op:linear", "is:look", "introduced_part>0.5"]) {
+    expect(pandasOf(payload, [4, inside, 2], filter, order)).toBe("inspection.gaps.loc[[4, 2]]");
+  }
 });

@@ -209,6 +209,12 @@ export function channelsQuestion(row: number, axis: number): Question<Channels> 
   };
 }
 
+/** The slice that a fingerprint's evidence names (etviz/tensors/fingerprints.py); null if it names none. */
+export function placeNamed(evidence: string): { axis: number; index: number } | null {
+  const [, index, axis] = /^Index (\d+) of axis (\d+)/.exec(evidence) ?? [];
+  return axis === undefined ? null : { axis: Number(axis), index: Number(index) };
+}
+
 /** The axis that is looked at first: channels of an image, features of a sequence. */
 export function channelAxis(shape: readonly number[]): number {
   return shape.length >= 4 ? 1 : Math.max(0, shape.length - 1);
@@ -218,6 +224,17 @@ export function channelAxis(shape: readonly number[]): number {
 export function parseShape(text: string | null): number[] | null {
   const numbers = text?.match(/\d+/g)?.map(Number);
   return numbers && text?.trim().startsWith("[") ? numbers : text?.trim() === "[]" ? [] : null;
+}
+
+/** A flag for each cell of a map whose value lies in a span; of an error, its size does. The upper end belongs to it. */
+export function cellsWithin({ values }: Pick<ErrorMap, "values">, low: number, high: number, sizes: boolean): Uint8Array {
+  const spansZero = low < 0 && high > 0;
+  const ends = sizes ? [spansZero ? 0 : Math.min(Math.abs(low), Math.abs(high)), Math.max(Math.abs(low), Math.abs(high))] : [low, high];
+  const flags = new Uint8Array(values.length);
+  // Maps come in single precision: the ends of a span do not.
+  const [from, to] = [Math.min(ends[0], Math.fround(ends[0])), Math.max(ends[1], Math.fround(ends[1]))];
+  for (let k = 0; k < values.length; k++) flags[k] = values[k] >= from && values[k] <= to ? 1 : 0;
+  return flags;
 }
 
 /** The cell of an element; null if it is not in the slice. */

@@ -8,6 +8,8 @@ interface Props {
   tree: Tree;
   placed: Placed;
   selected: boolean;
+  /** Neither what the selected value depends on nor what depends on it. */
+  aside: boolean;
   gauge: Gauge | null;
   /** Its introduced error in words. */
   figure: string;
@@ -22,7 +24,7 @@ function short(text: string, letters: number): string {
   return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
 }
 
-export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: Props): JSX.Element {
+export function GraphNode({ tree, placed, selected, aside, gauge, figure, onSelect }: Props): JSX.Element {
   const { node, x, y } = placed;
   const instruction = tree.instruction[node];
   const kind = tree.text("kind", node) ?? "";
@@ -49,6 +51,7 @@ export function GraphNode({ tree, placed, selected, gauge, figure, onSelect }: P
       aria-label={[label, figure].filter(Boolean).join(", ")}
       data-node={node}
       data-kind={kind}
+      data-aside={aside ? true : undefined}
       data-tip={tip.filter(Boolean).join("\n")}
       transform={`translate(${x - NODE_WIDTH / 2} ${y - NODE_HEIGHT / 2})`}
       onClick={select}

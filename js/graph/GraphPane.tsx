@@ -10,7 +10,7 @@ import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { useCamera, viewBox } from "./camera";
 import { GraphNode } from "./GraphNode";
-import { MOST, neighbourhood } from "./neighbourhood";
+import { MOST, neighbourhood, onTheWay } from "./neighbourhood";
 import { place } from "./picture";
 
 const NEARER = 0.8;
@@ -28,6 +28,7 @@ function Picture({ payload, center }: Props): JSX.Element {
     return neighbourhood({ ...tree, isInner }, payload.edges, center);
   }, [payload, center]);
   const picture = useMemo(() => place(around), [around]);
+  const way = useMemo(() => onTheWay(around.edges, center), [around]);
   const camera = useCamera(picture, center);
   const column = useMemo(() => ownError(payload), [payload]);
   const select = useCallback((node: number) => selection.selectNode(tree, node), [tree]);
@@ -54,6 +55,7 @@ function Picture({ payload, center }: Props): JSX.Element {
             key={`${source}-${target}`}
             class="etv-graph-line"
             data-near={source === center || target === center}
+            data-aside={way.has(source) && way.has(target) ? undefined : true}
             d={path}
           />
         ))}
@@ -63,6 +65,7 @@ function Picture({ payload, center }: Props): JSX.Element {
             tree={tree}
             placed={placed}
             selected={placed.node === center}
+            aside={!way.has(placed.node)}
             {...shades(placed.node)}
             onSelect={select}
           />

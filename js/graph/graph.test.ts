@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { edgesOf } from "../data/edges";
 import { click, openReady, press, until } from "../dev/view";
 import { startBox, zoomed } from "./camera";
-import { type Around, neighbourhood } from "./neighbourhood";
+import { type Around, neighbourhood, onTheWay } from "./neighbourhood";
 import { place } from "./picture";
 
 /** 0 → 1 (a delegate with 2 → 3 inside) → 4 → 5 → 6, and 0 → 6. */
@@ -107,4 +107,12 @@ test("the graph shows the selected row; a click on a node selects it", async () 
   await until(() => box() !== first);
   click(view.all(".etv-switch").find((button) => button.textContent === "Program") as HTMLElement);
   await until(() => view.all(".etv-tree").length === 1);
+});
+
+test("what is on no way to the selected node, and on none from it, is told apart", () => {
+  // 0 → 1 → 2 → 3, and beside it 1 → 4, 5 → 2
+  const edges: [number, number][] = [[0, 1], [1, 2], [2, 3], [1, 4], [5, 2]];
+  expect([...onTheWay(edges, 2)].sort()).toEqual([0, 1, 2, 3, 5]);
+  expect([...onTheWay(edges, 4)].sort()).toEqual([0, 1, 4]);
+  expect([...onTheWay([], 7)]).toEqual([7]);
 });

@@ -27,6 +27,26 @@ function enclosing(tree: Around, node: number): number {
   return tree.isInner(node) ? tree.parents[node] : -1;
 }
 
+/** The nodes on a way to the centre, or from it on; the others are only near. */
+export function onTheWay(edges: readonly (readonly [number, number])[], center: number): Set<number> {
+  const found = new Set([center]);
+  for (const side of [0, 1] as const) {
+    const next = new Map<number, number[]>();
+    for (const edge of edges) next.set(edge[1 - side], [...(next.get(edge[1 - side]) ?? []), edge[side]]);
+    const rim = [center];
+    const seen = new Set(rim);
+    for (let node = rim.pop(); node !== undefined; node = rim.pop()) {
+      for (const other of next.get(node) ?? []) {
+        if (seen.has(other)) continue;
+        seen.add(other);
+        rim.push(other);
+      }
+    }
+    for (const node of seen) found.add(node);
+  }
+  return found;
+}
+
 export function neighbourhood(
   tree: Around,
   edges: Edges,

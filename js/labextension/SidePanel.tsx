@@ -75,6 +75,7 @@ export class SidePanel {
   readonly #bar = document.createElement("div");
   readonly #body = document.createElement("div");
   #unmount: () => void;
+  #scrolled: [Element, number, number][] = [];
 
   /** `shown` is called when the person brings the panel to the front (true) or puts it aside (false). */
   constructor(
@@ -114,6 +115,23 @@ export class SidePanel {
     this.request = request;
     this.place = request.place;
     this.#unmount = request.mount(this.#body);
+  }
+
+  /** Note how far everything is scrolled: what leaves the page forgets it. */
+  keepScroll(): void {
+    const all = [...this.#body.querySelectorAll("*")];
+    const moved = all.filter(({ scrollTop, scrollLeft }) => scrollTop > 0 || scrollLeft > 0);
+    if (this.widget.isAttached) this.#scrolled = moved.map((element) => [element, element.scrollLeft, element.scrollTop]);
+  }
+
+  /** Scroll back once the panel is laid out again. */
+  restoreScroll(): void {
+    const scrolled = this.#scrolled;
+    this.#scrolled = [];
+    if (scrolled.length === 0) return;
+    requestAnimationFrame(() => {
+      for (const [element, left, top] of scrolled) element.scrollTo({ left, top, behavior: "instant" });
+    });
   }
 
   drawBar(actions: PanelActions, follows: boolean): void {

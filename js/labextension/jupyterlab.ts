@@ -64,8 +64,12 @@ export interface OutputArea extends Widget {
   readonly rendermime: { createRenderer(mimeType: string): Renderer };
 }
 
+export interface Context {
+  readonly path: string;
+}
+
 export interface Notebook extends Widget {
-  readonly context: object;
+  readonly context: Context;
   readonly content: { readonly widgets: readonly { readonly outputArea?: OutputArea }[] };
   readonly sessionContext: {
     readonly session: { readonly kernel: Kernel | null } | null;

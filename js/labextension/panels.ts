@@ -7,26 +7,26 @@ import {
   PROTOCOL,
   type Place,
 } from "../state/panelHost";
-import type { Lumino, Notebook, NotebookTracker, Shell } from "./jupyterlab";
+import type { Context, Lumino, Notebook, NotebookTracker, Shell } from "./jupyterlab";
 import { SidePanel } from "./SidePanel";
 import { widen } from "./width";
 
 const RANK = 900;
 
-/** Which panels were put aside in this browser tab: a reload does not bring them to the front. */
+/** What a notebook and its widget manager have in common. */
+function contextOf({ request }: SidePanel): Context | undefined {
+  return (request.manager as { context?: Context } | null)?.context;
+}
+
+/** Which panels of which notebooks were put aside in this browser tab: a reload does not bring them to the front. */
 const hidden = {
-  key: ({ title }: Place): string => `etviz.hidden:${title}`,
-  has: (place: Place): boolean => sessionStorage.getItem(hidden.key(place)) === String(place.serial),
-  set(place: Place, is: boolean): void {
-    if (is) sessionStorage.setItem(hidden.key(place), String(place.serial));
-    else sessionStorage.removeItem(hidden.key(place));
+  key: (panel: SidePanel): string => `etviz.hidden:${contextOf(panel)?.path ?? ""}:${panel.place.title}`,
+  has: (panel: SidePanel): boolean => sessionStorage.getItem(hidden.key(panel)) === String(panel.place.serial),
+  set(panel: SidePanel, is: boolean): void {
+    if (is) sessionStorage.setItem(hidden.key(panel), String(panel.place.serial));
+    else sessionStorage.removeItem(hidden.key(panel));
   },
 };
-
-/** What a notebook and its widget manager have in common. */
-function contextOf({ request }: SidePanel): object | undefined {
-  return (request.manager as { context?: object } | null)?.context;
-}
 
 export class Panels implements PanelHost {
   readonly protocol = PROTOCOL;
@@ -77,7 +77,7 @@ export class Panels implements PanelHost {
 
   #create(request: PanelRequest): void {
     const id = `etviz-panel-${this.#count++}`;
-    const panel = new SidePanel(this.lumino, id, request, (shown) => hidden.set(panel.place, !shown));
+    const panel = new SidePanel(this.lumino, id, request, (shown) => hidden.set(panel, !shown));
     this.#panels.push(panel);
     // JupyterLab closes a tab of a side bar by disposing of its widget.
     panel.widget.disposed.connect(() => this.#end(panel));
@@ -111,7 +111,7 @@ export class Panels implements PanelHost {
     const at = this.#panels.indexOf(panel);
     if (at < 0) return;
     this.#panels.splice(at, 1);
-    hidden.set(panel.place, false);
+    hidden.set(panel, false);
     panel.dispose();
     this.changed();
   }
@@ -132,15 +132,17 @@ export class Panels implements PanelHost {
   /** Put a panel into its side area, in front unless it was put aside. */
   #bring(panel: SidePanel): void {
     this.#attach(panel);
-    if (!hidden.has(panel.place)) this.#reveal(panel);
+    if (!hidden.has(panel)) this.#reveal(panel);
   }
 
   #attach(panel: SidePanel): void {
     this.#detach(panel);
     this.shell.add(panel.widget, panel.place.area, { rank: RANK });
+    panel.restoreScroll();
   }
 
   #detach(panel: SidePanel): void {
+    panel.keepScroll();
     panel.leaving = true;
     panel.widget.parent = null;
     panel.leaving = false;

@@ -2,7 +2,7 @@
 // press selects, a drag keeps the rows of a span, arrows read one value after the other.
 import { useComputed } from "@preact/signals";
 import type { JSX, RefObject } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { withSpan } from "../data/query";
 import { formatNumber } from "../data/format";
 import type { Payload } from "../data/payload";
@@ -22,6 +22,8 @@ const NEAR = 5;
 /** A drag this short is a press. */
 const PRESS = 4;
 const NAMED = 6;
+/** Height of the title in a picture of the profile. */
+const TITLE = 22;
 
 /** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
 function paints(probe: HTMLElement): Paint {
@@ -34,6 +36,41 @@ function paints(probe: HTMLElement): Paint {
     }
     return color;
   };
+}
+
+const PNG_RATIO = 2;
+
+/** Saves the picture, with the title over it, when that is asked for. */
+function usePng(frame: Frame, scene: Scene, probe: RefObject<HTMLSpanElement | null>): void {
+  const wanted = useApp().view.pictures.value;
+  useEffect(() => {
+    if (wanted === 0 || !probe.current) return;
+    const canvas = document.createElement("canvas");
+    canvas.width = frame.width * PNG_RATIO;
+    canvas.height = (frame.height + TITLE) * PNG_RATIO;
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    const paint = paints(probe.current);
+    context.scale(PNG_RATIO, PNG_RATIO);
+    const background = (): void => {
+      context.fillStyle = paint("--etv-bg");
+      context.fillRect(0, 0, canvas.width, canvas.height);
+    };
+    context.translate(0, TITLE);
+    draw(context, frame, scene, paint);
+    context.translate(0, -TITLE);
+    context.globalCompositeOperation = "destination-over";
+    background();
+    context.globalCompositeOperation = "source-over";
+    context.fillStyle = paint("--etv-text");
+    context.textAlign = "left";
+    context.font = "600 12px system-ui, sans-serif";
+    context.fillText(scene.payload.title, frame.left, TITLE - 6);
+    const link = document.createElement("a");
+    link.download = `${scene.payload.title.replace(/[^\w.-]+/g, "-")}-profile.png`;
+    link.href = canvas.toDataURL("image/png");
+    link.click();
+  }, [wanted]);
 }
 
 function usePicture(frame: Frame, scene: Scene): [RefObject<HTMLCanvasElement | null>, RefObject<HTMLSpanElement | null>] {
@@ -150,6 +187,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
     named: namedRows(payload),
   })).value;
   const [canvas, probe] = usePicture(frame, scene);
+  usePng(frame, scene, probe);
   const selected = profile.places[selection.row.value] ?? -1;
 
   const at = (event: PointerEvent): number =>

@@ -12,7 +12,7 @@ import type { Placement } from "./placement";
 import { Rows } from "./rows";
 import { Selection } from "./selection";
 import type { Store } from "./store";
-import { type Read, createViewState } from "./view";
+import { type Mask, type Read, createViewState } from "./view";
 
 export class App {
   readonly view = createViewState();
@@ -83,6 +83,17 @@ export class App {
     });
   }
 
+  /** Show, in the map, the elements of a span alone; of values those of the runtime, unless the reference's are shown. */
+  showMask(mask: Mask): void {
+    const { view } = this;
+    batch(() => {
+      view.mask.value = mask;
+      if (mask.of === "error") view.mapOf.value = "error";
+      else if (view.mapOf.peek() === "error") view.mapOf.value = "runtime";
+      view.chart.value = "map";
+    });
+  }
+
   /** Show the slice of a row at an index along one axis. */
   lookAtSlice(row: number, shape: readonly number[], axis: number, at: number): void {
     batch(() => {
@@ -99,7 +110,7 @@ export class App {
     const rows = [...this.rows.order.peek()];
     const columns = this.rows.columns.peek();
     const text = {
-      pandas: () => pandasOf(payload, rows),
+      pandas: () => pandasOf(payload, rows, this.store.traits.filter.peek(), this.rows.keys.peek()),
       csv: () => csvOf(rows, payload.columns),
       markdown: () => markdownOf(payload, rows, columns),
       link: () => this.#link(),

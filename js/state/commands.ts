@@ -139,6 +139,12 @@ export const COMMANDS: readonly Command[] = [
     can: ({ store, payload }) => store.source.kernel && payload.peek()?.attribution === null,
   },
   { id: "view.large", title: "Full screen, or back", key: "f", run: ({ view }) => void view.large.value++ },
+  {
+    id: "profile.png",
+    title: "Save the profile as PNG",
+    run: ({ view }) => void view.pictures.value++,
+    can: ({ profile }) => profile.peek() !== null,
+  },
   { id: "copy.pandas", title: "Copy the rows as pandas", run: (app) => app.copy("pandas") },
   { id: "copy.csv", title: "Copy the rows as CSV", run: (app) => app.copy("csv") },
   { id: "copy.markdown", title: "Copy the rows as Markdown", run: (app) => app.copy("markdown") },

@@ -15,6 +15,14 @@ export type ChannelMetric = "rmse" | "maxAbs" | "share";
 /** What the tensor pane is about. */
 export type Detail = { kind: "row"; row: number } | { kind: "node"; tree: TreeName; node: number };
 
+/** A span of a row's values or of its error, as bins of a histogram give it; the upper end of the last bin belongs to it. */
+export interface Mask {
+  row: number;
+  of: "values" | "error";
+  low: number;
+  high: number;
+}
+
 export type Read<T> = ReadonlySignal<T>;
 
 export function createViewState() {
@@ -38,6 +46,8 @@ export function createViewState() {
     element: signal<{ row: number; index: readonly number[] } | null>(null),
     /** What is typed after ">" in the search box; null while it holds a query. */
     palette: signal<string | null>(null),
+    /** Counts the wishes to have the profile as a picture. */
+    pictures: signal(0),
     /** Counts the wishes to type into the search box. */
     searching: signal(0),
     /** Counts the wishes to have the view on the whole screen, or back. */
@@ -52,6 +62,8 @@ export function createViewState() {
     whatIf: signal<WireWhatIf | null>(null),
     /** Which slice of a row the maps show; another row's is its own. */
     slice: signal<{ row: number; axes: readonly number[] | null; index: readonly number[] | null } | null>(null),
+    /** Values, or errors, of a row that its map shows alone. */
+    mask: signal<Mask | null>(null),
     channelMetric: signal<ChannelMetric>("rmse"),
     /** Something selected that is not a gap row. */
     detail: signal<Detail | null>(null),

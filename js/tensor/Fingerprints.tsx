@@ -6,16 +6,30 @@ import { Section } from "./Section";
 
 const SHOWN = 3;
 
-export function Fingerprints({ fingerprints }: { fingerprints: readonly Fingerprint[] }): JSX.Element | null {
+interface Props {
+  fingerprints: readonly Fingerprint[];
+  /** Shows where a fingerprint is seen. */
+  onShow: (fingerprint: Fingerprint) => void;
+}
+
+export function Fingerprints({ fingerprints, onShow }: Props): JSX.Element | null {
   if (fingerprints.length === 0) return null;
   return (
     <Section title="Looks like" hint="hypotheses, likeliest first">
       <ul class="etv-fingerprints">
-        {fingerprints.slice(0, SHOWN).map(({ name, score, evidence }) => {
+        {fingerprints.slice(0, SHOWN).map((fingerprint) => {
+          const { name, score, evidence } = fingerprint;
           const percent = formatNumber(score, "percent");
           return (
             <li key={name} class="etv-fingerprint">
-              <span class="etv-fingerprint-name">{name}</span>
+              <button
+                type="button"
+                class="etv-fingerprint-name"
+                data-tip="Show where it is seen"
+                onClick={() => onShow(fingerprint)}
+              >
+                {name}
+              </button>
               <span
                 class="etv-score"
                 role="img"

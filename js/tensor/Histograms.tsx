@@ -2,6 +2,7 @@
 import type { JSX } from "preact";
 import { formatCount, formatMetric, formatNumber } from "../data/format";
 import type { Quantization, TensorFacts } from "../data/tensor";
+import type { Mask } from "../state/view";
 import { useApp } from "../ui/context";
 import { Switches } from "../ui/Switches";
 import { useWidth } from "../ui/useWidth";
@@ -84,17 +85,33 @@ interface HistogramProps {
   height?: number;
   /** The range that the values can have: beyond it they saturate. */
   limits?: Range | undefined;
+  /** What a drag over the bins chooses; null where no map can show it. */
+  chooses: { row: number; of: Mask["of"] } | null;
+}
+
+/** The bins that a mask chose, if it was chosen here. */
+function binsOf(edges: Float64Array, mask: Mask): [number, number] | null {
+  const from = edges.indexOf(mask.low);
+  const to = edges.indexOf(mask.high);
+  return from >= 0 && to > from ? [from, to - 1] : null;
 }
 
 /** Histograms over shared bins, drawn over each other. */
-function Histogram({ label, edges, series, log, height = 132, limits }: HistogramProps): JSX.Element {
+function Histogram({ label, edges, series, log, height = 132, limits, chooses }: HistogramProps): JSX.Element {
+  const app = useApp();
+  const { mask } = app.view;
   const [box, width] = useWidth<HTMLDivElement>(340);
   const most = largest(series.map(({ counts }) => counts));
   const frame: Frame = { width, height, left: 38, right: 12, top: 8, bottom: 20 };
   const scales = histogramScales(edges, most, log, frame);
   if (most === 0) return <p class="etv-none">No finite values to draw.</p>;
+  const held = chooses && mask.value?.row === chooses.row && mask.value.of === chooses.of ? mask.value : null;
+  const choose = (from: number, to: number): void => {
+    if (chooses) app.showMask({ ...chooses, low: edges[from], high: edges[to + 1] });
+  };
   return (
     <BinChart
+      {...(chooses ? { onBrush: choose, onSelect: (bin: number) => choose(bin, bin), brushed: held && binsOf(edges, held) } : {})}
       label={label}
       box={box}
       scales={scales}
@@ -161,7 +178,10 @@ function quantizationLines(quantization: Quantization): FactLine[] {
 }
 
 export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
-  const { logCounts } = useApp().view;
+  const { store, view } = useApp();
+  const { logCounts } = view;
+  const { kernel } = store.source;
+  const { row } = facts;
   const log = logCounts.value;
   const scale = (
     <Switches
@@ -180,6 +200,7 @@ export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
           series={valueSeries(facts)}
           log={log}
           limits={limitsOf(facts)}
+          chooses={kernel && facts.reference ? { row, of: "values" } : null}
         />
         {facts.quantization && <Facts lines={quantizationLines(facts.quantization)} />}
         {facts.referenceMissing && <p class="etv-note-inline">{facts.referenceMissing}</p>}
@@ -192,6 +213,7 @@ export function Histograms({ facts }: { facts: TensorFacts }): JSX.Element {
             series={[{ name: "error", counts: facts.error, tone: "error", filled: true }]}
             log={log}
             height={108}
+            chooses={{ row, of: "error" }}
           />
         </Section>
       )}

@@ -4,9 +4,10 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import type { MapOf } from "../kernel/contract";
-import { formatMetric } from "../data/format";
-import { type ErrorMap, FIRST_MAP, type MapChoice, cellIndex, cellOf, mapQuestion } from "../data/tensor";
+import { formatCount, formatMetric } from "../data/format";
+import { type ErrorMap, FIRST_MAP, type MapChoice, cellIndex, cellOf, cellsWithin, mapQuestion } from "../data/tensor";
 import type { MapScale } from "../state/view";
+import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
 import { type Choice, Switches } from "../ui/Switches";
 import { Answered, useAnswer } from "./answer";
@@ -104,7 +105,11 @@ function MapChart({ map, other, of, scale, stale, element, onSelect }: MapChartP
   const log = scale === "log";
   const color = of === "error" ? ERROR : ABOVE;
   const name = of === "error" ? "|error|" : of;
-  const pixels = useMemo(() => paintSigned(values, most, log, color), [values, most, log, color]);
+  const { mask } = useApp().view;
+  const span = mask.value;
+  const masked = span?.row === map.row && (span.of === "error") === (of === "error") ? span : null;
+  const shown = useMemo(() => masked && cellsWithin(map, masked.low, masked.high, of === "error"), [map, masked, of]);
+  const pixels = useMemo(() => paintSigned(values, most, log, color, shown), [values, most, log, color, shown]);
   const nonfinite = useMemo(() => values.some((value) => !Number.isFinite(value)), [values]);
   const marks = useMemo(() => marksOf(map, most < whole ? most : Infinity), [map, most, whole]);
   const worst = useMemo(() => furthest(map), [map]);
@@ -131,6 +136,15 @@ function MapChart({ map, other, of, scale, stale, element, onSelect }: MapChartP
   );
   return (
     <>
+      {masked && shown && (
+        <p class="etv-mask" role="status">
+          {formatCount(shown.reduce((sum, flag) => sum + flag, 0))} of {formatCount(shown.length)} cells have{" "}
+          {of === "error" ? "an error" : "a value"} from {formatMetric(masked.low)} to {formatMetric(masked.high)}
+          <Button class="etv-quiet" onClick={() => (mask.value = null)}>
+            Show all
+          </Button>
+        </p>
+      )}
       <PixelGrid
         label={`Map of the ${of}`}
         height={height}

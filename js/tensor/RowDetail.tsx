@@ -3,14 +3,16 @@ import type { ComponentChildren, JSX } from "preact";
 import { numberAt, textAt } from "../data/columns";
 import { formatCount, formatMilliseconds, formatNumber } from "../data/format";
 import type { Payload } from "../data/payload";
-import { tensorQuestion } from "../data/tensor";
+import { parseShape, placeNamed, tensorQuestion } from "../data/tensor";
+import type { Fingerprint } from "../kernel/contract";
+import { useApp } from "../ui/context";
 import { LevelIcon } from "../ui/Icon";
 import { Answered, useAnswer } from "./answer";
 import { Code } from "./Code";
 import { type FactLine, Facts } from "./Facts";
 import { Fingerprints } from "./Fingerprints";
 import { Metrics, NonfiniteMatrix, QuantizationSplit, Statistics, WorstElements } from "./tables";
-import { ValueTabs } from "./ValueTabs";
+import { ValueTabs, seenIn } from "./ValueTabs";
 import { WhatIf } from "./WhatIf";
 import { AroundLink, HeadZoom, ZoomProgress, ZoomSection } from "./Zoom";
 
@@ -66,14 +68,21 @@ interface TensorsProps {
 
 /** What the kernel says about the tensors, around what is known already. */
 function Tensors({ payload, row, children }: TensorsProps): JSX.Element {
+  const app = useApp();
   const answer = useAnswer(tensorQuestion(row));
+  const show = ({ name, evidence }: Fingerprint): void => {
+    const place = placeNamed(evidence);
+    const shape = parseShape(payload.text("shape", row));
+    if (place && shape && app.store.source.kernel) app.lookAtSlice(row, shape, place.axis, place.index);
+    else app.view.chart.value = seenIn(name);
+  };
   const { facts, error } = answer;
   return (
     <>
       <Answered answer={answer} charts={2}>
         {(shown) => (
           <>
-            <Fingerprints fingerprints={shown.fingerprints} />
+            <Fingerprints fingerprints={shown.fingerprints} onShow={show} />
             <ValueTabs payload={payload} row={row} facts={shown} />
             {shown.nonfinite && <NonfiniteMatrix nonfinite={shown.nonfinite} />}
           </>

@@ -37,9 +37,14 @@ interface Props {
   facts: TensorFacts;
 }
 
+/** What a class of bugs is seen best in. */
+export function seenIn(name: string | undefined): Chart {
+  return SEEN_IN[name ?? ""] ?? "histogram";
+}
+
 /** What the likely fault of a row is seen best in. */
 function chartOf({ fingerprints }: TensorFacts): Chart {
-  return fingerprints.length > 0 ? (SEEN_IN[fingerprints[0].name] ?? "histogram") : "histogram";
+  return seenIn(fingerprints[0]?.name);
 }
 
 function Panel({ payload, row, facts, chart }: Props & { chart: Chart }): JSX.Element {

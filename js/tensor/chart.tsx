@@ -1,6 +1,7 @@
 // A chart over bins: axes, and the bin that is pointed at (or moved to with the arrow keys) read out.
 import type { ComponentChildren, JSX, RefObject } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
+import { followPointer } from "../ui/drag";
 import { arrowOf } from "../ui/keys";
 import type { Frame, Scales } from "./scales";
 
@@ -10,6 +11,8 @@ interface AxesProps {
 }
 
 const NEAR_EDGE = 24;
+/** A drag, in px, that is more than a press. */
+const BRUSH = 4;
 
 function Axes({ scales, frame }: AxesProps): JSX.Element {
   const base = frame.height - frame.bottom;
@@ -45,6 +48,10 @@ interface Props extends AxesProps {
   stale?: boolean;
   /** A press on a bin, or Enter. */
   onSelect?: (bin: number) => void;
+  /** A drag over bins, from the first to the last; without it a press is all there is. */
+  onBrush?: (from: number, to: number) => void;
+  /** Bins that are marked: the first and the last. */
+  brushed?: readonly [number, number] | null;
   /** What is said about a bin; -1 while none is pointed at. */
   read: (bin: number) => ComponentChildren;
   /** Drawn under the bin that is pointed at. */
@@ -56,6 +63,36 @@ export function BinChart(props: Props): JSX.Element {
   const { scales, frame, label, first = 0 } = props;
   const [held, setBin] = useState(-1);
   const last = scales.bins - 1;
+  const dragged = useRef<[number, number] | null>(null);
+  const [span, setSpan] = useState<readonly [number, number] | null>(null);
+  const marked = span ?? props.brushed ?? null;
+  const onPointerDown = (event: PointerEvent): void => {
+    const { onBrush } = props;
+    if (!onBrush || event.button !== 0) return;
+    const target = event.currentTarget as Element;
+    const from = event.clientX - target.getBoundingClientRect().left;
+    const within = (x: number): number => scales.binAt(Math.min(frame.width - frame.right - 1, Math.max(frame.left + 1, x)));
+    target.setPointerCapture(event.pointerId);
+    dragged.current = null;
+    followPointer(
+      event,
+      target,
+      (dx) => {
+        if (Math.abs(dx) < BRUSH) return;
+        const ends = [within(from), within(from + dx)].sort((a, b) => a - b) as [number, number];
+        dragged.current = ends;
+        setSpan(ends);
+      },
+      () => {
+        setSpan(null);
+        if (dragged.current) onBrush(...dragged.current);
+      },
+    );
+  };
+  const onClick = (): void => {
+    if (bin >= 0 && !dragged.current) props.onSelect?.(bin);
+    dragged.current = null;
+  };
   const bin = Math.min(held, last);
   const onPointerMove = (event: PointerEvent): void => {
     const { left } = (event.currentTarget as Element).getBoundingClientRect();
@@ -80,10 +117,20 @@ export function BinChart(props: Props): JSX.Element {
         onPointerLeave={() => setBin(-1)}
         onKeyDown={onKeyDown}
         onBlur={() => setBin(-1)}
-        onClick={() => bin >= 0 && props.onSelect?.(bin)}
+        onPointerDown={onPointerDown}
+        onClick={onClick}
       >
         <Axes scales={scales} frame={frame} />
         {props.behind}
+        {marked && (
+          <rect
+            class="etv-brushed"
+            x={scales.edge(marked[0])}
+            width={Math.max(1, scales.edge(marked[1] + 1) - scales.edge(marked[0]))}
+            y={frame.top}
+            height={frame.height - frame.bottom - frame.top}
+          />
+        )}
         {bin >= 0 && (
           <rect
             class="etv-bin"

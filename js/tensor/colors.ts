@@ -53,9 +53,11 @@ export function paintSigned(
   most: number,
   log: boolean,
   positive: Rgb = ABOVE,
+  shown: Uint8Array | null = null,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(4 * values.length);
   values.forEach((value, cell) => {
+    if (shown && !shown[cell]) return;
     if (Number.isFinite(value)) {
       put(pixels, cell, value < 0 ? BELOW : positive, strength(Math.abs(value), most, log));
     } else put(pixels, cell, NONFINITE, 1);

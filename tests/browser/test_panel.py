@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
+from tests.browser.deadline import wait_until
 from tests.browser.geometry import assert_laid_out, box
-from tests.browser.lab import LOAD_TIMEOUT, Lab, open_lab
+from tests.browser.lab import LOAD_TIMEOUT, WAIT_TIMEOUT, Lab, open_lab
 from tests.browser.server import JupyterServer
 
 PANEL = ".etviz-panel"
@@ -154,10 +155,17 @@ def test_a_reload_brings_the_panel_back_once_and_no_closed_one(shown: Lab) -> No
 
 
 def test_it_follows_its_notebook_unless_it_is_pinned(shown: Lab) -> None:
+    panel(shown).locator("svg[role=img]").first.wait_for()
+    assert panel(shown).locator(".etv-tensor-pane").evaluate("(pane) => (pane.scrollTop = 60, pane.scrollTop)") == 60
     shown.front("other", "1 + 1")
     expect(shown.page.locator(PANEL)).to_have_count(0)
     shown.front("panel")
     rows(panel(shown)).first.wait_for()
+    wait_until(
+        lambda: panel(shown).locator(".etv-tensor-pane").evaluate("(pane) => pane.scrollTop") == 60,
+        "the panel to be scrolled as it was",
+        WAIT_TIMEOUT,
+    )
     panel(shown).get_by_role("button", name="Pin").click()
     shown.front("other")
     rows(panel(shown)).filter(has_text="cumsum").first.click()

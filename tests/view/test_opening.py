@@ -43,7 +43,7 @@ def test_the_payload_is_part_of_the_state_that_a_view_opens_with(analysis: Analy
 
 
 def test_without_a_payload_the_view_opens_and_asks_why(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Analysis) -> Any:
+    def fail(_: Analysis, __: None) -> Any:
         raise EtvizError("no payload")
 
     monkeypatch.setattr("etviz.view.widget.widget.build_payload", fail)

@@ -199,7 +199,7 @@ def test_tensors_trade_size_for_detail(
 def test_a_row_without_tensors_keeps_the_reason(
     residual: etviz.Inspection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_others(analysis: Analysis, row: int, *, worst: bool) -> Any:
+    def only_others(analysis: Analysis, row: int, *, worst: bool, beside: None) -> Any:
         if row == 3:
             raise UsageError("row 3 has no reference tensor")
         return build_tensor(analysis, row, worst=worst)
