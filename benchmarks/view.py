@@ -146,7 +146,9 @@ def scrolled(page: Page, by: str) -> list[float]:
     )
 
 
-_PAINTED: Final = "async () => { while (!performance.getEntriesByName('etviz-painted').length) await new Promise(requestAnimationFrame) }"
+_PAINTED: Final = """async () => {
+    while (!performance.getEntriesByName("etviz-painted").length) await new Promise(requestAnimationFrame);
+}"""
 """Waits for the page's own mark, which its content policy lets no string do."""
 CLICK: Final = "document.querySelector('{}').click()"
 TYPE: Final = (

@@ -48,7 +48,6 @@ export function GraphNode({ tree, placed, selected, aside, gauge, figure, onSele
       role="button"
       tabIndex={0}
       aria-pressed={selected}
-      aria-label={[label, figure].filter(Boolean).join(", ")}
       data-node={node}
       data-kind={kind}
       data-aside={aside ? true : undefined}

@@ -201,6 +201,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
       <div
         class="etviz"
         ref={root}
+        role={frame === "page" ? "main" : undefined}
         tabIndex={-1}
         data-fill={frame !== "cell"}
         style={{ height, "--etv-height": frame === "panel" ? "100vh" : height }}
@@ -212,7 +213,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         {value.status === "error" && <LoadFailed error={value.error} retry={() => app.store.loadPayload()} />}
         {value.status === "ready" && (
           <>
-            <Header payload={value.value} />
+            <Header payload={value.value} alone={frame === "page"} />
             {profile && <ProfileStrip payload={value.value} profile={profile} />}
             <FilterBar payload={value.value} />
             <Panes payload={value.value} />

@@ -98,7 +98,9 @@ function Facts({ payload }: { payload: Payload }): JSX.Element | null {
   );
 }
 
-export function Header({ payload }: { payload: Payload }): JSX.Element {
+/** `alone`: the view is the whole page, and the verdict its heading. */
+export function Header({ payload, alone }: { payload: Payload; alone: boolean }): JSX.Element {
+  const Heading = alone ? "h1" : "h2";
   const { view } = useApp();
   const { summary, title } = payload;
   const [, verdict, details] = /^(.*?)(?: (\(.*\)\.?))?$/s.exec(summary.verdict) ?? ["", summary.verdict];
@@ -106,11 +108,11 @@ export function Header({ payload }: { payload: Payload }): JSX.Element {
     <header class="etv-header" data-level={summary.level}>
       <LevelIcon level={summary.level} />
       <div class="etv-said" role="status">
-        <h2 class="etv-verdict">
+        <Heading class="etv-verdict">
           <span class="etv-hidden">{LEVEL_NAMES[summary.level]}: </span>
           {verdict}
           {details && <span class="etv-verdict-details"> {details}</span>}
-        </h2>
+        </Heading>
         {summary.finding && <FindingLine finding={summary.finding} />}
       </div>
       <span class="etv-title" data-tip={title} data-tip-clipped>

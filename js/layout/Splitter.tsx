@@ -1,5 +1,6 @@
 // A border that can be dragged, or moved with the arrow keys, to give what is beside it another size.
 import type { JSX } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { startDrag } from "../ui/drag";
 import { arrowOf } from "../ui/keys";
 
@@ -34,7 +35,7 @@ export function Splitter(props: Props): JSX.Element {
     size.value = Math.round(Math.min(max, Math.max(min, start + direction * by)));
   };
   const measure = (handle: EventTarget | null): number => {
-    const box = sized(handle as Element, of)?.getBoundingClientRect();
+    const box = handle && sized(handle as Element, of)?.getBoundingClientRect();
     return (axis === "x" ? box?.width : box?.height) ?? min;
   };
   const onPointerDown = (event: PointerEvent): void => {
@@ -48,14 +49,20 @@ export function Splitter(props: Props): JSX.Element {
     event.preventDefault();
     moveFrom(measure(event.currentTarget), step * by);
   };
+  const handle = useRef<HTMLDivElement>(null);
+  const [now, setNow] = useState(min);
+  const tell = (): void => setNow(Math.round(measure(handle.current)));
+  useLayoutEffect(tell, []);
   return (
     <div
       class={props.class}
+      ref={handle}
+      onFocus={tell}
       role="separator"
       tabIndex={0}
       aria-label={props.label}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
-      aria-valuenow={size.value ?? undefined}
+      aria-valuenow={Math.min(max, Math.max(min, size.value ?? now))}
       aria-valuemin={min}
       aria-valuemax={max}
       data-axis={axis}

@@ -79,10 +79,8 @@ export function Code({ tree, node, module, source }: Props): JSX.Element | null 
       )}
       {stack && (
         <details class="etv-stack">
-          <summary>
-            Stack trace
-            <CopyButton text={stack} what="stack trace" />
-          </summary>
+          <summary>Stack trace</summary>
+          <CopyButton text={stack} what="stack trace" />
           <pre tabIndex={0}>{stack}</pre>
         </details>
       )}

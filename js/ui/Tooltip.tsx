@@ -104,7 +104,7 @@ export function Tooltip({ root }: { root: RefObject<HTMLElement | null> }): JSX.
   const place = tip?.above ? { bottom: `${tip.top}px` } : { top: `${tip?.top ?? 0}px` };
   return (
     <>
-      <span class="etv-hidden" id={id} role="tooltip">
+      <span class="etv-hidden" id={id} role={said ? "tooltip" : undefined}>
         {said}
       </span>
       {tip && (

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Viewport
 from pypdf import PdfReader
 
 import etviz
+from tests.browser.accessibility import serious
 from tests.browser.geometry import assert_laid_out
 from tests.browser.network import OfflineGuard
 from tests.markup import IMAGE, MARKUP, poisoned_names
@@ -81,6 +82,24 @@ def read_rows(inspection: etviz.Inspection) -> int:
 
 def selected(view: Locator) -> Locator:
     return view.locator(".etv-table [data-row][aria-selected=true]")
+
+
+@pytest.mark.parametrize("scheme", get_args(Scheme))
+def test_nothing_serious_keeps_anyone_out(reader: Callable[..., Reader], report: Path, scheme: Scheme) -> None:
+    view = reader(scheme=scheme).open(report)
+    found = serious(view)
+    for tab in view.locator(".etv-chart-tabs [role=tab]").all():
+        tab.click()
+        found += serious(view.locator(".etv-tensor-pane"))
+    view.get_by_role("button", name="Graph", exact=True).click()
+    found += serious(view.locator(".etv-tree-pane"))
+    for name in ("Facts", "Columns"):
+        view.get_by_role("button", name=name).click()
+        found += serious(view)
+        view.page.keyboard.press("Escape")
+    view.get_by_role("button", name="All keys").click()
+    found += serious(view)
+    assert found == [], "\n".join(found)
 
 
 def test_a_selected_row_shows_its_histograms_and_its_node(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, expect
 
+from tests.browser.accessibility import serious
 from tests.browser.geometry import assert_laid_out
 from tests.browser.lab import Lab
 
@@ -66,6 +67,11 @@ def test_the_verdict_the_table_and_the_tree_are_there(lab: Lab, view: Locator) -
     view.get_by_role("button", name="Facts").click()
     expect(view.locator("[role=treegrid] [data-node]").first).to_contain_text("forward")
     assert lab.console_errors == []
+
+
+def test_nothing_serious_keeps_anyone_out(view: Locator) -> None:
+    expect(view.locator("svg[role=img]")).to_have_count(2)
+    assert serious(view) == []
 
 
 def test_first_paint_is_the_finding(lab: Lab, view: Locator) -> None:
