@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.outputs import compare_outputs
@@ -9,16 +12,18 @@ from etviz.errors import EtvizError
 from etviz.evaluation.noise import Growth, local_noise, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
+from etviz.tensors.metrics import floor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.evaluator import Evaluator, Rounding
     from etviz.graph.ir import Graph, Node
 
 MEASURED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
 _GROWS: Final = 3.0
+
+Judge = Callable[["Sequence[Comparison]", "Sequence[Sequence[Any]]", "Callable[[], Evaluator]"], None]
+"""Measures the gaps of executions by their noise: takes what `measure_total_noise` takes."""
 _FAILED: Final = "its noise could not be measured, so severity is relative to its precision alone: "
 
 
@@ -105,6 +110,73 @@ def measure_noise(
     return outputs
 
 
+@dataclass(frozen=True, slots=True)
+class KnownNoise:
+    """Noise that was measured on a few inputs, for all others: as multiples of the error of one rounding.
+
+    That ratio is the operators', while the error of one rounding follows the size of an input's values, or their grid.
+
+    Attributes
+    ----------
+    values
+        By node of the reference and output.
+    outputs
+        Of the final outputs.
+    """
+
+    values: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    outputs: Mapping[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def measured(
+        cls, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+    ) -> KnownNoise:
+        """Measure all values of some executions, each by itself; nothing is known of one whose evaluation fails."""
+        values: dict[tuple[str, int], list[float]] = {}
+        outputs: dict[int, list[float]] = {}
+        for item, given in zip(comparisons, inputs, strict=True):
+            gaps = [gap for gap in item.gaps if not gap.unpaired]
+            try:
+                noise, (own,) = total_noise(fresh, [given], [(0, gap.source[0]) for gap in gaps], passes=2)
+            except EtvizError:
+                continue
+            for gap in gaps:
+                _add_ratio(values, gap.source, noise.get((0, *gap.source)), floor(gap.total, gap.dtype, gap.scale))
+            for at, row in enumerate(_output_rows(item)):
+                _add_ratio(outputs, at, own[at] if at < len(own) else None, row["floor"])
+        own_values = {key: _rms(ratios) for key, ratios in values.items()}
+        return cls(own_values, {at: _rms(ratios) for at, ratios in outputs.items()})
+
+    def judge(
+        self, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+    ) -> None:
+        """As `measure_total_noise`; what is not known is measured."""
+        unknown = []
+        for item, given in zip(comparisons, inputs, strict=True):
+            suspicious = [gap for gap in item.gaps if _is_suspicious(gap)]
+            known = {id(gap): self.values[gap.source] for gap in suspicious if gap.source in self.values}
+            rows = _output_rows(item)
+            differ = any(row.get("matches", True) is False for row in rows)
+            if len(known) < len(suspicious) or (differ and len(rows) != len(self.outputs)):
+                unknown.append((item, given))
+                continue
+            for gap in suspicious:
+                gap.set_noise(known[id(gap)] * floor(gap.total, gap.dtype, gap.scale))
+            if differ:
+                item.output_noise = [self.outputs[at] * row["floor"] for at, row in enumerate(rows)]
+        for item, given in unknown:
+            measure_total_noise([item], [given], fresh)
+
+
+def _add_ratio(found: dict[Any, list[float]], key: Any, noise: float | None, least: float) -> None:
+    if noise is not None and math.isfinite(noise) and least > 0:
+        found.setdefault(key, []).append(noise / least)
+
+
+def _rms(ratios: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(ratio * ratio for ratio in ratios) / len(ratios))
+
+
 def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
     """Where noise grows, in words; empty where it does not."""
     if stage is None or stage[1] < _GROWS:
@@ -115,10 +187,18 @@ def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
     return f"in {where}, {factor:,.3g} times"
 
 
+def is_doubtful(item: Comparison) -> bool:
+    """True if an execution has a total gap, or a final output, that has to be measured by its noise."""
+    return any(map(_is_suspicious, item.gaps)) or not _outputs_match(item)
+
+
 def _is_suspicious(gap: Gap) -> bool:
     return not gap.unpaired and gap.is_suspicious(introduced=False)
 
 
 def _outputs_match(item: Comparison) -> bool:
-    rows = compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales)
-    return all(row.get("matches", True) is not False for row in rows)
+    return all(row.get("matches", True) is not False for row in _output_rows(item))
+
+
+def _output_rows(item: Comparison) -> list[dict[str, Any]]:
+    return compare_outputs(item.reference_outputs, item.runtime_outputs, item.output_scales)

@@ -46,7 +46,7 @@ def compare_outputs(
 
     `matches` is `allclose`, or an error no larger than rounding explains for a float or a value on a grid: `severity`
     is below its threshold, over the precision's floor or the measured `noise`; other integers are not rounded.
-    `amplification` is how many times larger than one rounding of the output itself that noise is.
+    `amplification` is how many times larger that noise is than `floor`, one rounding of the output itself.
     """
     rows = []
     complete = len(runtime) == len(reference)
@@ -75,8 +75,9 @@ def compare_outputs(
             rounded = explained and (scale is not None or b.dtype.is_floating_point or not math.isnan(noise))
             row["matches"] = row["allclose"] or (rounded and not sums.mismatched)
             row["noise"] = noise
-            row["amplification"] = noise / floor(sums, row["dtype"], scale) if metrics["rmse"] else NAN
-        rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN)})
+            row["floor"] = floor(sums, row["dtype"], scale)
+            row["amplification"] = noise / row["floor"] if metrics["rmse"] else NAN
+        rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN, "floor")})
     return rows
 
 

@@ -342,6 +342,7 @@ def total_noise(
     inputs: Sequence[Sequence[Any]],
     wanted: Iterable[tuple[int, str]],
     growth: Mapping[int, Growth] | None = None,
+    passes: int = PASSES,
 ) -> tuple[dict[tuple[int, str, int], float], list[list[float]]]:
     """The noise of values that are computed from the program's inputs.
 
@@ -355,6 +356,8 @@ def total_noise(
         Number of the execution, and name of the node, of each value.
     growth
         By number of the execution: told all values of the first pass.
+    passes
+        At most so many.
 
     Returns
     -------
@@ -366,7 +369,7 @@ def total_noise(
     keys = set(wanted)
     found: dict[tuple[int, str, int], Noise] = {}
     outputs = [[Noise() for _ in ()] for _ in inputs]
-    for seed in range(PASSES):
+    for seed in range(passes):
         lanes = TwoLanes(fresh(), seed)
         for run, given in enumerate(inputs):
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
+import time
 from collections.abc import Generator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROCESSES: Final = "processes"
+_PAYS: Final = 60.0
+"""Seconds of work that have to be left for fresh processes to pay: each of them imports torch, and starts a child."""
 _WIDTH: Final = 8
 """Pieces of work that an executor of unknown size is given at a time, halved."""
 
@@ -32,14 +37,72 @@ class Here(Executor):
         return future
 
 
+class WherePaying(Executor):
+    """Does the work in this thread until it is clear that much is left, then in fresh processes.
+
+    Parameters
+    ----------
+    pieces
+        How many there will be.
+    count
+        How many processes.
+    """
+
+    def __init__(self, pieces: int, count: int) -> None:
+        self._pieces, self._count = pieces, count
+        self._here = Here()
+        self._done, self._seconds = 0, 0.0
+        self._pool: ProcessPoolExecutor | None = None
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The future; finished already if the work was done here."""
+        left = (self._pieces - self._done) * self._seconds / max(self._done, 1)
+        if self._pool is None and left > _PAYS and _crosses(fn, args, kwargs):
+            self._pool = _processes(self._count)
+        if self._pool is not None:
+            return self._pool.submit(fn, *args, **kwargs)
+        start = time.perf_counter()
+        future = self._here.submit(fn, *args, **kwargs)
+        self._done, self._seconds = self._done + 1, self._seconds + time.perf_counter() - start
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes, if there are any."""
+        if self._pool is not None:
+            self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def _crosses(*work: Any) -> bool:
+    """True if fresh processes can take the work: it can be pickled, and they would not run a script once more."""
+    if getattr(sys.modules.get("__main__"), "__file__", None) is not None:
+        return False  # only the script knows whether it guards what it does at its top level
+    try:
+        ForkingPickler.dumps(work)
+    except Exception:  # noqa: BLE001 - a user's function or tensor subclass refuses in its own way
+        return False
+    return True
+
+
+def _processes(count: int) -> ProcessPoolExecutor:
+    """Fresh processes: a fork of one that has torch's threads may hang."""
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @contextmanager
-def executor_of(given: Executor | int | str | None) -> Generator[tuple[Executor, int]]:
+def executor_of(given: Executor | int | str | None, pieces: int | None = None) -> Generator[tuple[Executor, int]]:
     """The executor that the user means, and how many pieces of work it does at a time.
 
     Parameters
     ----------
     given
-        None for this process; a number of processes, or ``"processes"``; anything with ``submit``.
+        None for processes where they pay, else this one; a number of processes, or ``"processes"``; anything with
+        ``submit``.
+    pieces
+        How many pieces of work there are; None where that is not known.
 
     Raises
     ------
@@ -47,14 +110,20 @@ def executor_of(given: Executor | int | str | None) -> Generator[tuple[Executor,
         If it is none of these.
     """
     if given is None:
-        yield Here(), 1
+        if pieces is None or _cores() < 2:
+            yield Here(), 1
+            return
+        paying = WherePaying(pieces, _cores())
+        try:
+            yield paying, _cores()
+        finally:
+            paying.shutdown(cancel_futures=True)
         return
     if given == PROCESSES or (isinstance(given, int) and not isinstance(given, bool)):
-        count = given if isinstance(given, int) else len(os.sched_getaffinity(0))
+        count = given if isinstance(given, int) else _cores()
         if count < 1:
             raise UsageError(f"executor must be a positive number of processes, found {given}")
-        # Fresh processes: a fork of one that has torch's threads may hang.
-        pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+        pool = _processes(count)
         try:
             yield pool, count
         finally:

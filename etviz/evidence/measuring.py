@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.record.weights import Held
 from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.evidence.dataset import content, decode
@@ -21,8 +24,11 @@ from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.gap import Comparison, Gap
+    from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
 
@@ -56,6 +62,8 @@ class Work:
         The program, and the SHA-256 of its files: a worker on another machine must see the same ones.
     samples
         The inputs.
+    first
+        The first inputs of the study, on which the noise of total gaps is measured.
     introduced
         Also replay every instruction on the runtime's inputs.
     metrics
@@ -69,6 +77,7 @@ class Work:
     subject: Subject
     digests: Mapping[str, str]
     samples: tuple[Sample, ...]
+    first: tuple[Sample, ...] = ()
     introduced: bool = True
     metrics: tuple[Metric, ...] = ()
     tasks: Mapping[str, Any] = field(default_factory=dict)
@@ -116,13 +125,54 @@ class _Opened:
         self.subject = subject
         self.base: Paired | None = None
         self._float: Evaluator | None = None
+        self._noise: dict[tuple[str, ...], KnownNoise] = {}
         self.is_stateful = _is_stateful(subject)
 
     def floating(self, paired: Paired) -> Evaluator | None:
         """The float model that it was quantized from, None where it is not known."""
         if self._float is None and paired.has_float:
             self._float = paired.float_evaluator()
+            self._float.constants = Held(self._float.constants)
         return self._float
+
+    def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None) -> Paired:
+        """Executions of the program, paired with its instructions.
+
+        Raises
+        ------
+        ExecutionError
+            If the program fails, or is executed another number of times.
+        """
+        paired = self.subject.pair(self.subject.run(inputs, folder, timeout), self.base)
+        if self.base is None:
+            paired = replace(paired, constants=Held(paired.evaluator().constants)) if paired.has_reference else paired
+            self.base = paired
+        if len(paired.executions) != len(inputs):
+            raise ExecutionError(f"{len(inputs)} inputs gave {len(paired.executions)} executions")
+        return paired
+
+    def noise(self, work: Work) -> KnownNoise:
+        """What the first inputs of the study tell of the noise of total gaps; those that can't be run tell nothing."""
+        key = tuple(content(sample.data) for sample in work.first)
+        if key not in self._noise:
+            ran: list[tuple[Comparison, Sequence[Any]]] = []
+
+            def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
+                ran.extend(zip(found, inputs, strict=True))
+
+            plain = replace(work, introduced=False, metrics=())
+            known, paired = KnownNoise(), None
+            with Scratch() as folder:
+                for sample in work.first:
+                    values = decode(sample.data)
+                    (own := Path(folder) / str(sample.index)).mkdir()
+                    with suppress(EtvizError):
+                        paired = self.run([values], own, work.timeout)
+                        _compare(paired, paired.executions[0], values, plain, take)
+                if paired is not None:
+                    known = KnownNoise.measured([c for c, _ in ran], [i for _, i in ran], paired.evaluator)
+            self._noise[key] = known
+        return self._noise[key]
 
 
 @lru_cache(maxsize=_OPENED)
@@ -161,15 +211,16 @@ def _is_stateful(subject: Subject) -> bool:
 def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], measured: Measured) -> None:
     inputs = [decode(sample.data) for sample in samples]
     with Scratch() as folder:
-        run = work.subject.run(inputs, Path(folder), work.timeout)
-        paired = work.subject.pair(run, opened.base)
-        opened.base = opened.base or paired
-        if len(paired.executions) != len(samples):
-            raise ExecutionError(f"{len(samples)} inputs gave {len(paired.executions)} executions")
+        paired = opened.run(inputs, Path(folder), work.timeout)
         floating = opened.floating(paired)
         gaps, runs = [], []
+
+        def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
+            if any(is_doubtful(item) for item in found):
+                opened.noise(work).judge(found, given, fresh)
+
         for sample, values, execution in zip(samples, inputs, paired.executions, strict=True):
-            comparison = _compare(paired, execution, values, work)
+            comparison = _compare(paired, execution, values, work, judge)
             gaps += [_gap_row(sample.index, gap) for gap in comparison.gaps]
             exact = floating.run(values) if floating is not None else None
             runs.append(_run_row(sample, comparison, exact, work))
@@ -177,13 +228,16 @@ def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], measured: M
     measured.runs += runs
 
 
-def _compare(paired: Paired, execution: tuple[int, RunBlock], values: Sequence[Any], work: Work) -> Comparison:
+def _compare(
+    paired: Paired, execution: tuple[int, RunBlock], values: Sequence[Any], work: Work, judge: Judge
+) -> Comparison:
     """One execution by itself: what it gives does not depend on those that ran beside it."""
     dump = replace(paired.artifacts.dump, blocks=(execution[1],))
     alone = replace(paired, artifacts=replace(paired.artifacts, dump=dump), executions=(execution,))
     custom = CustomMetrics(work.metrics)
     given = [tuple(values)]
-    return compare_executions(alone, given, ran_here=True, introduced=work.introduced, custom=custom).runs[0].comparison
+    found = compare_executions(alone, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
+    return found.runs[0].comparison
 
 
 def _gap_row(index: int, gap: Gap) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cached_property
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,8 @@ CHUNK: Final = 32
 """Inputs that are run together, at most."""
 _BUFFER: Final = 32 << 20
 """Bytes of debug buffer that these may fill."""
+_FIRST: Final = 4
+"""Inputs of the first chunk on which the noise of total gaps is measured, for all others."""
 _VALUES: Final = 4 << 20
 """Numbers that are in memory at a time while statistics are computed."""
 _IDENTITY: Final = ("instruction", "output", "kind", "op", "backend", "reference_ops", "module", "source")
@@ -421,8 +424,10 @@ def study(
         program can't take, is a row of `Study.inputs` with its reason.
     executor
         Who does the work: any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each
-        core; None for this process. The program runs in a child process in any case. A Dask cluster's is
-        ``client.get_executor()``; its workers must see `folder`. An executor that was given is not shut down.
+        core; None for this process, and, in a notebook or at a prompt, for one on each core as soon as more than a
+        minute of work is left (a script has to ask for processes, since they run it again). The program runs in a
+        child process in any case. A Dask cluster's is ``client.get_executor()``; its workers must see `folder`. An
+        executor that was given is not shut down.
     folder
         Where the study is kept: interrupted, or killed, it goes on from there when it is started again with the same
         arguments, and nothing is done twice but the chunk that was under way. None for a temporary folder.
@@ -486,11 +491,17 @@ def study(
             "metrics": [*_names(custom.metrics)],
             "tasks": list(tasks),
             "chunk": size,
+            "noise_of": _FIRST,
         }
         store.begin(about)
-        made = Work(subject, digests, (), introduced, custom.metrics, tasks, timeout)
-        with executor_of(executor) as (pool, width):
-            _run(store, made, entries(inputs, takes, labels), size, pool, width, count_of(inputs))
+        source = entries(inputs, takes, labels)
+        ahead = list(islice(source, min(_FIRST, size)))
+        first_samples = tuple(_sample(entry, encode(entry.values)) for entry in ahead if not entry.problem)
+        made = Work(subject, digests, (), first_samples, introduced, custom.metrics, tasks, timeout)
+        count = count_of(inputs)
+        pieces = max(0, -(-count // size) - len(store.done())) if count is not None else None
+        with executor_of(executor, pieces) as (pool, width):
+            _run(store, made, chain(ahead, source), size, pool, width, count)
         _finish(store)
     finally:
         store.release()
@@ -524,9 +535,11 @@ def _run(
     with tqdm(total=count, desc="study", leave=False, delay=1, unit="input") as bar:
 
         def take(limit: int) -> None:
-            while len(under_way) > limit:
-                finished, _ = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in finished:
+            while under_way:
+                finished = [future for future in under_way if future.done()]
+                if not finished and len(under_way) <= limit:
+                    return
+                for future in finished or wait(under_way, return_when=FIRST_COMPLETED).done:
                     number, chunk, data = under_way.pop(future)
                     _keep(store, keeper, made, number, chunk, data, _result(future))
                     bar.update(len(chunk))
@@ -538,7 +551,7 @@ def _run(
                     _check_same(store, number, chunk, data)
                     bar.update(len(chunk))
                     continue
-                samples = tuple(Sample(e.index, e.name, data[e.index], e.label) for e in chunk if not e.problem)
+                samples = tuple(_sample(entry, data[entry.index]) for entry in chunk if not entry.problem)
                 try:
                     future = pool.submit(measure, replace(made, samples=samples))
                 except (BrokenProcessPool, RuntimeError) as error:
@@ -550,6 +563,10 @@ def _run(
             for future in under_way:
                 future.cancel()
             raise
+
+
+def _sample(entry: Entry, data: bytes) -> Sample:
+    return Sample(entry.index, entry.name, data, entry.label)
 
 
 def _result(future: Future[Measured]) -> Measured:

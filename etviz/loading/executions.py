@@ -27,6 +27,7 @@ from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
@@ -49,7 +50,13 @@ _OTHER_INPUTS: Final = (
 
 
 def compare_executions(
-    paired: Paired, given: Any, *, ran_here: bool, introduced: bool, custom: CustomMetrics
+    paired: Paired,
+    given: Any,
+    *,
+    ran_here: bool,
+    introduced: bool,
+    custom: CustomMetrics,
+    judge: Judge = measure_total_noise,
 ) -> Compared:
     """Compare every execution.
 
@@ -65,6 +72,8 @@ def compare_executions(
         Replay every instruction on the runtime's inputs.
     custom
         Metrics that users registered.
+    judge
+        Measures total gaps by their noise.
 
     Raises
     ------
@@ -80,7 +89,7 @@ def compare_executions(
     if not candidates:
         return Compared(notes=(_NO_INPUTS,))
     stage = _Stage(paired, evaluator, candidates, introduced, custom)
-    judge = _Judge(paired, evaluator.graph)
+    known_inputs = _Judge(paired, evaluator.graph)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
@@ -101,7 +110,7 @@ def compare_executions(
         note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
         wrong = not inputs.known or bool(note and inputs.index >= 0 and not sure)
         guessed = given is None and told is None and len(executions) > 1
-        note = judge.forget(at, inputs, comparison, note, wrong=wrong, guessed=guessed)
+        note = known_inputs.forget(at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
         foreign = foreign_buffer(evaluator.graph, log)
         notes |= dict.fromkeys(filter(None, (foreign, note, lost)))
@@ -110,7 +119,7 @@ def compare_executions(
         runs.append(Run(at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
-    measure_total_noise(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
+    judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
 

@@ -15,7 +15,9 @@ from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph,
 from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+    import torch
 
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
     from etviz.comparison.constants import ComparingConstants
@@ -47,6 +49,8 @@ class Paired:
         `EXACT`, `DERIVED` or `HANDLES`.
     executions
         ``(position in the ETDump, block)`` of each.
+    constants
+        Those of the reference, where they are held for many evaluations; None reads them where they lie.
     """
 
     artifacts: ArtifactSet
@@ -55,6 +59,7 @@ class Paired:
     edge: Graph | None
     pairing: str
     executions: tuple[tuple[int, RunBlock], ...]
+    constants: Mapping[str, torch.Tensor] | None = None
 
     @property
     def foreign_executions(self) -> list[int]:
@@ -109,12 +114,13 @@ class Paired:
 
         record, etrecord = self.artifacts.record, self.artifacts.etrecord
         if record is not None:
-            weights = Weights(record, self.artifacts.named["record"], etrecord)
+            weights = self.constants or Weights(record, self.artifacts.named["record"], etrecord)
             return Evaluator(self.graph, weights, self._limits(budget))
         if self.edge is None or etrecord is None:
             raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
         graph = self.graph if self.pairing == DERIVED else self.edge
-        return Evaluator(graph, etrecord.weights(_EDGE + self.method), self._limits(budget))
+        weights = self.constants or etrecord.weights(_EDGE + self.method)
+        return Evaluator(graph, weights, self._limits(budget))
 
     def comparing_constants(self) -> ComparingConstants | None:
         """Begin to compare the constants of the `.pte` with those of the reference.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import etviz
+from etviz.evidence import executors
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -37,6 +39,21 @@ def _same(a: etviz.Study, b: etviz.Study) -> None:
     pd.testing.assert_frame_equal(a.table, b.table, check_exact=True)
     pd.testing.assert_frame_equal(a.inputs, b.inputs, check_exact=True)
     assert a.kept == b.kept
+
+
+def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "_PAYS", 0.0)
+    monkeypatch.setattr(executors, "_cores", lambda: 2)
+    with executors.executor_of(None, 3) as (pool, _):  # a script: only it knows whether it guards its top level
+        assert {pool.submit(os.getpid).result() for _ in range(3)} == {os.getpid()}
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    with executors.executor_of(None, 4) as (pool, _):
+        assert [pool.submit(_own, lambda: 0).result() for _ in range(2)] == [os.getpid()] * 2  # that can't cross
+        assert pool.submit(os.getpid).result() != os.getpid()
+
+
+def _own(_: Any) -> int:
+    return os.getpid()
 
 
 @pytest.mark.slow

@@ -64,8 +64,17 @@ def test_every_number_is_that_of_a_single_run(studied: etviz.Study, executed: Ge
         own = program.load(etdump=run.etdump, debug_buffer=run.debug_buffer, inputs=(image,))
         values[index] = own.gaps.set_index(["instruction", "output"])
         known = studied.gaps(index).set_index(["instruction", "output"])
-        for name in [*etviz.metrics, "introduced_rmse", "introduced_severity", "noise"]:
+        exact = [name for name in etviz.metrics if name != "severity"]
+        for name in [*exact, "introduced_rmse", "introduced_severity", "introduced_noise"]:
             np.testing.assert_array_equal(known[name], values[index][name], err_msg=name)
+        # the noise of total gaps is that of the first inputs, in roundings of this one
+        np.testing.assert_array_equal(known["noise"].isna(), values[index]["noise"].isna())
+        many = known.index.get_level_values("output") == 0  # mean and rstd are single numbers
+        own = values[index].loc[many, "noise"]
+        np.testing.assert_allclose(np.log2(known.loc[many, "noise"]), np.log2(own), atol=1)
+        cheap = known["noise"].isna()
+        np.testing.assert_array_equal(known.loc[cheap, "severity"], values[index].loc[cheap, "severity"])
+        assert (known.loc[~cheap, "severity"] <= known.loc[~cheap, "rmse"] / known.loc[~cheap, "noise"] * 1.001).all()
     table = studied.table
     for metric in ("rmse", "sqnr_db", "introduced_severity"):
         rows = table[table["metric"] == metric].set_index(["instruction", "output"])

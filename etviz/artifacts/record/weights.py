@@ -97,6 +97,42 @@ class Weights(Mapping[str, "torch.Tensor"]):
             ) from None
 
 
+class Held(Mapping[str, "torch.Tensor"]):
+    """The same tensors, kept once they were asked for, as long as they are small together.
+
+    Parameters
+    ----------
+    tensors
+        Where they come from.
+    """
+
+    LIMIT: Final = 256 << 20
+    """Bytes that are kept."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._held: dict[str, torch.Tensor] = {}
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensors
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        tensor = self._held.get(key)
+        if tensor is None:
+            tensor = self._tensors[key]
+            if self._nbytes + tensor.nbytes <= self.LIMIT:
+                self._held[key] = tensor
+                self._nbytes += tensor.nbytes
+        return tensor
+
+
 class Aligned(Mapping[str, "torch.Tensor"]):
     """The same tensors, each at an address that is a multiple of `BOUNDARY`.
 
