@@ -19,6 +19,8 @@ from etviz.evaluation.result_sizes import Rule, in_order, size_rule
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import torch
+
 _BYTES: Final = 192 << 20
 """Memory that every evaluation may use."""
 _BYTES_PER_INPUT: Final = 64
@@ -35,6 +37,15 @@ _LARGEST: Final = 1 << 64
 _WITH_INDICES: Final = "nonzero where nonzero_numpy sort argsort topk argmax argmin median cummax cummin"
 _INDICES: Final = frozenset((*_WITH_INDICES.split(), "max_pool2d_with_indices", "max_pool3d_with_indices"))
 """Operators whose result has indices of 64 bits."""
+_SUMS: Final = frozenset(("cumsum", "cumprod"))
+"""Operators that keep the size of a tensor of integers, and give integers of 64 bits."""
+_REAL_NAMES: Final = """
+_log_softmax _softmax acos acosh asin asinh atan atanh cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 lgamma
+log log10 log1p log2 log_sigmoid log_softmax logit rad2deg reciprocal rsqrt sigmoid silu sin sinc sinh softmax
+special_erf special_expit special_log1p sqrt tan tanh
+"""
+_REAL: Final = frozenset(_REAL_NAMES.split())
+"""Operators that keep the size of a tensor of integers, and give float32."""
 
 
 class TooLargeError(PairingError):
@@ -88,6 +99,8 @@ class Limits:
             values = in_order(names, args, kwargs)
             elements, work = rule(values)
             self._admit(target, elements * _item_size(target, values), work)
+        elif widened := _widened(target, (*args, *kwargs.values())):
+            self._admit(target, widened, 0)
         result = function(*args, **kwargs)
         if isinstance(result, int) and abs(result) >= _LARGEST:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
@@ -145,6 +158,28 @@ def _item_size(target: str, values: Sequence[Any]) -> int:
         default=8,
     )
     return max(widest, 4)
+
+
+def _widened(target: str, values: Sequence[Any]) -> int:
+    """Bytes of the result of an operator without a rule, where it has wider elements than its tensor; else 0."""
+    import torch
+
+    tensor = next((value for value in values if isinstance(value, torch.Tensor)), None)
+    if tensor is None:
+        return 0
+    name, size = target.split(".")[1], tensor.itemsize
+    asked = next((value.itemsize for value in values if isinstance(value, torch.dtype)), 0)
+    if asked:
+        size = asked
+    elif name.startswith("dequantize") or (name in _REAL and not _is_real(tensor)):
+        size = max(size, 4)
+    elif name in _SUMS and not _is_real(tensor):
+        size = 8
+    return tensor.numel() * size if size > tensor.itemsize else 0
+
+
+def _is_real(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def nbytes(value: Any) -> int:

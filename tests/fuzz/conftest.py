@@ -19,6 +19,8 @@ from tests.programs import FILES, RECIPES, Executed
 MEGABYTES = 512
 SECONDS = 5.0
 _tried: dict[str, Counter[str]] = {}
+_most: dict[str, tuple[float, float]] = {}
+"""By kind, the most seconds of the processor and the most megabytes that one try took."""
 
 Ask = Callable[..., Outcome]
 
@@ -39,6 +41,8 @@ def ask(sound: Callable[..., dict[str, Path]], tmp_path_factory: pytest.TempPath
         found = worker.ask(reader, files, damaged, how, changes if isinstance(changes, list) else [])
         size = sum(path.stat().st_size for path in files.values()) / 1e6
         _tried.setdefault(name, Counter())[found.kind] += 1
+        seconds, megabytes = _most.get(name, (0.0, 0.0))
+        _most[name] = max(seconds, found.seconds), max(megabytes, found.megabytes)
         assert found.kind != "bug", found.text
         assert "allocate" not in found.text, found.text
         assert found.seconds < SECONDS, (found.seconds, found.text)
@@ -87,5 +91,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("damaged files")
     for name, counts in sorted(_tried.items()):
         outcomes = ", ".join(f"{count:,} {kind}" for kind, count in counts.most_common())
-        terminalreporter.write_line(f"{counts.total():>9,}  {name}: {outcomes}")
+        seconds, megabytes = _most[name]
+        most = f"at most {seconds:.2f} s and {megabytes:.0f} MB"
+        terminalreporter.write_line(f"{counts.total():>9,}  {name}: {outcomes}; {most}")
     terminalreporter.write_line(f"{sum(counts.total() for counts in _tried.values()):>9,}  in all")

@@ -17,7 +17,7 @@ from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
-from etviz.errors import ArtifactError
+from etviz.errors import ArtifactError, ExecutionError, PairingError, UsageError
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 
@@ -85,6 +85,26 @@ def load(files: Files) -> int:
     return len(inspection.coverage) + rows + len(inspection.outputs)
 
 
+def asked(files: Files) -> int:
+    """All that an Inspection of them can be asked; what one question can't say leaves the others."""
+    given: dict[str, Any] = dict(files)
+    inspection = etviz.load(given.pop("etdump"), **given)
+    questions = (
+        lambda: inspection.attribution(),
+        lambda: inspection.what_if(0),
+        lambda: inspection.ladder(),
+        lambda: inspection.ledger(),
+        lambda: inspection.diagnosis(look_inside=False),
+        lambda: inspection.fingerprints(0, force=True),
+    )
+    answered = 0
+    for ask in questions:
+        with contextlib.suppress(ExecutionError, PairingError, UsageError):
+            ask()
+            answered += 1
+    return answered
+
+
 READERS: dict[str, Callable[[Files], int]] = {
-    reader.__name__: reader for reader in (etdump, pte, bpte, lost, etrecord, record, load)
+    reader.__name__: reader for reader in (etdump, pte, bpte, lost, etrecord, record, load, asked)
 }

@@ -96,6 +96,57 @@ def test_hostile_calls(call: str, ask: Ask, sound: Sound, tmp_path: Path) -> Non
     assert not list(Path.cwd().glob("canary*"))
 
 
+ONES = {"$": "ref", "v": "ones"}
+WORKSPACES: dict[str, tuple[list[int], str, str, list[Any]]] = {
+    # of a tensor of ones: its sizes and type, and what is called with it
+    "places of nonzero": ([5000, 5000], "float32", "aten.nonzero.default", [ONES]),
+    "places of where": ([5000, 5000], "bool", "aten.where.default", [ONES]),
+    "columns of a float64 convolution": (
+        [1, 32, 300, 300],
+        "float64",
+        "aten.convolution.default",
+        [ONES, {"$": "ref", "v": "kernel"}, None, [1, 1], [4, 4], [1, 1], False, [0, 0], 1],
+    ),
+    "indices of a sort": ([6000, 6000], "int8", "aten.sort.default", [ONES, 0, False]),
+    "sums of bytes": ([8000, 8000], "int8", "aten.cumsum.default", [ONES, 0]),
+    "real numbers of bytes": ([9000, 20000], "int8", "aten.sin.default", [ONES]),
+    "a wider type": ([9000, 20000], "int8", "aten.to.dtype", [ONES, {"$": "dtype", "v": "float64"}]),
+    "squares": ([12000, 100], "float32", "aten.linear.default", [ONES, ONES]),
+    "one_hot": ([20000], "int64", "aten.one_hot.default", [ONES, 20000]),
+}
+
+
+@pytest.mark.parametrize("call", WORKSPACES)
+def test_memory_that_only_the_operator_knows_of(call: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+    """Results and workspaces that are many times their inputs: `ask` holds the peak against files + 512 MB.
+
+    The tensor is made smaller until the call is granted; what is just granted takes the most.
+    """
+    sizes, dtype, target, args = WORKSPACES[call]
+    files = sound("counter", *WHOLE)
+    kinds = []
+    while not kinds or kinds[-1] != "value":
+        files["record"] = with_graph(
+            sound("counter", "record")["record"], tmp_path / "hostile.etviz", _calling(sizes, dtype, target, args)
+        )
+        kinds.append(ask("workspaces", "load", files, "", "as it is", []).kind)
+        assert len(kinds) < 20
+        sizes = [max(1, size * 4 // 5) for size in sizes[-2:]] if len(sizes) < 3 else [*sizes[:-1], sizes[-1] * 3 // 5]
+    assert set(kinds) == {"TooLargeError", "value"}
+
+
+def _calling(sizes: list[int], dtype: str, target: str, args: list[Any]) -> Callable[[dict[str, Any]], None]:
+    def insert(graph: dict[str, Any]) -> None:
+        tag = {"$": "dtype", "v": dtype}
+        for name, shape in (("ones", sizes), ("kernel", [32, 32, 9, 9])):
+            made = node(name, "aten.full.default", [shape, 1])
+            made[3] = {"$": "dict", "v": [["dtype", tag]]}
+            graph["nodes"].insert(0, made)
+        graph["nodes"].insert(2, node("hostile", target, args))
+
+    return insert
+
+
 def test_many_large_values(ask: Ask, sound: Sound, tmp_path: Path) -> None:
     """Each is small enough, all of them are not."""
     files = sound("counter", *WHOLE)

@@ -72,6 +72,17 @@ LOADED = [
     ("poisoned", ("etdump", "etrecord", "debug_buffer", "pte"), "pte", "bytes"),
     ("counter", WHOLE, "debug_buffer", "bytes"),
 ]
+UNTRUE = [
+    # program, files, the one that does not tell the truth, how
+    ("many_outputs", ("etdump", "debug_buffer", "pte", "record"), "etdump", "tensors"),
+    ("counter", ("etdump", "etrecord", "debug_buffer", "record"), "etdump", "tensors"),
+    ("counter", ("etdump", "etrecord", "debug_buffer"), "etdump", "tensors"),
+    ("counter", ("etdump", "etrecord", "debug_buffer", "record"), "record", "graph"),
+    ("branches", ("etdump", "debug_buffer", "record"), "record", "graph"),
+    ("many_outputs", ("etdump", "etrecord", "debug_buffer", "record"), "record", "graph"),
+    ("counter", ("etdump", "etrecord", "debug_buffer", "pte"), "etrecord", "members"),
+    ("counter", ("etdump", "etrecord", "debug_buffer"), "etrecord", "members"),
+]
 
 
 @pytest.mark.fuzz
@@ -97,3 +108,16 @@ def test_everything(
 ) -> None:
     program, kinds, damaged, how = case
     ask(f"load with a damaged {damaged} ({how})", "load", sound(program, *kinds), damaged, how, changes)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("case", UNTRUE, ids=lambda case: f"{case[2]}-{case[0]}-{len(case[1])}-{case[3]}")
+@fuzz(0.01)
+@given(changes=changes)
+def test_everything_that_is_asked(
+    case: tuple[str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
+) -> None:
+    """Sound files that are not true, and every question that an Inspection of them answers."""
+    program, kinds, damaged, how = case
+    where = f"members:{sound('many_outputs', 'etrecord')['etrecord']}" if how == "members" else how
+    ask(f"questions about an untrue {damaged} ({how})", "asked", sound(program, *kinds), damaged, where, changes)

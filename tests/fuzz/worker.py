@@ -6,6 +6,7 @@ limited, a request that it does not answer in time ends it, and so does a crash:
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -102,8 +103,15 @@ def serve() -> None:
     from tests.fuzz.calls import damage_calls
     from tests.fuzz.mutations import damage, damage_archive
     from tests.fuzz.reading import READERS
+    from tests.fuzz.structure import damage_graph, damage_tensors, exchange_members
 
-    mutations = {"bytes": damage, "archive": damage_archive, "calls": damage_calls}
+    mutations = {
+        "bytes": damage,
+        "archive": damage_archive,
+        "calls": damage_calls,
+        "tensors": damage_tensors,
+        "graph": damage_graph,
+    }
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -112,12 +120,15 @@ def serve() -> None:
         request = json.loads(line)
         files = {kind: Path(path) for kind, path in request["files"].items()}
         read = READERS[request["reader"]]
-        if request["how"] in mutations:
+        how, _, other = request["how"].partition(":")
+        if other:
+            mutations[how] = functools.partial(exchange_members, other=Path(other).read_bytes())
+        if how in mutations:
             whole = files[request["damaged"]]
             place = Path(request["folder"]) / request["damaged"]
             place.mkdir(exist_ok=True)
             files[request["damaged"]] = place / whole.name
-            content = mutations[request["how"]](whole.read_bytes(), request["changes"])
+            content = mutations[how](whole.read_bytes(), request["changes"])
             files[request["damaged"]].unlink(missing_ok=True)
             files[request["damaged"]].write_bytes(content)
         before, start = _reset_peak(), time.process_time()
