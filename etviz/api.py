@@ -23,7 +23,7 @@ from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
 from etviz.loading.outputs import outputs_findings
 from etviz.loading.rehearsal import rehearse
-from etviz.pipeline.execute import execute
+from etviz.pipeline.execute import execute, time_again
 from etviz.pipeline.lower import flatten, lower
 from etviz.pipeline.probe import Probe, probe
 from etviz.pipeline.record import record
@@ -32,7 +32,7 @@ from etviz.settings import options
 from etviz.side_by_side import Comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
     from executorch.devtools import Inspector
@@ -74,7 +74,7 @@ def debug(
         Passed to `torch.export.export`.
     workdir
         Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
-        ``debug_buffer.bin``); a temporary one if None.
+        ``debug_buffer.bin``, ``timing.etdp``); a temporary one if None.
     debug_buffer_size
         Bytes; by default as large as the program needs.
     timeout
@@ -111,7 +111,10 @@ def debug(
             workdir=folder,
             debug_buffer_size=debug_buffer_size,
             timeout=timeout,
+            data=lowered.data,
         )
+        flat = flatten(tuple(example_inputs))
+        timing = time_again(lowered.pte, flat, run, folder, timeout=timeout, data=lowered.data)
         with collection_paused(), doing("comparing the run with its reference"):
             artifacts = ArtifactSet.open(
                 run.etdump or folder / "etdump.etdp",
@@ -119,6 +122,7 @@ def debug(
                 debug_buffer=run.debug_buffer,
                 pte=lowered.pte,
                 record=lowered.record,
+                data=lowered.data,
             )
             if options.isolation == "always":
                 rehearse(artifacts.named, tuple(example_inputs), None)
@@ -130,6 +134,7 @@ def debug(
                 ran_here=True,
                 metrics=metrics,
                 title=type(model).__name__,
+                timing=timing,
                 keep_alive=temporary,
             )
         made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
@@ -153,6 +158,9 @@ def load(
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
     outputs: Any = None,
+    data: PathLike | None = None,
+    timing: PathLike | None = None,
+    reference: str | Mapping[str, Callable[..., Any]] | None = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -198,6 +206,12 @@ def load(
         Further metrics, each a column: names that were registered with ``etviz.metrics.register``, or comparators of
         the upstream Inspector (subclasses of `NumericalComparatorBase`), whose column is called as their class. By
         default all that were registered.
+    data
+        Weights that the program keeps outside of the `.pte` (`.ptd`): held against the reference's.
+    timing
+        The ETDump of a run without a debug buffer, from which latencies are taken: logging values takes time too.
+    reference
+        What total gaps are against, by default the lowered program; as for `Inspection.against`.
 
     Raises
     ------
@@ -218,10 +232,13 @@ def load(
     with collection_paused(), doing("reading and comparing the artifacts"):
         kept = None
         files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        files["data"] = data
         if etdump is not None and is_collection(etdump):
             found = collect(etdump, [kind for kind, path in files.items() if path is not None])
             files = found.paths | {kind: path for kind, path in files.items() if path is not None}
             etdump, kept = _etdump_of(etdump, files), found.keep_alive
+            timing = files.pop("timing", None) if timing is None else timing
+            files.pop("timing", None)
             factor = scale_factor("cycles") if source_time_scale == AUTO and found.cycles else factor
         common: dict[str, Any] = {"introduced": introduced, "metrics": metrics}
         if etdump is None:
@@ -233,9 +250,10 @@ def load(
         else:
             artifacts = ArtifactSet.open(etdump, **files)
             rehearse(artifacts.named, inputs, method, introduced=introduced)
-            common |= {"keep_alive": kept, "converter": delegate_time_scale_converter}
+            common |= {"keep_alive": kept, "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = Analysis(findings)
+        analysis = analysis if reference is None else analysis.against(reference)
     return _inspection(analysis)
 
 

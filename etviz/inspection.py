@@ -101,7 +101,9 @@ class Inspection(ViewState):
             where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all
             instructions; ``severity_in`` (worst total severity of its inputs, 0 for the program's own),
             ``introduced_severity`` and ``severity_out`` (worst of its outputs), over all executions; NaN where not
-            known.
+            known; ``refused``, why a partitioner left a portable operator out, where it says so and `etviz.debug`
+            lowered the model; ``delegate_info``, what a backend told of its delegate, where the ETRecord keeps
+            it. ``attrs["note"]`` is that of `events`.
 
         Raises
         ------
@@ -109,6 +111,25 @@ class Inspection(ViewState):
             If there is no such column.
         """
         return self.analysis.ledger(by)
+
+    def memory(self) -> pd.DataFrame:
+        """How much of the planned memory is in use along the program.
+
+        Returns
+        -------
+        DataFrame
+            A row for each instruction, in program order: ``instruction, name, kind, backend, module, source``;
+            ``live_bytes``, of all values that are there while it runs (a dynamic shape counts with its upper bound,
+            what lies in one place counts once); ``made_bytes``, of those that it makes; ``boundary_bytes``, what a
+            delegate call is given and gives back, which its backend may have to copy. ``attrs["planned_bytes"]`` is
+            what the plan needs at least. Weights, and what backends allocate themselves, are not in it.
+
+        Raises
+        ------
+        UsageError
+            If the program (``pte=``) was not given.
+        """
+        return self.analysis.memory()
 
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
@@ -443,6 +464,33 @@ class Inspection(ViewState):
             If nothing was compared, or there is no such execution.
         """
         return self.analysis.ladder(run)
+
+    def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Inspection:
+        """The same run against another reference.
+
+        Parameters
+        ----------
+        reference
+            A form of the program: ``float`` (the model before quantization), ``exported`` (or
+            ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of the
+            ETRecord's graph_map (``edge_after_transform/forward``). Or functions by operator
+            (``{"aten.gelu.default": my_gelu}``), which take what the operator takes, and stand for it in the lowered
+            program, inside of delegates too.
+
+        Returns
+        -------
+        Inspection
+            With total gaps and final outputs against that reference. A form of the program is joined by the operators
+            of the exported program, each value where the next operators read it, and quantized values as real
+            numbers; what an instruction introduced stays as it is. A row whose operator the reference does not have
+            has no number; its `reason` says ``no partner``, and why.
+
+        Raises
+        ------
+        UsageError
+            If there is no such form or operator, or it can't be evaluated.
+        """
+        return type(self)(self.analysis.against(reference))
 
     def zoom(
         self, row: Any, *, timeout: float | None = None, preprocessing: Callable[[int | str, Any], Any] | None = None

@@ -226,8 +226,8 @@ class Executed:
         return (self.folder.parent / "told" / name).read_text("utf-8")
 
     def load(self, **changes: Any) -> etviz.Inspection:
-        """An Inspection of one's own."""
-        files = {kind: self.path(kind) for kind in FILES if self.path(kind).exists()}
+        """An Inspection of one's own, with the times of the run that logged its values."""
+        files = {kind: self.path(kind) for kind in FILES if kind != "timing" and self.path(kind).exists()}
         given: dict[str, Any] = {**files, "inputs": self.inputs} | changes
         return etviz.load(given.pop("etdump"), **given)
 
@@ -301,6 +301,7 @@ FILES = {
     "debug_buffer": "debug_buffer.bin",
     "pte": "model.pte",
     "record": "model.etviz",
+    "timing": "timing.etdp",
 }
 
 RECIPES = {

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import etviz
-from etviz.errors import EtvizError, ExecutionError, UsageError
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.errors import ArtifactError, EtvizError, ExecutionError, UsageError
 from tests.programs import FILES, Counter, Executed
 
 
@@ -40,6 +41,26 @@ def test_the_folder_keeps_every_artifact(program: Executed) -> None:
     if program.name == "branches":
         expected.remove("etrecord.bin")
     assert names == expected
+
+
+def test_times_are_those_of_executions_without_a_debug_buffer(executed: Callable[[str], Executed]) -> None:
+    made = executed("residual_cnn")
+    inspection = made.load(timing=made.path("timing"))
+    timed = inspection.events
+    runs = [block for block in read_etdump(made.path("timing")).blocks if block.name == "Execute"]
+    assert all(not block.debug for block in runs)
+    assert 2 <= len(runs) <= 11
+    calls = timed[timed.name == "DELEGATE_CALL"]
+    assert set(calls["count"]) == {len(runs) - 1}, "the first one warms up"
+    assert inspection.latency[int(calls.instruction.iloc[0])] == pytest.approx(calls.avg_ms.iloc[0])
+    assert f"{len(runs) - 1} execution" in timed.attrs["note"]
+    logged = made.inspection
+    assert set(logged.events.query("name == 'DELEGATE_CALL'")["count"]) == {1}
+    assert "while values were logged" in logged.events.attrs["note"]
+    with pytest.raises(ArtifactError, match="belongs to another program"):
+        made.load(timing=executed("encoder").path("timing"))
+    with pytest.raises(ArtifactError, match="no such file"):
+        made.load(timing=made.folder / "none.etdp")
 
 
 def test_without_a_folder_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

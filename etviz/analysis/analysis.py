@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
+from etviz.analysis.memory import memory_frame
 from etviz.analysis.profile import module_total
 from etviz.analysis.quantization import Quantization
 from etviz.analysis.rows import Rows
@@ -25,9 +26,12 @@ from etviz.analysis.tables import Tables
 from etviz.analysis.values import Values
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
+from etviz.artifacts.program.bundle import bundled_or_plain
 from etviz.comparison.tables import ranking
 from etviz.errors import EtvizError, UsageError, during
 from etviz.explain.ladder import ladder
+from etviz.explain.own_reference import own_functions, problem_notes, without_partner
+from etviz.explain.stages import OtherReference
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
 from etviz.pipeline.relower import BackendRefusedError
@@ -164,7 +168,7 @@ class Analysis:
     @during("making the tree")
     def tree(self) -> Tree:
         """The delegated-graph tree in program order."""
-        return program_tree({self.findings.method: self.graph}, self.latency)
+        return program_tree({self.findings.method: self.graph}, self.latency, self.profile.ran())
 
     @cached_property
     @during("making the tree of modules")
@@ -181,7 +185,7 @@ class Analysis:
     @during("listing the events")
     def events(self) -> pd.DataFrame:
         """A row for each event that the runtime timed."""
-        return self.profile.events(self.graph)
+        return self.profile.events(self.graph, self.findings.inner_handles)
 
     @cached_property
     @during("listing the program")
@@ -249,7 +253,17 @@ class Analysis:
     @during("making the ledger")
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
         """What each delegate and each portable kernel takes, costs, and does to the numbers."""
-        return ledger(self.graph, self.tables, self.latency, by)
+        frame = ledger(self.graph, self.tables, self.findings, by)
+        frame.attrs["note"] = self.profile.note
+        return frame
+
+    @during("reading the memory plan")
+    def memory(self) -> pd.DataFrame:
+        """Planned memory along the program; see `Inspection.memory`."""
+        if (pte := self.findings.files.get("pte")) is None or self.findings.zoom is not None:
+            raise UsageError("the memory plan is in the program; give it with pte=")
+        program = bundled_or_plain(pte)
+        return memory_frame(program.method(self.findings.method), self.ledger("instruction"))
 
     @during("computing what the outputs would have been")
     def what_if(self, rows: Any) -> WhatIf:
@@ -267,6 +281,29 @@ class Analysis:
         if not 0 <= run < len(replay.executions):
             raise UsageError(f"run must be one of the {len(replay.executions)} executions, found {run!r}")
         return ladder(replay, self.tables.gaps, run)
+
+    @during("comparing with another reference")
+    def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Analysis:
+        """The same executions against another reference; see `Inspection.against`."""
+        self.compute_introduced()
+        found, compared = self.findings, self.tables.compared
+        if compared.replay is None or found.with_operators is None:
+            raise UsageError("nothing was compared, so there is nothing to compare with something else; see summary()")
+        if isinstance(reference, str):
+            if any(gap.pairing == "handles" for gap in self.tables.gaps):
+                raise UsageError("rows are paired by debug handle; give the program (pte=) or its record (record=)")
+            other = OtherReference(compared.replay, reference, found.method)
+            after = replace(compared, runs=other.of_runs(compared.runs))
+            changed = replace(found, compared=after, reference=other, title=f"{found.title} against {other.name}")
+        else:
+            own = own_functions(self.graph, reference)
+            after = found.with_operators(own)
+            runs, notes = without_partner(self.graph, after.runs, own.problems), problem_notes(own.problems)
+            after = replace(after, runs=runs, notes=(*after.notes, *notes))
+            changed = replace(found, compared=after, title=f"{found.title}, own reference")
+        analysis = Analysis(replace(changed, complete=None))
+        analysis.unfold()
+        return analysis
 
     @during("looking inside of a delegate")
     def zoom(

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from etviz.comparison.constants import Difference
     from etviz.comparison.gap import Run
+    from etviz.evaluation.own_operators import OwnFunctions
     from etviz.evaluation.replay import Replay
+    from etviz.explain.stages import OtherReference
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.delegation import Delegation
     from etviz.graph.ir import Graph
@@ -53,6 +55,10 @@ class Findings:
         The comparison.
     complete
         Compares again with introduced gaps; None where they are there, or can't be.
+    with_operators
+        Compares again with functions of the user's for some operators of the reference; None where that can't be.
+    reference
+        The form of the program that total gaps are against, None for the lowered one.
     latency
         Milliseconds by instruction.
     profile
@@ -61,6 +67,10 @@ class Findings:
         Counts, None where the program is not known.
     listing
         The lowered program as text, as upstream prints it; empty where it was not kept.
+    refusals
+        Why partitioners left nodes out, by name.
+    delegate_info
+        What backends told of their delegates, by name of the lowered module.
     constants
         Constants of the `.pte` that are not those of the reference.
     notes
@@ -69,6 +79,9 @@ class Findings:
         The artifacts, by kind.
     inner_handles
         By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
+    inside_of_probes
+        By instruction of a delegate call: how far the probe that goes inside of it is from the program at most, None
+        where that is not known. Empty where inner values are the run's own.
     zoom
         What was looked into; None for a whole program.
     made
@@ -84,14 +97,19 @@ class Findings:
     graph: Graph
     compared: Compared = Compared()
     complete: Callable[[], Compared] | None = None
+    with_operators: Callable[[OwnFunctions], Compared] | None = None
+    reference: OtherReference | None = None
     latency: Mapping[int, float] = field(default_factory=dict)
     profile: Profile = field(default_factory=Profile)
     delegation: Delegation | None = None
     listing: str = ""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    delegate_info: Mapping[str, Any] = field(default_factory=dict)
     constants: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     inner_handles: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    inside_of_probes: Mapping[int, float | None] = field(default_factory=dict)
     zoom: Zoom | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None

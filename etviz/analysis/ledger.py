@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.artifacts.scalar_types import ITEM_SIZES
 from etviz.errors import UsageError
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.graph.uses import Uses, operators
@@ -16,34 +16,39 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from etviz.analysis.findings import Findings
     from etviz.analysis.tables import Tables
     from etviz.graph.ir import Graph, Meta, Node
 
 COLUMNS: Final = (
     *("instruction", "name", "kind", "backend", "operators", "operator_count", "module", "source"),
     *("inputs", "outputs", "bytes_in", "bytes_out", "latency_ms", "latency_share"),
-    *("severity_in", "introduced_severity", "severity_out"),
+    *("severity_in", "introduced_severity", "severity_out", "refused", "delegate_info"),
 )
-_SIZES: Final = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
 _NAN: Final = float("nan")
 
 
-def ledger(graph: Graph, tables: Tables, latency: Mapping[int, float], by: str) -> pd.DataFrame:
+def ledger(graph: Graph, tables: Tables, findings: Findings, by: str) -> pd.DataFrame:
     """See `Inspection.ledger`."""
     import pandas as pd
 
     if by not in COLUMNS:
         raise UsageError(f"by must be a column of the ledger, found {by!r}; it has {', '.join(COLUMNS)}")
+    latency, refusals = findings.latency, findings.refusals
     worst, total = _worst(tables), sum(latency.values())
     rows = []
     for instruction, owner in sorted(owners_of(graph).items()):
         uses = Uses(owner)
         for node in owner.nodes:
             if node.instruction == instruction:
-                rows.append(_row(owner, node, uses, latency.get(instruction, _NAN), total, worst))
+                row = _row(owner, node, uses, latency.get(instruction, _NAN), total, worst)
+                told = refusals.get(node.name) or refusals.get(node.origin, "")  # before it was decomposed, or after
+                info = findings.delegate_info.get(owner.inside(node).name) if row["kind"] == "delegate" else None
+                rows.append(row | {"refused": told if row["kind"] == "kernel" else "", "delegate_info": info})
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     ascending = not pd.api.types.is_numeric_dtype(frame[by]) or by == "instruction"
-    return frame.sort_values(by, ascending=ascending, na_position="last", kind="stable", ignore_index=True)
+    key = (lambda column: column.map(str)) if by == "delegate_info" else None
+    return frame.sort_values(by, ascending=ascending, na_position="last", kind="stable", ignore_index=True, key=key)
 
 
 def _row(
@@ -100,10 +105,10 @@ def _total(metas: Iterable[Meta | None]) -> float:
 
 
 def _bytes(meta: Meta | None) -> float:
-    if meta is None or meta.dtype not in _SIZES:
+    if meta is None or meta.dtype not in ITEM_SIZES:
         return _NAN
     sizes = [size for size in meta.shape if isinstance(size, int)]
-    return math.prod(sizes) * _SIZES[meta.dtype] if len(sizes) == len(meta.shape) else _NAN
+    return math.prod(sizes) * ITEM_SIZES[meta.dtype] if len(sizes) == len(meta.shape) else _NAN
 
 
 def _known(value: float) -> float:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from etviz.analysis.inner_events import Joined, join_events
+from etviz.artifacts.files import parse_json
 from etviz.errors import UsageError
+from etviz.graph.ir import Graph
 from etviz.graph.labels import describe, owners_of
 from etviz.graph.modules import is_within, members, module_paths
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.artifacts.etdump.etdump import ProfileEvents, RunBlock
-    from etviz.graph.ir import Graph, Node
+    from etviz.graph.ir import Node
 
 MetadataParser = Callable[[list[bytes]], Any]
 TimeConverter = Callable[[str, int], float]
@@ -52,6 +56,8 @@ COLUMNS: Final = (
     "samples_ms",
     "module",
     "source",
+    "operator",
+    "confidence",
 )
 METADATA: Final = "delegate_debug_metadatas"
 
@@ -95,6 +101,11 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
     return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
 
 
+def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
+    """Mean time of all instructions of one execution, in milliseconds."""
+    return sum(instruction_latency(blocks, factor).values())
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What the runtime timed.
@@ -109,16 +120,35 @@ class Profile:
         Takes what a backend attached to each sample of an event (a list of bytes) and returns whatever the user wants.
     converter
         Converts the clock of a backend's own events, which `factor` is not meant for.
+    note
+        What is to be known of the times.
     """
 
     blocks: Sequence[RunBlock] = ()
     factor: float = TO_MS["ns"]
     parser: MetadataParser | None = None
     converter: TimeConverter | None = None
+    note: str = ""
 
-    def events(self, graph: Graph) -> pd.DataFrame:
+    def events(self, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
         """See `events_frame`."""
-        return events_frame(self, graph)
+        return events_frame(self, graph, handles)
+
+    def ran(self) -> list[set[int]]:
+        """The instructions of each execution."""
+        profiles = [block.profile for block in self.blocks if block.name == "Execute"]
+        return [set(item.instruction_id[item.chain >= 0].tolist()) for item in profiles if len(item)]
+
+    def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
+        """Mean milliseconds of the operators inside of a delegate call, by name, as far as their events are known."""
+        events = {key: item for key, item in _collect(self).items() if key[3] and key[2] == instruction}
+        joined = _joined(graph, instruction, [key[1] for key in events], handles)
+        found: dict[str, float] = {}
+        for (_, name, _, _), samples in events.items():
+            if name in joined:
+                node = joined[name].node.name
+                found[node] = found.get(node, 0.0) + float(np.mean(samples.times))
+        return found
 
 
 @dataclass(slots=True)
@@ -132,7 +162,11 @@ class _Samples:
 _Key = tuple[str, str, int, bool]
 
 
-def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
+Handles = Mapping[int, Mapping[str, Sequence[int]]]
+"""By instruction of a delegate call: its backend's identifiers, as text, to debug handles."""
+
+
+def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
     """A row for each event, its times over all executions.
 
     Columns
@@ -145,8 +179,12 @@ def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
     instruction
         None for the framework's own events.
     backend, op_types, module, source
-        Of the instruction: backend id, functional operators in order, and where the first output comes from. Where
-        inside of a delegate an event belongs is not known, so events of a backend have only the first.
+        Of the instruction: backend id, functional operators in order, and where the first output comes from. An event
+        inside of a delegate has those of its operator, where that is known.
+    operator, confidence
+        Of an event inside of a delegate: name of the edge operator that it timed; ``certain`` where the delegate map
+        or the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind,
+        in their order; empty where it is not known.
     count
         Number of samples.
     avg_ms, p10_ms, p50_ms, p90_ms, min_ms, max_ms, std_ms
@@ -155,7 +193,11 @@ def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
     samples_ms
         The samples themselves, in the order of the executions: a tuple.
     delegate_debug_metadatas
-        Only with a parser: what it makes of the metadata, None where the backend attached none.
+        What the parser makes of the metadata, None where the backend attached none. Without a parser, JSON objects (as
+        Vulkan's backend attaches them) are read, a list with one for each sample; there is no such column if there are
+        none.
+
+    ``attrs["note"]`` says whether logging values was timed too, and how much longer that took.
 
     Raises
     ------
@@ -166,17 +208,31 @@ def events_frame(profile: Profile, graph: Graph) -> pd.DataFrame:
 
     owners = owners_of(graph)
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
-    rows = []
-    for (block, name, instruction, inner), samples in _collect(profile).items():
+    rows, collected = [], _collect(profile)
+    timed: dict[int, list[str]] = {}
+    for _, name, instruction, inner in collected:
+        if inner:
+            timed.setdefault(instruction, []).append(name)
+    joined = {at: _joined(graph, at, list(dict.fromkeys(names)), handles.get(at, {})) for at, names in timed.items()}
+    parser = profile.parser
+    for (block, name, instruction, inner), samples in collected.items():
         row: dict[str, Any] = {"event_block": block, "name": name}
         row |= _about(owners.get(instruction, graph), nodes.get(instruction), inner=inner)
         row["instruction"] = instruction if instruction >= 0 else None
         row |= _statistics(samples.times)
-        if profile.parser is not None:
-            row[METADATA] = _parse(profile.parser, name, samples.metadata) if inner else None
+        if inner and (told := joined[instruction].get(name)) is not None:
+            place = describe(_inside(graph, instruction), told.node, 0)
+            row |= {"op_types": [told.node.target], "operator": told.node.name, "confidence": told.confidence}
+            row |= {name: place[name] for name in ("module", "source")}
+        row[METADATA] = None
+        if inner:
+            row[METADATA] = _parse(parser, name, samples.metadata) if parser is not None else _objects(samples.metadata)
         rows.append(row)
-    columns = [*COLUMNS, METADATA] if profile.parser is not None else list(COLUMNS)
-    return pd.DataFrame(rows, columns=columns).astype({"instruction": "Int64"})
+    attached = parser is not None or any(row[METADATA] is not None for row in rows)
+    columns = [*COLUMNS, METADATA] if attached else list(COLUMNS)
+    frame = pd.DataFrame(rows, columns=columns).astype({"instruction": "Int64"})
+    frame.attrs["note"] = profile.note
+    return frame
 
 
 def _collect(profile: Profile) -> dict[_Key, _Samples]:
@@ -197,7 +253,14 @@ def _collect(profile: Profile) -> dict[_Key, _Samples]:
 
 
 def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
-    about: dict[str, Any] = {"backend": "", "op_types": [], "module": "", "source": ""}
+    about: dict[str, Any] = {
+        "backend": "",
+        "op_types": [],
+        "module": "",
+        "source": "",
+        "operator": "",
+        "confidence": "",
+    }
     if node is None:
         return about
     told = describe(owner, node, 0)
@@ -207,6 +270,29 @@ def _about(owner: Graph, node: Node | None, *, inner: bool) -> dict[str, Any]:
     if node.target != "delegate":
         operators = [node.target]
     return about | {"op_types": operators} | {name: told[name] for name in ("backend", "module", "source")}
+
+
+def _inside(graph: Graph, instruction: int) -> Graph:
+    owner = owners_of(graph).get(instruction, graph)
+    node = next((item for item in owner.nodes if item.instruction == instruction), None)
+    return owner.inside(node) if node is not None and node.target == "delegate" else Graph("")
+
+
+def _joined(
+    graph: Graph, instruction: int, names: Sequence[str], handles: Mapping[str, Sequence[int]]
+) -> dict[str, Joined]:
+    return join_events(_inside(graph, instruction), names, handles)
+
+
+def _objects(metadata: list[bytes]) -> list[Any] | None:
+    """JSON objects that a backend attached, one for each sample; None if it attached something else."""
+    if not any(item.lstrip()[:1] == b"{" for item in metadata):
+        return None
+    try:
+        found = [parse_json(memoryview(item)) if item else None for item in metadata]
+    except ValueError:
+        return None
+    return found if all(item is None or isinstance(item, dict) for item in found) else None
 
 
 def _statistics(times: Sequence[float]) -> dict[str, Any]:

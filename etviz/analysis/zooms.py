@@ -119,8 +119,9 @@ class Zooms:
     def logged(self) -> dict[Call, int]:
         """The delegate calls whose backend logged inner values, each with its first row."""
         calls: dict[Call, int] = {}
+        told = self._findings.inner_handles or self._findings.inside_of_probes
         for row, gap in enumerate(self._rows.tables.gaps):
-            if self._findings.inner_handles and gap.node.target == "delegate" and self.possible(row):
+            if told and gap.node.target == "delegate" and self.possible(row):
                 calls.setdefault((gap.run, gap.instruction), row)
         return {call: row for call, row in calls.items() if self._logged(self._rows.tables.gaps[row])}
 
@@ -144,30 +145,44 @@ class Zooms:
             zooms[call] = logged_zoom(
                 piece,
                 self._logged(gap),
-                self._findings.inner_handles[gap.instruction],
+                self._findings.inner_handles.get(gap.instruction, {}),
+                probed=self._probed(gap.instruction),
                 arrived=arrived.get(call, gap.unpaired or _NOT_REACHED),
                 fixed=constant_inputs(self._owner(gap), gap.node, piece.constants),
                 preprocessing=preprocessing,
                 custom=self._custom(gap),
             )
         measure_total_noise(compared.replay, zooms)
+        if (other := self._findings.reference) is not None:
+            for (run, instruction), zoom in zooms.items():
+                zoom.comparison = other.of(zoom.comparison, run, instruction)
         return {call: self._found(self._rows.own(row).gap, zooms[call]) for call, row in calls.items()}
+
+    def _probed(self, instruction: int) -> tuple[float | None] | None:
+        """How far the probe inside of a delegate call is from the program, None if there is no such probe."""
+        inside = self._findings.inside_of_probes
+        return (inside[instruction],) if instruction in inside else None
 
     def _logged(self, gap: Gap) -> list[tuple[int | str, Any]]:
         """What the backend logged inside of a delegate call, if the ETRecord tells which operators that is of."""
         replay = self._rows.tables.compared.replay
-        if replay is None or not self._findings.inner_handles.get(gap.instruction):
+        probed = gap.instruction in self._findings.inside_of_probes
+        if replay is None or not (probed or self._findings.inner_handles.get(gap.instruction)):
             return []
         return replay.executions[gap.run].log.inside(gap.instruction)
 
     def _found(self, gap: Gap, inside: Zoom) -> Findings:
         run = self._rows.tables.compared.runs[gap.run]
+        handles = self._findings.inner_handles.get(gap.instruction, {})
+        latency = self._findings.profile.inside(self._findings.graph, gap.instruction, handles)
+        numbers = {node.name: node.instruction for node in inside.graph.nodes}
         return Findings(
             title=f"{self._findings.title}: {inside.graph.backend_id} {gap.instruction}",
             method=inside.graph.name,
             graph=inside.graph,
             compared=Compared((Run(run.event_block, run.input_index, inside.comparison),), inside.replay),
             notes=(inside.message, *inside.notes),
+            latency={numbers[name]: time for name, time in latency.items() if name in numbers},
             zoom=inside,
         )
 

@@ -28,9 +28,13 @@ USUAL: Final = {
     "debug_buffer": ("debug_buffer.bin", "debug_output.bin", "*debug*.bin"),
     "pte": ("model.pte", "*.pte", "*.bpte"),
     "record": ("model.etviz", "*.etviz"),
+    "data": ("model.ptd", "*.ptd"),
+    "timing": ("timing.etdp",),
 }
 """By kind, the names that are looked for; the first that fits one file is taken."""
 _NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
+_ALONE: Final = frozenset(name for names in USUAL.values() for name in names if "*" not in name)
+"""Names that mean one kind, which no pattern of another takes."""
 _MOST_RATIO: Final = 200
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
@@ -101,7 +105,8 @@ def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
         If several files could be meant.
     """
     for pattern in USUAL[kind]:
-        fitting = sorted(path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
+        found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
+        fitting = sorted(path for path in found if path.name == pattern or path.name not in _ALONE)
         if len(fitting) == 1:
             return fitting[0]
         if fitting:

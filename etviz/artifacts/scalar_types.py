@@ -60,6 +60,8 @@ SCALAR_TYPES: dict[int, ScalarType] = {
         ScalarType(29, "uint64", "<u8"),
     )
 }
+ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
+"""Bytes an element, by the name in torch."""
 
 
 def scalar_type_name(code: int) -> str:

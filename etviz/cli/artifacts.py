@@ -50,6 +50,8 @@ class Artifacts:
     debug_buffer: Path | None = None
     pte: Path | None = None
     record: Path | None = None
+    data: Path | None = None
+    timing: Path | None = None
     inputs: tuple[str, ...] = ()
     cycles: bool = False
     keep_alive: Any = None
@@ -71,6 +73,7 @@ class Artifacts:
             "debug_buffer": self.debug_buffer,
             "pte": self.pte,
             "record": self.record,
+            "data": self.data,
         }
 
     def load(self, method: str | None = None, time_scale: str = "ns") -> Inspection:
@@ -85,7 +88,9 @@ class Artifacts:
 
         inputs = list(self.inputs) or None
         scale = "cycles" if time_scale == "auto" and self.cycles else time_scale
-        return load(self.etdump, method=method, source_time_scale=scale, inputs=inputs, **self._others())
+        return load(
+            self.etdump, method=method, source_time_scale=scale, inputs=inputs, timing=self.timing, **self._others()
+        )
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:

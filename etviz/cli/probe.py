@@ -25,6 +25,9 @@ def probe(
     instructions: Annotated[
         str | None, typer.Option("--instructions", metavar="1,2,…", help="Only the values of these.")
     ] = None,
+    inside: Annotated[
+        str | None, typer.Option("--inside", metavar="1,2,…", help="Also the values inside of these delegate calls.")
+    ] = None,
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
 ) -> None:
@@ -32,11 +35,14 @@ def probe(
     from etviz.errors import UsageError
     from etviz.pipeline.probe import probe as make
 
-    try:
-        wanted = [int(part) for part in instructions.split(",")] if instructions else None
-    except ValueError:
-        raise UsageError(f"--instructions takes numbers with commas between them, found {instructions!r}") from None
-    made = make(source, budget=budget, method=method, instructions=wanted, workdir=output)
+    def numbers(option: str, given: str | None) -> list[int]:
+        try:
+            return [int(part) for part in given.split(",")] if given else []
+        except ValueError:
+            raise UsageError(f"{option} takes numbers with commas between them, found {given!r}") from None
+
+    wanted, opened = numbers("--instructions", instructions) or None, numbers("--inside", inside)
+    made = make(source, budget=budget, method=method, instructions=wanted, inside=opened, workdir=output)
     if as_json:
         print_json([_facts(item) for item in made])
         return
@@ -58,7 +64,9 @@ def probe(
 
 
 def _facts(item: Probe) -> dict[str, object]:
-    values = [{"instruction": v.instruction, "index": v.index, "output": v.position} for v in item.values]
+    values = [
+        {"instruction": v.instruction, "index": v.index, "output": v.position, "inside": v.inside} for v in item.values
+    ]
     return {"name": item.name, "path": str(item.path), "outputs": item.outputs, "bytes": item.nbytes, "values": values}
 
 

@@ -26,7 +26,7 @@ def run(
         typer.Option(
             "--runner",
             metavar="CMD",
-            help="A command with {pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}; "
+            help="A command with {pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method} {data}; "
             "without any of them it gets the flags of examples/cpp_runner.",
         ),
     ] = None,
@@ -38,6 +38,7 @@ def run(
     inputs: given.InputsOption = None,
     etrecord: given.EtrecordOption = None,
     record: given.RecordOption = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Weights outside of the program (.ptd).")] = None,
     method: given.MethodOption = None,
     timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds that the run may take.")] = None,
     time_scale: given.ScaleOption = "ns",
@@ -61,6 +62,7 @@ def run(
         "pte": pte,
         "etrecord": etrecord or by_name(pte.parent, "etrecord"),
         "record": record,
+        "data": data or by_name(pte.parent, "data"),
     }
     opened = ArtifactSet.open(no_etdump(), **files, checked=False)
     program = opened.program or read_program(pte)
@@ -70,7 +72,7 @@ def run(
         raise UsageError("the inputs of the run are not known; give --inputs, or --etrecord with representative inputs")
     place = _place(adb, device, device_folder, output, push or [])
     command = runner or place.name(_RUNNER)
-    ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout)
+    ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout, files["data"])
     if ran.problem:
         err.print(f"etviz: {plain_text(ran.problem)}", style="red", highlight=False, soft_wrap=True)
     known = [tuple(values) for values in runs]

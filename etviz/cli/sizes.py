@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.program.bundle import read_bundled_program
+from etviz.artifacts.program.bundle import bundled_or_plain
 from etviz.artifacts.program.logged import debug_buffer_bytes
-from etviz.artifacts.program.program import Method, Program, read_program
+from etviz.artifacts.program.program import Method, Program
 from etviz.cli.console import out, plain_text
 
 if TYPE_CHECKING:
@@ -45,9 +45,7 @@ def needs(path: Path) -> dict[str, Any]:
     ArtifactError
         If the file is damaged.
     """
-    with path.open("rb") as file:
-        bundled = file.read(8)[4:8] == b"BP08"
-    program = read_bundled_program(path).program() if bundled else read_program(path)
+    program = bundled_or_plain(path)
     return {
         "path": str(path),
         "bytes": path.stat().st_size,

@@ -126,7 +126,7 @@ def _watch(subject: Subject, inputs: Iterable[Sequence[Any]], what: str) -> _Wat
         watching = _Watching(graph, Weights(record, subject.files["record"], etrecord))
     else:
         etrecord = ETRecord(subject.files["etrecord"])
-        weights = etrecord.weights(f"edge_dialect_exported_program/{subject.method}")
+        weights = etrecord.edge_weights(subject.method)
         watching = _Watching(etrecord.edge_graph(subject.method), weights)
     for values in tqdm(inputs, desc=what, leave=False, delay=1):
         watching.observe(flatten(tuple(values)))

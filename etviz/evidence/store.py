@@ -34,7 +34,7 @@ VERSION: Final = 1
 _ABOUT: Final = "study.json"
 _LARGEST: Final = 1 << 20
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
-_ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin"}
+_ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data": ".ptd"}
 
 
 class Store:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Input
 
-FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin"}
+FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin", "data": "model.ptd"}
 """The files of a program by kind, and the names that `etviz.debug` gives them."""
 _BLOCK: Final = 1 << 20
 
@@ -38,7 +38,7 @@ class Subject:
     Attributes
     ----------
     files
-        Absolute paths by kind (`FILES`); record and ETRecord may be missing.
+        Absolute paths by kind (`FILES`); all but the `.pte` may be missing.
     method
         Name of the method.
     title
@@ -85,7 +85,8 @@ class Subject:
 
     def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run:
         """Execute it on flat inputs; the child process and its imports stay for the next time."""
-        return execute(self.pte, inputs, method=self.method, workdir=folder, timeout=timeout)
+        data = self.files.get("data")
+        return execute(self.pte, inputs, method=self.method, workdir=folder, timeout=timeout, data=data)
 
     def pair(self, run: Run, base: Paired | None = None) -> Paired:
         """What a run left behind, paired with its instructions.
@@ -95,10 +96,8 @@ class Subject:
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
         if base is None:
-            pte, record, etrecord = (self.files.get(kind) for kind in FILES)
-            artifacts = ArtifactSet.open(
-                run.etdump, debug_buffer=run.debug_buffer, pte=pte, record=record, etrecord=etrecord
-            )
+            files: dict[str, Any] = {kind: self.files.get(kind) for kind in FILES}
+            artifacts = ArtifactSet.open(run.etdump, debug_buffer=run.debug_buffer, **files)
             paired = pair(artifacts, artifacts.method(self.method))
             artifacts.finish()
             return paired
@@ -152,7 +151,7 @@ def subject_of(
     if example is None:
         raise UsageError("there is no input to lower the model with")
     lowered = lower(program, example, folder, **given)
-    paths = {"pte": lowered.pte, "record": lowered.record, "etrecord": lowered.etrecord}
+    paths = {"pte": lowered.pte, "record": lowered.record, "etrecord": lowered.etrecord, "data": lowered.data}
     files = {kind: str(path) for kind, path in paths.items() if path is not None}
     return _subject(files, method, type(program).__name__)
 
@@ -168,6 +167,7 @@ def _beside(path: Path) -> dict[str, str]:
     if not pte.is_file():
         raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")
     found = {"pte": pte, "record": pte.with_suffix(".etviz"), "etrecord": pte.parent / FILES["etrecord"]}
+    found["data"] = pte.with_suffix(".ptd")
     return {kind: str(item.absolute()) for kind, item in found.items() if item.is_file()}
 
 

@@ -82,7 +82,8 @@ def run_variant(
     timeout: float | None = None,
 ) -> Variant:
     """Run a lowered model on every input, and compare its outputs with the float model's."""
-    run = execute(subject.pte, [flatten(tuple(values)) for values in inputs], method=subject.method, timeout=timeout)
+    flat = [flatten(tuple(values)) for values in inputs]
+    run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=subject.files.get("data"))
     rows = [worst_output(wanted, found) for wanted, found in zip(expected, run.outputs, strict=True)]
     numbers = {name: statistics.fmean(row[name] for row in rows) for name in FLOAT_METRICS}
     numbers["worst_rmse"] = max(row["rmse"] for row in rows)

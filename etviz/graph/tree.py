@@ -15,7 +15,7 @@ from etviz.graph.labels import describe_outputs, node_label, short_operator, sou
 from etviz.graph.uses import operators
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence, Set
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1
@@ -86,14 +86,16 @@ class Tree:
         self.operators[index] = operators
 
 
-def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
-    """The tree in program order."""
+def program_tree(
+    graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None, ran: Sequence[Set[int]] = ()
+) -> Tree:
+    """The tree in program order; `ran` are the instructions of each execution, by which taken branches are marked."""
     tree, times = Tree(), latency or {}
     root = tree.open(0, "program", "program") if len(graphs) > 1 else -1
     depth, total = (1 if root >= 0 else 0), 0
     for method, graph in graphs.items():
         index = tree.open(depth, "method", method)
-        count = _add_graph(tree, graph, depth + 1, times)
+        count = _add_graph(tree, graph, depth + 1, times, ran)
         tree.close(index, count)
         total += count
     if root >= 0:
@@ -101,7 +103,7 @@ def program_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | Non
     return tree
 
 
-def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
+def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float], ran: Sequence[Set[int]]) -> int:
     count = 0
     for node in operators(graph.nodes):
         kind, backend, inside = "inner" if graph.backend_id else "kernel", graph.backend_id, Graph("")
@@ -110,7 +112,7 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
             backend = inside.backend_id
         time = latency.get(node.instruction, NAN) if node.target != "cond" else NAN
         index = tree.open(depth, kind, node_label(graph, node), node, backend, time)
-        below = sum(_add_branch(tree, branch, depth + 1, latency) for branch in graph.branches(node))
+        below = sum(_add_branch(tree, branch, depth + 1, latency, ran) for branch in graph.branches(node))
         for item in operators(inside.nodes):
             child = tree.open(depth + 1, "inner", short_operator(item.target), item, backend)
             tree.by_inner[node.instruction, item.name] = child
@@ -122,11 +124,22 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
     return count
 
 
-def _add_branch(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float]) -> int:
-    index = tree.open(depth, "value", graph.name)
-    count = _add_graph(tree, graph, depth + 1, latency)
+def _add_branch(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float], ran: Sequence[Set[int]]) -> int:
+    index = tree.open(depth, "value", graph.name + _taken(graph, ran))
+    count = _add_graph(tree, graph, depth + 1, latency, ran)
     tree.close(index, count)
     return count
+
+
+def _taken(graph: Graph, ran: Sequence[Set[int]]) -> str:
+    """Whether a branch was taken, in words; empty where no execution tells, or nothing in it is executed."""
+    own = {node.instruction for node in graph.walk() if node.instruction >= 0}
+    if not own or not ran:
+        return ""
+    count = sum(not own.isdisjoint(instructions) for instructions in ran)
+    if count in (0, len(ran)):
+        return " (taken)" if count else " (not taken)"
+    return f" (taken in {count} of {len(ran)} executions)"
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import open_artifact, path_of
 from etviz.artifacts.program.bundle import BundledProgram, read_bundled_program
+from etviz.artifacts.program.data_file import with_data_file
 from etviz.artifacts.program.program import Program, read_program
 from etviz.artifacts.record.checksum import Checking, Verifying
 from etviz.artifacts.record.etrecord import ETRecord
@@ -33,7 +34,7 @@ class ArtifactSet:
     Attributes
     ----------
     named
-        Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record``.
+        Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
     dump, buffer, etrecord, program, record
         What they hold; None for what was not given.
     bundle
@@ -63,6 +64,7 @@ class ArtifactSet:
         debug_buffer: PathLike | None = None,
         pte: PathLike | None = None,
         record: PathLike | None = None,
+        data: PathLike | None = None,
         checked: bool = True,
     ) -> ArtifactSet:
         """Open the files.
@@ -73,6 +75,8 @@ class ArtifactSet:
             The files, or an ETDump that is read already.
         record
             By default ``model.etviz`` beside the `.pte`, if it is there.
+        data
+            What the program keeps outside of the `.pte` (`.ptd`).
         checked
             False leaves out the check that reads all of the `.pte`, and with it what `finish` waits for.
 
@@ -96,6 +100,12 @@ class ArtifactSet:
         recorded = read_record(record) if record is not None else None
         dump = dump or read_etdump(etdump)  # type: ignore[arg-type]
         given = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+        given["data"] = data
+        program = bundle.program() if bundle else read_program(pte) if pte is not None else None
+        if data is not None:
+            if program is None:
+                raise UsageError("data= is part of a program; give that too (pte=)")
+            program = with_data_file(program, path_of(data, "the data file"))
         buffer = DebugBuffer(debug_buffer) if debug_buffer is not None else None
         if buffer is not None:
             buffer.require_whole(dump.tensor_refs())
@@ -107,7 +117,7 @@ class ArtifactSet:
             dump=dump,
             buffer=buffer,
             etrecord=opened,
-            program=bundle.program() if bundle else read_program(pte) if pte is not None else None,
+            program=program,
             record=recorded,
             bundle=bundle,
             checking=checking,

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.findings import Compared, Findings
-from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency
+from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency, total_latency
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
+from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.comparison.gap import Comparison, Run
-from etviz.errors import EtvizError
+from etviz.errors import ArtifactError, EtvizError
 from etviz.loading.executions import compare_executions
-from etviz.loading.paired import Paired, pair
+from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from etviz.artifacts.etdump.etdump import RunBlock
+    from etviz.artifacts.files import PathLike
+    from etviz.evaluation.own_operators import OwnFunctions
     from etviz.loading.artifact_set import ArtifactSet
+
+_LOGGED: Final = "times were taken while values were logged, which takes time too; timing= gives those of a plain run"
+_PLAIN: Final = "times are those of {} execution{} without a debug buffer"
+_DISTORTED: Final = 1.2
 
 
 def read(
@@ -36,6 +45,7 @@ def read(
     title: str = "",
     notes: tuple[str, ...] = (),
     remarks: Mapping[int, str] = MappingProxyType({}),
+    timing: PathLike | None = None,
     keep_alive: Any = None,
 ) -> Findings:
     """Compare what the artifacts hold.
@@ -62,6 +72,8 @@ def read(
         What else is to be said.
     remarks
         What is to be said of an instruction's values, or of why it has none.
+    timing
+        As for `etviz.load`.
     keep_alive
         A folder that has to last as long as the findings.
 
@@ -74,8 +86,9 @@ def read(
     paired = pair(artifacts, chosen)
     custom = choose(metrics)
 
-    def compare(*, introduced: bool) -> Compared:
-        compared = compare_executions(paired, inputs, ran_here=ran_here, introduced=introduced, custom=custom)
+    def compare(*, introduced: bool, own: OwnFunctions | None = None) -> Compared:
+        whose = replace(paired, own_operators=own)
+        compared = compare_executions(whose, inputs, ran_here=ran_here, introduced=introduced, custom=custom)
         _remark(compared, remarks)
         return compared
 
@@ -90,17 +103,22 @@ def read(
     if not compared.runs:
         compared = _left_out(paired, compared.notes)
     blocks = paired.artifacts.dump.blocks
-    timed = [block for _, block in paired.executions]
+    timed, note = _timed(paired, timing, factor)
     findings = Findings(
         title=f"{title or Path(artifacts.named.get('pte') or artifacts.named.get('etdump', '')).name} ({chosen})",
         method=chosen,
         graph=paired.graph,
         compared=compared,
         complete=complete,
+        with_operators=(lambda own: compare(introduced=True, own=own)) if compared.runs and not missing else None,
         latency=instruction_latency(timed, factor),
-        profile=Profile([*(block for block in blocks if block.name != "Execute"), *timed], factor, parser, converter),
+        profile=Profile(
+            [*(block for block in blocks if block.name != "Execute"), *timed], factor, parser, converter, note
+        ),
         delegation=paired.delegation,
         listing=paired.listing,
+        refusals=paired.refusals,
+        delegate_info=artifacts.etrecord.delegate_info(chosen) if artifacts.etrecord is not None else {},
         constants=constants.result() if constants is not None else (),
         notes=(*paired.artifacts.dump.problems, *_misplaced(paired), *notes),
         files=artifacts.named,
@@ -110,6 +128,22 @@ def read(
     )
     artifacts.finish()
     return findings
+
+
+def _timed(paired: Paired, timing: PathLike | None, factor: float) -> tuple[list[RunBlock], str]:
+    """The executions whose times count, and what is to be known of them."""
+    logged = [block for _, block in paired.executions]
+    if timing is None:
+        return logged, _LOGGED if any(block.debug for block in logged) else ""
+    blocks = timed_executions(paired, read_etdump(timing))
+    if not blocks:
+        raise ArtifactError(timing, f"it holds no execution of the method {paired.method}", "give another timing=")
+    blocks = blocks[1:] or blocks  # the first one also warms up
+    plain, slow = (total_latency(some, factor) for some in (blocks, logged))
+    note = f"{_PLAIN.format(len(blocks), '' if len(blocks) == 1 else 's')}"
+    if plain > 0 and slow > _DISTORTED * plain:
+        note += f"; logging values made the run {slow / plain:.3g} times as long"
+    return blocks, note
 
 
 def _remark(compared: Compared, remarks: Mapping[int, str]) -> None:

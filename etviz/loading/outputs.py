@@ -52,10 +52,11 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Execution:
-    """The values of one execution: final outputs, and those of instructions by ``(instruction, index)``."""
+    """The values of one execution: final outputs, those of instructions by ``(instruction, index)``, those inside."""
 
     outputs: list[Any]
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
+    inside: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def no_etdump() -> ETDump:
@@ -69,6 +70,7 @@ def outputs_findings(
     etrecord: PathLike | None,
     pte: PathLike | None,
     record: PathLike | None,
+    data: PathLike | None = None,
     inputs: Any,
     method: str | None,
     introduced: bool = True,
@@ -85,7 +87,8 @@ def outputs_findings(
     """
     if etrecord is None and record is None:
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
-    artifacts = ArtifactSet.open(no_etdump(), etrecord=etrecord, pte=pte, record=record, checked=False)
+    files: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "data": data}
+    artifacts = ArtifactSet.open(no_etdump(), **files, checked=False)
     folder = outputs if isinstance(outputs, (str, os.PathLike)) else None
     table = find_table(folder, record, pte)
     if method is None and table is not None:
@@ -106,11 +109,11 @@ def outputs_findings(
         blocks.append(RunBlock("Execute", None, no_profile(), tuple(_events(graph, execution, known, writer))))
     dump = ETDump(kept.name, tuple(blocks), [], made=True)
     buffer = writer.path if writer.path.exists() else None
-    opened = ArtifactSet.open(dump, etrecord=etrecord, debug_buffer=buffer, pte=pte, record=record)
+    opened = ArtifactSet.open(dump, debug_buffer=buffer, **files)
     opened = replace(opened, named={kind: path for kind, path in opened.named.items() if kind not in _MADE})
     missing = dict(table.missing) if given.probed and table is not None else {}
     notes = given.notes if given.probed else [_ONLY_FINAL]
-    return read(
+    findings = read(
         opened,
         inputs,
         chosen,
@@ -122,6 +125,7 @@ def outputs_findings(
         title=Path(pte or record or etrecord or "outputs").name,
         keep_alive=kept,
     )
+    return replace(findings, inside_of_probes=given.inside)
 
 
 def _check_table(table: ProbeTable | None, artifacts: ArtifactSet, record: PathLike | None) -> None:
@@ -171,12 +175,16 @@ class _Given:
         What is to be said of the probes.
     remarks
         What is to be said of an instruction whose probe does not do what the program does.
+    inside
+        By delegate call that probes go into: the largest deviation of its own outputs from those of the other probes,
+        and of the final outputs from the program's; None where the delegate's own are not known.
     """
 
     def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_Expected]) -> None:
         self._table, self._expected = table, expected
         self.notes: list[str] = []
         self.remarks: dict[int, str] = {}
+        self.inside: dict[int, float | None] = {}
         self._by_name = self._named(outputs)
         self.probed = set(self._by_name) != {MODEL}
 
@@ -243,23 +251,38 @@ class _Given:
             final = self._read(MODEL, finals[run], self._expected)
         found = _Execution([])
         deviations: dict[str, float] = {}
-        for name, runs in self._by_name.items():
-            entry = self._table.probe(name) if self._table is not None else None
-            if entry is None or self._table is None:
-                continue
+        table = self._table
+        entries = [entry for entry in table.probes if entry.name in self._by_name] if table is not None else []
+        for entry in sorted(entries, key=lambda entry: any(value.inside for value in entry.values)):
+            name, runs = entry.name, self._by_name[entry.name]
             values = self._read(name, runs[run], self._probe_outputs(entry))
             _check_mark(entry, values[-1])
-            own = values[: self._table.own]
+            own = values[: len(self._expected)]
             if final is None:
                 final = own
             deviations[name] = _deviation(own, final)
+            opened = {value.instruction for value in entry.values if value.inside}
             for value in entry.values:
-                found.values[value.instruction, value.index] = values[value.position]
-                if deviations[name]:
+                given = values[value.position]
+                place = value.instruction, value.index
+                if value.inside:
+                    found.inside.setdefault(value.instruction, {})[value.inside] = given
+                elif value.instruction in opened:
+                    self._hold(value.instruction, deviations[name], given, found.values.get(place))
+                else:
+                    found.values[place] = given
+                if deviations[name] and not opened:
                     self.remarks[value.instruction] = f"{name}'s own outputs differ from the program's: not faithful"
         found.outputs = final or []
         self._tell(deviations, known=finals is not None)
         return found
+
+    def _hold(self, instruction: int, deviation: float, own: Any, other: Any) -> None:
+        """Hold what a delegate gave in a probe that goes inside of it against what it gave in another."""
+        before = self.inside.get(instruction, 0.0)
+        known = other is not None and before is not None
+        worst = max(before or 0.0, deviation, _deviation([own], [other])) if known else None
+        self.inside[instruction] = worst
 
     def _probe_outputs(self, entry: ProbeEntry) -> list[_Expected]:
         expected = [*self._expected, *[_Expected(None, None)] * (entry.outputs - len(self._expected))]
@@ -449,5 +472,7 @@ def _events(graph: Graph, execution: _Execution, inputs: Sequence[Any], writer: 
         values = [execution.values.get((node.instruction, index)) for index in range(count)]
         if node.kernel == "delegate" or node.target == "delegate":
             values = [*map(known, node.args), *values]
+        for name, value in execution.inside.get(node.instruction, {}).items():
+            yield from writer.events(0, node.instruction, [value], inside=name)
         yield from writer.events(0, node.instruction, values)
     yield from writer.events(-1, 0, execution.outputs, output=True)

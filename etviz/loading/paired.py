@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from etviz.artifacts.etdump.lost_values import restore_lost_values
-from etviz.artifacts.record.record_file import LISTINGS
+from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
 from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, contradiction, misfit
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.limits import Budget, Limits
+    from etviz.evaluation.own_operators import OwnFunctions
     from etviz.graph.ir import Graph
     from etviz.loading.artifact_set import ArtifactSet
 
-_EDGE: Final = "edge_dialect_exported_program/"
 EXACT, DERIVED, HANDLES = "exact", "derived", "handles"
 """How the instructions of a graph are known: recorded, derived from `.pte` and ETRecord, or only by debug handle."""
 
@@ -51,6 +51,8 @@ class Paired:
         ``(position in the ETDump, block)`` of each.
     constants
         Those of the reference, where they are held for many evaluations; None reads them where they lie.
+    own_operators
+        Functions of the user's that compute operators of the reference.
     """
 
     artifacts: ArtifactSet
@@ -60,6 +62,7 @@ class Paired:
     pairing: str
     executions: tuple[tuple[int, RunBlock], ...]
     constants: Mapping[str, torch.Tensor] | None = None
+    own_operators: OwnFunctions | None = None
 
     @property
     def foreign_executions(self) -> list[int]:
@@ -99,6 +102,13 @@ class Paired:
         record = self.artifacts.record
         return record.extra.get(LISTINGS, {}).get(self.method, "") if record is not None else ""
 
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Why partitioners left nodes out, by name, as far as the record tells."""
+        record = self.artifacts.record
+        told = record.extra.get(REFUSALS) if record is not None else None
+        return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
+
     def evaluator(self, budget: Budget | None = None) -> Evaluator:
         """An evaluator in the initial state: of the graph with the instructions, else of the ETRecord's.
 
@@ -119,7 +129,7 @@ class Paired:
         if self.edge is None or etrecord is None:
             raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
         graph = self.graph if self.pairing == DERIVED else self.edge
-        weights = self.constants or etrecord.weights(_EDGE + self.method)
+        weights = self.constants or etrecord.edge_weights(self.method)
         return Evaluator(graph, weights, self._limits(budget))
 
     def comparing_constants(self) -> ComparingConstants | None:
@@ -187,8 +197,12 @@ class Paired:
 
     def _limits(self, budget: Budget | None = None) -> Limits:
         from etviz.evaluation.limits import Limits
+        from etviz.evaluation.own_operators import OwnOperators
 
-        return Limits(sum(Path(path).stat().st_size for path in self.artifacts.named.values()), budget)
+        size = sum(Path(path).stat().st_size for path in self.artifacts.named.values())
+        return (
+            OwnOperators(self.own_operators, size, budget) if self.own_operators is not None else Limits(size, budget)
+        )
 
 
 def pair(artifacts: ArtifactSet, method: str) -> Paired:
@@ -222,7 +236,7 @@ def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, st
     if program is not None:
         plan = program.method(method)
         try:
-            constants = match_constants(program, plan, edge, etrecord.weights(_EDGE + method))
+            constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
             return rebuild(plan, edge, derive(plan, edge, handles, constants)), edge, DERIVED
         except InconsistentError:
             pass
@@ -236,6 +250,11 @@ def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
     if dump.problems and program is not None and buffer is not None:
         return restore_lost_values(dump, program.method(method), buffer)
     return dump
+
+
+def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
+    """The executions of a method in another ETDump of the same program; an `ArtifactError` if it is of another one."""
+    return [block for _, block in _executions(paired.artifacts, dump, paired.method)]
 
 
 def _executions(artifacts: ArtifactSet, dump: ETDump, method: str) -> list[tuple[int, RunBlock]]:

@@ -116,7 +116,7 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
     files, method, introduced = request["files"], request["method"], request["introduced"]
     try:
         if outputs is not None:
-            given = {kind: files.get(kind) for kind in ("etrecord", "pte", "record")}
+            given = {kind: files.get(kind) for kind in ("etrecord", "pte", "record", "data")}
             outputs_findings(outputs, inputs=inputs, method=method, introduced=introduced, **given)
         else:
             read(ArtifactSet.open(**files), inputs, method, 1.0, introduced=introduced)

@@ -113,6 +113,7 @@ def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
         verification=Verification.Minimal,
         enable_etdump="etdump" in request,
         debug_buffer_size=request.get("debug_buffer_size", 0),
+        data_path=request.get("data"),
     )
     method: Any = program.load_method(request["method"])
     outputs, seconds = [], []

@@ -28,7 +28,7 @@ from etviz.artifacts.program.raw_values import write_inputs
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
 
-PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method")
+PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method", "data")
 DEFAULT_TIMEOUT: Final = 600.0
 """Seconds that a run may take if the caller names no limit."""
 DEVICE_FOLDER: Final = "/data/local/tmp/etviz"
@@ -95,6 +95,7 @@ def run_elsewhere(
     command: str,
     folder: Path,
     timeout: float | None = None,
+    data: PathLike | None = None,
 ) -> Ran:
     """Run a program's method, and bring back what it wrote.
 
@@ -107,12 +108,15 @@ def run_elsewhere(
     runs
         The flat inputs of each execution.
     command
-        With the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}``; one
-        without any gets the flags of `examples/cpp_runner`. It is split as a shell does, but no shell runs it.
+        With the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
+        {data}``; one without any gets the flags of `examples/cpp_runner`. It is split as a shell does, but no
+        shell runs it.
     folder
         Where the files go.
     timeout
         Seconds, `DEFAULT_TIMEOUT` if None.
+    data
+        What the program keeps outside of the `.pte`: ``{data}``.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def run_elsewhere(
     ExecutionError
         If it can't be started, fails, takes too long, or writes nothing. What was brought back stays.
     """
-    words = _words(command)
+    words = _words(command, data=data is not None)
     folder.mkdir(parents=True, exist_ok=True)
     for old in (*folder.glob(f"{_OUTPUTS}-*.bin"), *(folder / name for name in (_ETDUMP, _DEBUG_BUFFER, _LOG))):
         old.unlink(missing_ok=True)
@@ -141,6 +145,7 @@ def run_elsewhere(
             "debug_buffer_size": str(debug_buffer_bytes(program, method) * max(len(runs), 1)),
             "outputs": place.name(_OUTPUTS),
             "method": method,
+            "data": place.put(Path(data)) if data is not None else "",
         }
         step("run")
         failed = None
@@ -182,7 +187,7 @@ def _steps() -> Generator[Any]:
         yield step
 
 
-def _words(command: str) -> list[str]:
+def _words(command: str, *, data: bool) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -195,7 +200,7 @@ def _words(command: str) -> list[str]:
         known = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise UsageError(f"the runner's command has the placeholder {{{unknown[0]}}}; known are {known}")
     if not named:
-        words += shlex.split(_FLAGS)
+        words += shlex.split(_FLAGS + " --data {data}" * data)
     elif "etdump" not in named and "outputs" not in named:
         raise UsageError("the runner's command must say where it writes: {etdump} or {outputs}")
     return words

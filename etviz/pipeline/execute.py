@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ETDUMP, _DEBUG_BUFFER = "etdump.etdp", "debug_buffer.bin"
+TIMING: Final = "timing.etdp"
+"""The ETDump of executions without a debug buffer."""
+_TIMED: Final = 0.5
+_MOST_TIMED: Final = 10
+_LONGEST: Final = 5.0
+"""Seconds of an execution from which on it is not run again."""
 _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
@@ -61,6 +67,7 @@ def execute(
     debug_buffer_size: int | None = None,
     timeout: float | None = None,
     progress: Callable[[int], None] | None = None,
+    data: PathLike | None = None,
 ) -> Run:
     """Run a program on flat inputs, once for each item of `runs`.
 
@@ -80,6 +87,8 @@ def execute(
         Seconds for all executions, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
     progress
         Called with the number of executions done.
+    data
+        What the program keeps outside of the `.pte` (`.ptd`).
 
     Raises
     ------
@@ -96,6 +105,8 @@ def execute(
         raise UsageError(f"timeout must be positive, found {timeout}")
     size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
     request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}
+    if data is not None:
+        request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():
         if workdir is None:
             outputs, seconds = _run(request, runs, Path(scratch), timeout, progress)
@@ -119,6 +130,33 @@ def execute(
         note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
         buffer = folder / _DEBUG_BUFFER if has_buffer else None
         return Run(outputs, folder / _ETDUMP, buffer, seconds)
+
+
+def time_again(
+    pte: PathLike, values: Sequence[Any], run: Run, workdir: PathLike, *, timeout: float | None, data: PathLike | None
+) -> Path | None:
+    """Run a program again without a debug buffer, whose writing is timed too, and keep the times in ``timing.etdp``.
+
+    As often as fits into half a second, ten times at most; None where one execution takes so long that it is not run
+    again, or fails.
+    """
+    took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST
+    if took >= _LONGEST:
+        return None
+    count = 1 + min(max(int(_TIMED / took), 1), _MOST_TIMED)
+    request = {"work": "run", "pte": str(Path(pte).absolute()), "method": "forward"}
+    if data is not None:
+        request["data"] = str(Path(data).absolute())
+    folder = Path(workdir).absolute()
+    try:
+        with Scratch() as scratch, room_for(folder), whole_files(folder) as fresh:
+            request |= {"etdump": str(fresh / TIMING), "debug_buffer": str(Path(scratch) / _DEBUG_BUFFER)}
+            _run(request, [values] * count, Path(scratch), timeout, None)
+    except ExecutionError as error:
+        logger.info("the program could not be timed without a debug buffer (%s)", error)
+        return None
+    note_written([folder / TIMING])
+    return folder / TIMING
 
 
 def _estimate(pte: PathLike, method: str) -> int:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_files
 from etviz.artifacts.ledger import note_written
-from etviz.artifacts.record.record_file import LISTINGS, write_record
+from etviz.artifacts.record.record_file import LISTINGS, REFUSALS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
 from etviz.pipeline.record import build_record
-from etviz.upstream.executorch import delegated_listings, quietly
+from etviz.upstream.executorch import delegated_listings, quietly, refusals
 from etviz.upstream.operators import register_quantized_operators
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PTE, _ETRECORD, _RECORD = "model.pte", "etrecord.bin", "model.etviz"
+_PTE, _ETRECORD, _RECORD, _DATA = "model.pte", "etrecord.bin", "model.etviz", "model.ptd"
 
 
 class LoweringError(EtvizError):
@@ -36,11 +37,15 @@ class LoweringError(EtvizError):
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Where the artifacts of a lowered model are; `etrecord` is None where upstream could not write one."""
+    """Where the artifacts of a lowered model are.
+
+    `etrecord` is None where upstream could not write one, `data` where the `.pte` holds all weights itself.
+    """
 
     pte: Path
     record: Path
     etrecord: Path | None
+    data: Path | None = None
 
 
 def flatten(inputs: Any) -> list[Any]:
@@ -87,17 +92,18 @@ def lower(
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
             program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches))
-        edge = _step(
-            bar,
-            "lower",
-            lambda: to_edge_transform_and_lower(
-                program, partitioner=list(partitioner) if partitioner else None, generate_etrecord=True
-            ),
-        )
+        with refusals() as refused:
+            edge = _step(
+                bar,
+                "lower",
+                lambda: to_edge_transform_and_lower(
+                    program, partitioner=list(partitioner) if partitioner else None, generate_etrecord=True
+                ),
+            )
         listings = delegated_listings(edge)
         manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
-        return save(manager, inputs, workdir, listings, floating)
+        return save(manager, inputs, workdir, listings, floating, refused)
 
 
 def _check_arguments(model: Any, reference: Any, example_inputs: Any) -> None:
@@ -149,20 +155,35 @@ def save(
     workdir: Path,
     listings: Mapping[str, str],
     reference: ExportedProgram | None = None,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Lowered:
-    """Write the artifacts of an emitted program; `listings` and the float `reference` go into the record."""
+    """Write the artifacts of an emitted program.
+
+    `listings`, the float `reference`, and why nodes were `refused` by partitioners go into the record.
+    """
     references = check_reference(reference, sorted(manager.methods))
     with whole_files(workdir) as fresh:
         manager.save(str(fresh / _PTE))
+        manager.write_tensor_data_to_file(str(fresh))
+        written = sorted(fresh.glob("*.ptd"))
+        if len(written) > 1:
+            names = ", ".join(path.name for path in written)
+            raise LoweringError(
+                f"The program keeps its weights in {len(written)} files ({names}); the runtime takes one"
+            )
+        data = written[0].rename(fresh / _DATA).name if written else None
         has_etrecord = _save_etrecord(manager, inputs, fresh / _ETRECORD)
         kept = None if has_etrecord else flatten(inputs)
         record = build_record(manager, inputs=kept, use_etrecord=has_etrecord, references=references)
-        record.extra[LISTINGS] = dict(listings)
+        record.extra |= {LISTINGS: dict(listings), REFUSALS: dict(refused)}
         write_record(record, fresh / _RECORD)
     if not has_etrecord:
         (workdir / _ETRECORD).unlink(missing_ok=True)
-    note_written(workdir / name for name in (_PTE, _RECORD, _ETRECORD))
-    return Lowered(workdir / _PTE, workdir / _RECORD, workdir / _ETRECORD if has_etrecord else None)
+    if data is None:
+        (workdir / _DATA).unlink(missing_ok=True)
+    note_written(workdir / name for name in (_PTE, _RECORD, _ETRECORD, _DATA))
+    etrecord = workdir / _ETRECORD if has_etrecord else None
+    return Lowered(workdir / _PTE, workdir / _RECORD, etrecord, workdir / data if data is not None else None)
 
 
 def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], path: Path) -> bool:

@@ -12,9 +12,11 @@ The last output of a probe is a constant that says which probe of which program 
 from __future__ import annotations
 
 import copy
+import math
 import re
 import struct
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,21 +27,28 @@ from etviz.artifacts.probes import FILE, MAGIC, ProbeEntry, ProbeTable, ProbeVal
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import Method, Program, TensorSpec, read_program
 from etviz.artifacts.record.checksum import checksum_of
+from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import Record, read_record
+from etviz.artifacts.record.weights import Aligned, Weights
+from etviz.artifacts.scalar_types import ITEM_SIZES
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.exposure import expose
+from etviz.graph.labels import owners_of
+from etviz.graph.uses import operators
 from etviz.pipeline.lower import lower
+from etviz.pipeline.relower import Piece, run_alone
 from etviz.upstream.program_file import ProgramFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
     from torch.export import ExportedProgram
 
     from etviz.artifacts.files import PathLike
     from etviz.artifacts.program.program import Instruction
-    from etviz.graph.ir import Node
+    from etviz.graph.ir import Graph
 
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -96,9 +105,10 @@ def probe(
     budget: int | str = "64MB",
     method: str | None = None,
     instructions: Iterable[int] | None = None,
+    inside: Iterable[int] = (),
     workdir: PathLike | None = None,
 ) -> list[Probe]:
-    """Make programs whose ordinary outputs are the values at a program's instruction boundaries.
+    """Make programs whose ordinary outputs are the values at a program's instruction boundaries, and inside delegates.
 
     Run the unmodified program and each probe on the same inputs, anywhere; keep their outputs; and give them to
     `etviz.load` (``outputs=``, ``record=``).
@@ -119,6 +129,11 @@ def probe(
         The method, if there are several.
     instructions
         Only the values of these; by default of all.
+    inside
+        Instructions of delegate calls: further probes give out the values of the operators inside, as far as the
+        backend gives them. Such a delegate is lowered again, with these as outputs, so it is another program: the
+        delegate's own outputs are held against those of the other probes, bit for bit. It takes the record, the
+        ETRecord if that has the weights, and the backend, installed here.
     workdir
         Folder for ``probe-0.pte``, …, ``probes.json``, and, where a model is lowered, its artifacts; by default the
         record's folder, or a temporary one that lasts as long as the probes.
@@ -154,7 +169,8 @@ def probe(
             raise UsageError("partitioner is for models; this program is lowered already")
         pte, record = _files(model_or_record)
         folder = Path(workdir) if workdir is not None else pte.parent
-    made = _Maker(pte, record, folder, method, allowed).make(None if instructions is None else set(instructions))
+    maker = _Maker(pte, record, folder, method, allowed)
+    made = maker.make(None if instructions is None else set(instructions), list(dict.fromkeys(inside)))
     return [replace(item, keep_alive=temporary) for item in made]
 
 
@@ -218,20 +234,25 @@ class _Maker:
         program = read_program(pte)
         self.method = _method(program, method)
         self.checksum = checksum_of(pte)
-        self.nodes = _nodes(read_record(record), self.method.name, self.checksum, record) if record else {}
+        self.graph = _graph(read_record(record), self.method.name, self.checksum, record) if record else None
+        walked = self.graph.walk() if self.graph is not None else ()
+        self.nodes = {node.instruction: node for node in walked if node.instruction >= 0}
 
-    def make(self, wanted: set[int] | None) -> list[Probe]:
+    def make(self, wanted: set[int] | None, inside: Sequence[int]) -> list[Probe]:
         chosen, missing = self._choose(wanted)
         groups = self._groups(chosen)
-        if not groups:
+        opened = [self._opened(instruction) for instruction in inside]
+        if not groups and not opened:
             raise UsageError(f"{self.pte}: no instruction has a value that a probe could give out")
         self.folder.mkdir(parents=True, exist_ok=True)
         source = ProgramFile.read(self.pte)
         aliases = _aliases(self.method, self._written)
         entries, probes = [], []
-        for number, group in enumerate(tqdm(groups, desc="probe", leave=False, delay=1)):
+        plans = [(group, None) for group in groups]
+        plans += [(self._choose({item.instruction})[0], part) for item in opened for part in item.parts(self.budget)]
+        for number, (group, part) in enumerate(tqdm(plans, desc="probe", leave=False, delay=1)):
             name = f"probe-{number}"
-            entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases)
+            entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases, part)
             path = self.folder / f"{name}.pte"
             with whole_file(path, "a probe") as partial:
                 partial.write_bytes(content)
@@ -273,6 +294,24 @@ class _Maker:
                     chosen.append(_Chosen(instruction.index, index, slot, spec))
         return chosen, missing
 
+    def _opened(self, instruction: int) -> _Opened:
+        """A delegate call whose inside is asked for."""
+        node, graph = self.nodes.get(instruction), self.graph
+        if graph is None or self.record is None:
+            raise UsageError("values inside of a delegate take the record (model.etviz) beside the program")
+        calls = sorted(at for at, item in self.nodes.items() if item.target == "delegate")
+        if node is None or node.target != "delegate":
+            raise UsageError(f"inside must be instructions of delegate calls, found {instruction}; they are {calls}")
+        etrecord = self.pte.parent / "etrecord.bin"
+        opened = ETRecord(etrecord) if etrecord.is_file() else None
+        weights = Weights(read_record(self.record), str(self.record), opened)
+        inner = owners_of(graph).get(instruction, graph).inside(node)
+        call = next(item for item in self.method.instructions if item.index == instruction)
+        args = call.args[: len(call.args) - len(node.outputs)]
+        specs = [self.method.values[slot].tensor for slot in args]
+        given = [_example(spec, instruction) for spec in specs]
+        return _Opened(instruction, inner, Aligned(weights), given, len(node.outputs))
+
     def _written(self, instruction: Instruction) -> tuple[int, ...]:
         """The tensors that a call makes and the runtime would log, in that order."""
         if instruction.kind == "delegate":
@@ -295,7 +334,13 @@ class _Maker:
         return groups
 
     def _build(
-        self, name: str, number: int, group: Sequence[_Chosen], file: ProgramFile, aliases: dict[int, list[int]]
+        self,
+        name: str,
+        number: int,
+        group: Sequence[_Chosen],
+        file: ProgramFile,
+        aliases: dict[int, list[int]],
+        part: _Part | None,
     ) -> tuple[ProbeEntry, int, bytes]:
         """A probe's line of the table, the memory that it takes, and its content."""
         plan = file.plan(self.method.name)
@@ -313,10 +358,105 @@ class _Maker:
             values.append(
                 ProbeValue(item.instruction, item.index, position, spec.dtype, spec.sizes, spec.dim_order, dynamic)
             )
+        if part is not None:
+            values += part.put_into(file, plan)
         mark = (MAGIC, int(self.checksum.rpartition(":")[2][:15], 16), number)
         plan.outputs.append(file.add_constant(plan, struct.pack("<3q", *mark), 3))
         entry = ProbeEntry(name, tuple(values), len(plan.outputs), mark)
         return entry, sum(plan.non_const_buffer_sizes) - before, file.content()
+
+
+def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
+    """A tensor as an input of a delegate call lies in memory."""
+    import torch
+
+    if spec is None or spec.dynamism != "static":
+        raise UsageError(
+            f"the inputs of the delegate call {instruction} are not tensors of fixed sizes, so no probe goes inside"
+        )
+    order = spec.dim_order or tuple(range(len(spec.sizes)))
+    lying = torch.zeros([spec.sizes[axis] for axis in order], dtype=getattr(torch, spec.dtype))
+    return lying.permute([order.index(axis) for axis in range(len(order))])
+
+
+@dataclass
+class _Opened:
+    """A delegate call, as a piece that can be lowered again."""
+
+    instruction: int
+    inner: Graph
+    constants: Mapping[str, torch.Tensor]
+    inputs: list[torch.Tensor]
+    own: int
+
+    def parts(self, budget: int) -> list[_Part]:
+        """As many values in each as the budget allows, of those that the backend gives out."""
+        names = [name for name in expose(self.inner).candidates if name in self.sizes]
+        groups: list[list[str]] = []
+        used = 0
+        for name in names:
+            if not groups or (used + self.sizes[name] > budget and used):
+                groups.append([])
+                used = 0
+            groups[-1].append(name)
+            used += self.sizes[name]
+        found = [part for group in groups if (part := self._lowered(group)) is not None]
+        if not found:
+            raise UsageError(
+                f"{self.inner.backend_id} gives out no inner value of the delegate call {self.instruction}"
+            )
+        return found
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of the one output of each operator."""
+        found = {}
+        for node in operators(self.inner.nodes):
+            meta = node.outputs[0] if len(node.outputs) == 1 else None
+            if meta is not None and all(isinstance(size, int) for size in meta.shape):
+                count = math.prod(size for size in meta.shape if isinstance(size, int))
+                found[node.name] = -(-count * ITEM_SIZES.get(meta.dtype, 8) // _ALIGNMENT) * _ALIGNMENT
+        return found
+
+    def _lowered(self, names: Sequence[str]) -> _Part | None:
+        """The piece with these values as outputs, and without those that the backend refuses."""
+        piece = Piece(self.inner, self.constants, self.inputs, [])
+        with Scratch() as folder:
+            path = Path(folder) / "piece.pte"
+            while names:
+                run = run_alone(piece, names, keep_pte=path, label=f"inside {self.instruction}")
+                if list(run.values) == list(names):
+                    return _Part(self, tuple(names), [run.values[name] for name in names], ProgramFile.read(path))
+                names = list(run.values)
+        return None
+
+
+@dataclass
+class _Part:
+    """A delegate call that gives out some of its inner values."""
+
+    of: _Opened
+    names: tuple[str, ...]
+    values: list[torch.Tensor]
+    piece: ProgramFile
+
+    def put_into(self, file: ProgramFile, plan: Any) -> list[ProbeValue]:
+        """Let the call in a program file be this, and the values outputs; the lines of the table."""
+        sizes = [self.of.sizes[name] for name in self.names]
+        try:
+            slots = file.replace_delegate(plan, self.of.instruction, self.of.own, self.piece, sizes)
+        except ValueError as error:
+            raise UsageError(f"no probe goes inside of the delegate call {self.of.instruction}: {error}") from error
+        found = []
+        for name, slot, value in zip(self.names, slots, self.values, strict=True):
+            tensor = plan.values[slot].val
+            dtype = str(value.dtype).removeprefix("torch.")
+            order = tuple(int(axis) for axis in tensor.dim_order)
+            found.append(
+                ProbeValue(self.of.instruction, 0, len(plan.outputs), dtype, tuple(value.shape), order, inside=name)
+            )
+            plan.outputs.append(slot)
+        return found
 
 
 def _method(program: Program, name: str | None) -> Method:
@@ -326,15 +466,15 @@ def _method(program: Program, name: str | None) -> Method:
     return program.method(name or ("forward" if len(program.methods) != 1 else program.methods[0].name))
 
 
-def _nodes(record: Record, method: str, checksum: str, path: Path) -> dict[int, Node]:
-    """The recorded nodes by instruction."""
+def _graph(record: Record, method: str, checksum: str, path: Path) -> Graph:
+    """The recorded graph."""
     if record.pte_checksum != checksum:
         raise ArtifactError(
             path,
             "the record belongs to another program than the .pte beside it (their checksums differ)",
             "write the record again with etviz.record()",
         )
-    return {node.instruction: node for node in record.graphs[method].walk() if node.instruction >= 0}
+    return record.graphs[method]
 
 
 def _conditional(method: Method) -> set[int]:

@@ -55,6 +55,29 @@ def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
     return {name: format_delegated_graph(manager.exported_program(name).graph_module) for name in methods}
 
 
+@contextlib.contextmanager
+def refusals() -> Generator[dict[str, str]]:
+    """Hear why partitioners leave nodes out: the last reason for each node's name, as far as they say it."""
+    from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
+
+    heard: dict[str, str] = {}
+    call, report = WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject
+
+    def told(self: Any, node: Any, reason: str) -> None:
+        heard[str(getattr(node, "name", node))] = str(reason)
+        call(self, node, reason)
+
+    def reported(self: Any, node: Any, reason: str) -> None:
+        heard[str(getattr(node, "name", node))] = str(reason)
+        report(self, node, reason)
+
+    WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject = told, reported
+    try:
+        yield heard
+    finally:
+        WhyNoPartition.__call__, WhyNoPartitionReporter.report_reject = call, report
+
+
 def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
     """The `LoweredBackendModule` that a delegate call runs, None for any other call."""
     from executorch.exir.delegate import executorch_call_delegate

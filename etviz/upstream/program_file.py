@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,9 +79,97 @@ class ProgramFile:
         plan.values.append(schema.EValue(tensor))
         return len(plan.values) - 1
 
+    def replace_delegate(
+        self, plan: Any, instruction: int, own: int, piece: ProgramFile, nbytes: list[int]
+    ) -> list[int]:
+        """Let a delegate call execute another program of its backend, which gives out more.
+
+        Parameters
+        ----------
+        plan, instruction
+            The call's.
+        own
+            How many outputs the call has.
+        piece
+            A program that is one delegate call: its inputs are the call's, its first outputs too.
+        nbytes
+            Bytes of each of its further outputs.
+
+        Returns
+        -------
+        The slots of the further outputs, which have memory that nothing else uses.
+
+        Raises
+        ------
+        ValueError
+            If the piece is something else.
+        """
+        from executorch.exir import schema
+
+        part = piece.plan("forward")
+        steps = [item.instr_args for chain in part.chains for item in chain.instructions]
+        if len(steps) != 1 or not isinstance(steps[0], schema.DelegateCall):
+            raise ValueError("its backend does not take it as one delegate any more")
+        call = [item.instr_args for chain in plan.chains for item in chain.instructions][instruction]
+        slots = dict(zip(part.inputs, call.args[: len(call.args) - own], strict=True))
+        slots |= dict(zip(part.outputs[:own], call.args[len(call.args) - own :], strict=True))
+        added = [
+            self._add_planned(plan, part.values[slot], size)
+            for slot, size in zip(part.outputs[own:], nbytes, strict=True)
+        ]
+        slots |= dict(zip(part.outputs[own:], added, strict=True))
+        if not set(steps[0].args) <= set(slots):
+            raise ValueError("its backend gives it other inputs")
+        call.args = [slots[arg] for arg in steps[0].args]
+        self._take_blob(plan, call, piece, part.delegates[steps[0].delegate_index])
+        return added
+
+    def _add_planned(self, plan: Any, value: Any, nbytes: int) -> int:
+        """Add a tensor that is planned in memory of its own, and return its slot."""
+        from executorch.exir import schema
+
+        plan.values.append(copy.deepcopy(value))
+        plan.values[-1].val.allocation_info = schema.AllocationDetails(1, 0, 0)
+        self.keep(plan, [len(plan.values) - 1], nbytes)
+        return len(plan.values) - 1
+
+    def _take_blob(self, plan: Any, call: Any, piece: ProgramFile, delegate: Any) -> None:
+        """Put the piece's blob, and the named data that it needs, in place of a call's."""
+        blobs, calls = self.file.program.backend_delegate_data, _delegate_calls(plan)
+        known, mine = plan.delegates[call.delegate_index], copy.deepcopy(delegate)
+        shared = sum(other.delegate_index == call.delegate_index for other in calls) > 1
+        data = piece.file.program.backend_delegate_data[delegate.processed.index]
+        every = [item.processed.index for other in self.file.program.execution_plan for item in other.delegates]
+        if shared or every.count(known.processed.index) > 1:
+            blobs.append(data)
+            mine.processed.index = len(blobs) - 1
+        else:
+            blobs[known.processed.index] = data
+            mine.processed.index = known.processed.index
+        if shared:
+            plan.delegates.append(mine)
+            call.delegate_index = len(plan.delegates) - 1
+        else:
+            plan.delegates[call.delegate_index] = mine
+        named = piece.file.named_data
+        if named is not None and named.pte_data:
+            self.file.named_data = self.file.named_data or type(named)([], {}, {})
+            for key, entry in named.pte_data.items():
+                if key not in self.file.named_data.pte_data:
+                    self.file.named_data.buffers.append(named.buffers[entry.buffer_index])
+                    at = len(self.file.named_data.buffers) - 1
+                    self.file.named_data.pte_data[key] = dataclasses.replace(entry, buffer_index=at)
+
     def content(self) -> bytes:
         """The file's bytes."""
         from executorch.exir._serialize._program import serialize_pte_binary
 
         options: dict[str, Any] = {"extract_delegate_segments": True, "constant_tensor_alignment": _CONSTANT_ALIGNMENT}
         return bytes(serialize_pte_binary(self.file, **options))
+
+
+def _delegate_calls(plan: Any) -> list[Any]:
+    from executorch.exir import schema
+
+    steps = (item.instr_args for chain in plan.chains for item in chain.instructions)
+    return [step for step in steps if isinstance(step, schema.DelegateCall)]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
+from etviz.analysis.summary import row_level
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe_row, operator_label
-from etviz.tensors.metrics import NAN
+from etviz.tensors.metrics import METRICS, NAN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ _LETTERS: Final = 130
 _NAMED: Final = 5
 """Worst rows whose operator is written beside them."""
 _FAINT: Final = 0.25
+_LAYERS: Final = 60
+"""Columns of a heat map at most."""
 
 
 class Plots:
@@ -232,8 +235,160 @@ class Plots:
         axes.set_title(_row_title(self._analysis, row), fontsize="medium")
         return axes
 
+    def timeline(self, run: int = 0, ax: Axes | None = None) -> Axes:
+        """What the runtime timed in one execution, a lane for kernels and for each backend.
+
+        Calls whose introduced error deserves a look are red.
+
+        Parameters
+        ----------
+        run
+            Number of the timed execution.
+        ax
+            Where to draw, a new figure if None.
+
+        Raises
+        ------
+        UsageError
+            If nothing was timed, or there is no such execution.
+        """
+        from etviz.view.export.chrome_trace import chrome_trace
+
+        trace = chrome_trace(self._analysis)["traceEvents"]
+        lanes = {event["tid"]: event["args"]["name"] for event in trace if event["name"] == "thread_name"}
+        timed = [event for event in trace if event["ph"] == "X" and event["args"]["block"] == "Execute"]
+        blocks = list(dict.fromkeys(event["args"]["event_block"] for event in timed))
+        if not blocks:
+            raise UsageError("the ETDump holds no timed execution, so there is no timeline; run with event tracing on")
+        if not 0 <= run < len(blocks):
+            raise UsageError(f"run must be one of the {len(blocks)} timed executions, found {run!r}")
+        timed = [event for event in timed if event["args"]["event_block"] == blocks[run]]
+        shown = sorted({event["tid"] for event in timed})
+        axes = _axes(ax, (9.0, 1.2 + 0.5 * len(shown)))
+        start = min(event["ts"] for event in timed)
+        bad = set(self._beyond())
+        for place, lane in enumerate(shown):
+            own = [event for event in timed if event["tid"] == lane]
+            spans = [((event["ts"] - start) / 1e3, max(event["dur"], 0.0) / 1e3) for event in own]
+            beyond = [event["cat"] == "call" and event["args"]["instruction"] in bad for event in own]
+            colors = [FAULT if is_beyond else REFERENCE if place % 2 else TOTAL for is_beyond in beyond]
+            axes.broken_barh(spans, (place - 0.4, 0.8), facecolors=colors, lw=0.3, edgecolor="white")
+        end = max(event["ts"] + event["dur"] for event in timed)
+        calls = sorted((event for event in timed if event["cat"] == "call"), key=lambda event: -event["dur"])
+        for event in calls[:_NAMED]:
+            middle = (event["ts"] + event["dur"] / 2 - start) / 1e3
+            if event["dur"] * _LETTERS > len(event["name"]) * (end - start):
+                axes.text(
+                    middle, shown.index(event["tid"]), event["name"], fontsize="x-small", ha="center", va="center"
+                )
+        axes.set_yticks(range(len(shown)), [lanes[lane] for lane in shown], fontsize="small")
+        axes.invert_yaxis()
+        axes.grid(visible=False)
+        axes.set_xlabel("ms since the execution began")
+        note = self._analysis.profile.note
+        axes.set_title(_short(self._analysis.title) + (f"\n{note}" if note else ""), loc="left", fontsize="small")
+        return axes
+
+    def _beyond(self) -> list[int]:
+        """Instructions whose introduced error deserves a look."""
+        tables = self._analysis.tables
+        rows = [row for row in range(len(tables)) if row_level(tables.rows.iloc[row], tables.on_grid) != "ok"]
+        return [tables.gaps[row].instruction for row in rows]
+
+    def memory(self, ax: Axes | None = None) -> Axes:
+        """Live bytes of the planned memory over the program, modules as bands, the peak named.
+
+        Raises
+        ------
+        UsageError
+            If the program (``pte=``) was not given.
+        """
+        from matplotlib.ticker import EngFormatter, MaxNLocator
+
+        frame = self._analysis.memory()
+        axes = _axes(ax, (9.0, 3.6))
+        place, live = np.arange(len(frame)), frame["live_bytes"].to_numpy(float)
+        axes.fill_between(place, live, step="mid", color=REFERENCE, alpha=0.5, lw=0, label="live")
+        axes.step(place, frame["made_bytes"], where="mid", color=RUNTIME, lw=1, label="made by the instruction")
+        planned = frame.attrs["planned_bytes"]
+        axes.axhline(planned, color=TOTAL, lw=1, ls="--", label="planned")
+        if len(frame):
+            peak = int(live.argmax())
+            axes.annotate(
+                _short(str(frame["name"].iloc[peak]), 40), (peak, live[peak]), xytext=(0, 4),
+                textcoords="offset points", ha="center", fontsize="x-small",
+            )  # fmt: skip
+            _bands(axes, list(frame["module"].fillna("")))
+        axes.set_ylim(0, 1.15 * max(planned, 1))
+        axes.set_xlim(-0.7, len(frame) - 0.3)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_formatter(EngFormatter("B"))
+        axes.set(xlabel="instruction, in program order", ylabel="planned memory")
+        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
+        return axes
+
+    def steps(self, by: str = "severity", ax: Axes | None = None) -> Axes:
+        """A heat map of execution × layer, such as the decode steps of a language model: the worst value of each cell.
+
+        Layers are modules, in program order and in as much detail as there is room for; grey cells have no number.
+
+        Parameters
+        ----------
+        by
+            A metric of `Inspection.gaps`; the worst is the smallest where larger is better.
+        ax
+            Where to draw, a new figure if None.
+
+        Raises
+        ------
+        UsageError
+            If there is no such metric, or no value was compared.
+        """
+        from matplotlib.colors import LogNorm
+        from matplotlib.ticker import MaxNLocator
+
+        rows = self._analysis.tables.rows
+        if by.removeprefix("introduced_") not in METRICS or by not in rows:
+            raise UsageError(f"by must be a metric of gaps, found {by!r}")
+        if rows.empty:
+            raise UsageError("no value was compared, so there is no gap to draw; see inspection.coverage")
+        table = step_table(rows, by)
+        axes = _axes(ax, (9.0, 1.4 + 0.28 * len(table)))
+        values = table.to_numpy(float)
+        finite = values[np.isfinite(values) & (values > 0)]
+        linear = METRICS[by.removeprefix("introduced_")].unit == "dB" or not len(finite)
+        norm = None if linear else LogNorm(float(finite.min()), max(float(finite.max()), float(finite.min()) * 1.001))
+        shown = np.where(np.isfinite(values) & (values > 0), values, NAN) if norm is not None else values
+        mesh = axes.imshow(np.ma.masked_invalid(shown), aspect="auto", cmap="magma", norm=norm, interpolation="nearest")
+        axes.set_facecolor(TOTAL)
+        axes.grid(visible=False)
+        axes.figure.colorbar(mesh, ax=axes, label=f"worst {by}")
+        axes.set_xticks(range(len(table.columns)), list(table.columns), rotation=60, ha="right", fontsize="x-small")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel="layer, in program order", ylabel="execution")
+        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
+        return axes
+
 
 Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The worst value of a metric for each execution (rows, numbered) and layer (columns, in program order)."""
+    ordered = rows.sort_values(["event_block", "instruction"], kind="stable")
+    paths = ordered["module"].fillna("").replace("", "(model)")
+    names = paths
+    for depth in range(1, 2 + int(paths.str.count(r"\.").max())):
+        shorter = paths.str.split(".").str[:depth].str.join(".")
+        if depth > 1 and shorter.nunique() > _LAYERS:
+            break
+        names = shorter
+    better = METRICS[by.removeprefix("introduced_")].higher_is_better
+    worst = ordered.groupby(["event_block", names.rename("layer")], sort=False)[by].agg("min" if better else "max")
+    table = worst.unstack("layer")
+    layers = ordered.assign(layer=names).groupby("layer")["instruction"].min().sort_values(kind="stable").index
+    return table[list(layers)].sort_index().reset_index(drop=True)
 
 
 def _bands(axes: Axes, modules: list[str]) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
 
 import etviz
 from tests.programs import Executed
@@ -61,3 +67,34 @@ def test_what_is_not_known_is_not_made_up(executed: Make) -> None:
     assert frame["latency_ms"].notna().all()
     with pytest.raises(etviz.errors.UsageError, match="by must be a column of the ledger"):
         executed("casts").inspection.ledger("nothing")
+
+
+class Strided(nn.Module):
+    """A pooling that XNNPACK leaves out, and says why."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.max_pool2d(torch.relu(x), 2, 3) + 1
+
+
+def test_why_a_partitioner_left_it_out() -> None:
+    frame = etviz.debug(Strided(), (torch.randn(1, 2, 7, 7),), partitioner=[XnnpackPartitioner()]).ledger("instruction")
+    pooled = frame[frame["operators"].str.contains("max_pool2d")]
+    assert "must be less than or equal to kernel size" in pooled["refused"].iloc[0]
+    assert (frame.loc[frame["kind"] == "delegate", "refused"] == "").all()
+
+
+@pytest.mark.parametrize("form", ["one table", "a member for each"])
+def test_what_a_backend_told_of_its_delegate(form: str, executed: Make, tmp_path: Path) -> None:
+    made = executed("residual_cnn")
+    etrecord = tmp_path / "etrecord.bin"
+    etrecord.write_bytes(made.path("etrecord").read_bytes())
+    told = {"forward/lowered_module_0": {"blob": 17}, "other/lowered_module_1": {"blob": 18}}
+    members = {"delegate_info": told} if form == "one table" else {f"delegate_info/{k}": v for k, v in told.items()}
+    with zipfile.ZipFile(etrecord, "a") as archive:
+        for name, value in members.items():
+            archive.writestr(name, json.dumps(value))
+    inspection = made.load(etrecord=etrecord)
+    frame = inspection.ledger("instruction")
+    delegates = frame[frame["kind"] == "delegate"]
+    assert delegates["delegate_info"].tolist() == [{"blob": 17}, *[None] * (len(delegates) - 1)]
+    assert len(inspection.ledger("delegate_info")) == len(frame)

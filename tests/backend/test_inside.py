@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
+from executorch.exir.dialects._ops import ops
+from executorch.exir.pass_base import ExportPass
 from torch import Tensor, nn
 
 import etviz
@@ -124,6 +127,45 @@ def test_operator_that_broke_inside_is_named(runner: CppRunner, tmp_path: Path):
     assert (later.introduced_severity < 10).all()
 
 
+class Negated(ExportPass):
+    """A subtraction becomes an addition of what is negated: the program that is delegated is another one."""
+
+    def call_operator(self, op: Any, args: Any, kwargs: Any, meta: Any) -> Any:
+        aten: Any = ops.edge.aten
+        if op != aten.sub.Tensor:
+            return super().call_operator(op, args, kwargs, meta)
+        negated = super().call_operator(aten.neg.default, (args[1],), {}, meta)
+        return super().call_operator(aten.add.Tensor, (args[0], negated), {}, meta)
+
+
+def test_qualcomms_form(runner: CppRunner, tmp_path: Path):
+    """Names as identifiers, and the ETRecord's graph after transform passes as the reference; no record of our own."""
+    x = torch.randn(2, 3, 4, 5)
+    edge = to_edge_transform_and_lower(
+        torch.export.export(Image().eval(), (x,)),
+        transform_passes=[Negated()],
+        partitioner=[LoopsPartitioner(ids="names")],
+        generate_etrecord=True,
+    )
+    manager = edge.to_executorch()
+    manager.save(str(tmp_path / "model.pte"))
+    etrecord = manager.get_etrecord()
+    etrecord.update_representative_inputs((x,))
+    etrecord.save(str(tmp_path / "etrecord.bin"))
+    files = write_inputs(tmp_path, [x])
+    runner(tmp_path, "--model", "model.pte", "--inputs", files[0], "--dump-intermediate-outputs")
+    inspection = etviz.load(tmp_path)
+    gaps = inspection.gaps
+    inner = gaps[gaps.kind == "inner"]
+    assert list(inner.op) == ["aten.tanh.default", "aten.mul.Tensor", "aten.add.Tensor"]
+    assert (gaps.rmse < 1e-6).all()
+    eager = [torch.tanh(x), torch.tanh(x) * x, torch.tanh(x) * x - x]
+    for row, value in zip(inner.index, eager, strict=True):
+        torch.testing.assert_close(inspection.tensors(row)[1], value)
+    other = inspection.against("edge_after_transform/forward").gaps
+    assert (other.rmse[inner.index] < 1e-6).all()
+
+
 LAYOUTS = {
     "channels_last": (lambda identifier, value: value.permute(0, 3, 1, 2), 0.0),
     "int8": (lambda identifier, value: value.float() / 16, 0.5 / 16),
@@ -156,6 +198,13 @@ def test_inner_events_stand_below_their_call(runner: CppRunner, tmp_path: Path):
     assert set(named.instruction) == {0}
     call = events[events.name == "DELEGATE_CALL"].iloc[0]
     assert named.avg_ms.sum() <= call.avg_ms
+    steps = dict(zip(named.name, zip(named.operator, named.confidence, strict=True), strict=True))
+    assert steps["aten_sigmoid_default.exp"] == ("aten_sigmoid_default", "certain")
+    assert steps["aten_linear_default"] == ("aten_linear_default", "certain")
+    inner = inspection.gaps[inspection.gaps.kind == "inner"].set_index("reference_ops").latency_ms
+    of_sigmoid = named[named.operator == "aten_sigmoid_default"].avg_ms.sum()
+    assert inner["sigmoid"] == pytest.approx(of_sigmoid)
+    assert inner["sigmoid"] == pytest.approx(inspection.zoom(0).latency[inspection.zoom(0).gaps.instruction[4]])
 
 
 def test_share_of_runs_with_a_flipped_bit(runner: CppRunner, tmp_path: Path):

@@ -14,7 +14,7 @@ from torchao.quantization.granularity import PerGroup
 import etviz
 from etviz.evaluation.limits import Limits
 from etviz.explain.attribution.float64 import Float64
-from etviz.explain.zoom.exposure import expose
+from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import conversion, grid_of, spread_scales
 from etviz.upstream.operators import load_operator_library

@@ -174,6 +174,12 @@ def test_sources_point_into_the_models_own_file(program: Executed) -> None:
         assert lines[int(line) - 1].strip()
 
 
+def test_the_branch_that_was_taken_is_marked(executed: Callable[[str], Executed]) -> None:
+    tree = executed("branches").inspection.tree
+    branches = [label for kind, label in zip(tree.kind, tree.label, strict=True) if kind == "value"]
+    assert [label.partition(" ")[2] for label in branches] == ["(taken)", "(not taken)"], "the condition is true"
+
+
 def test_stack_traces_are_kept(executed: Callable[[str], Executed]) -> None:
     stacks = executed("encoder").inspection.analysis.tables.rows["stack"]
     assert stacks.str.contains("self.norm_1").any()

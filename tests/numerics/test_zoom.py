@@ -13,7 +13,7 @@ import torch
 
 import etviz
 from etviz.errors import ExecutionError, UsageError
-from etviz.explain.zoom.exposure import expose
+from etviz.graph.exposure import expose
 from etviz.pipeline.piece_program import widest
 from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
 from etviz.view.payload.program import build_payload

@@ -48,7 +48,8 @@ def with_tensors(source: Path, target: Path, tensors: bytes) -> Path:
 
 def load_again(program: Executed, **changes: Any) -> etviz.Inspection:
     """`etviz.load` on a program's files, some replaced."""
-    given: dict[str, Any] = {kind: program.path(kind) for kind in ("etrecord", "debug_buffer", "pte", "record")}
+    kinds = ("etrecord", "debug_buffer", "pte", "record", "timing")
+    given: dict[str, Any] = {kind: program.path(kind) for kind in kinds}
     given |= {"inputs": program.inputs} | changes
     if given["etrecord"] is not None and not Path(given["etrecord"]).exists():
         given["etrecord"] = None

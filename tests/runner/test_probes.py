@@ -75,6 +75,46 @@ def test_release_build_gives_the_values_that_a_debug_buffer_gives(
     np.testing.assert_array_equal(found.outputs.max_abs, made.inspection.outputs.max_abs)
 
 
+def test_values_inside_of_delegates(executed: Callable[[str], Executed], release_runner: CppRunner, tmp_path: Path):
+    """A release build gives the values of the operators inside of delegates; they are those of a zoom."""
+    made = executed("residual_cnn")
+    for kind in ("pte", "record", "etrecord"):
+        (tmp_path / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+    delegates = made.inspection.gaps[made.inspection.gaps.kind == "delegate"]
+    call = int(delegates.instruction.max())
+    probes = etviz.probe(tmp_path, budget="3KB", inside=[call])
+    outputs = tmp_path / "outputs"
+    outputs.mkdir()
+    files = ",".join(write_inputs(tmp_path, flatten(made.inputs), read_program(made.path("pte")).method()))
+    for label, path in ({"model": probes[0].model} | {probe.name: probe.path for probe in probes}).items():
+        release_runner(outputs, "--model", path, "--inputs", files, "--outputs", label)
+    found = etviz.load(outputs=outputs, record=tmp_path / "model.etviz", etrecord=tmp_path / "etrecord.bin")
+    inner = found.gaps[found.gaps.kind == "inner"]
+    assert len(inner) == sum(bool(value.inside) for probe in probes for value in probe.values) > 0
+    assert set(inner.instruction) == {call}
+    row = int(found.gaps.index[(found.gaps.instruction == call) & (found.gaps.kind == "delegate")][0])
+    inside = found.zoom(row)
+    assert inside.faithful
+    assert inside.deviation == 0
+    assert "bit for bit" in inside.fidelity
+    zoomed = made.load().zoom(row)
+    for number, about in inside.gaps.iterrows():
+        same = zoomed.gaps.index[zoomed.gaps.instruction == about.instruction]
+        assert torch.equal(inside.tensors(number)[1], zoomed.tensors(int(same[0]))[1])
+
+
+def test_what_no_probe_goes_into(executed: Callable[[str], Executed], tmp_path: Path):
+    made = executed("residual_cnn")
+    kernel = int(made.inspection.gaps[made.inspection.gaps.kind == "kernel"].instruction.iloc[0])
+    with pytest.raises(
+        UsageError, match=rf"inside must be instructions of delegate calls, found {kernel}; they are \["
+    ):
+        etviz.probe(made.path("record"), inside=[kernel], workdir=tmp_path)
+    (tmp_path / "model.pte").write_bytes(made.path("pte").read_bytes())
+    with pytest.raises(UsageError, match=r"take the record"):
+        etviz.probe(tmp_path, inside=[0])
+
+
 def test_values_that_only_sometimes_exist_are_left_out_with_a_reason(
     executed: Callable[[str], Executed], tmp_path: Path
 ):

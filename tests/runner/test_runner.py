@@ -21,8 +21,9 @@ from torch import Tensor, nn
 import etviz
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.raw_values import read_tensor, write_inputs
-from etviz.errors import ArtifactError
-from etviz.pipeline.lower import flatten
+from etviz.errors import ArtifactError, ExecutionError, UsageError
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import flatten, save
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
 
@@ -155,20 +156,50 @@ class Linear(nn.Module):
         return self.linear(x) + 1
 
 
+def _outside(folder: Path, model: nn.Module, x: Tensor) -> Path:
+    """A program whose weights are in a file of their own, with its record; that file."""
+    edge = to_edge_transform_and_lower(torch.export.export(model, (x,)), generate_etrecord=True)
+    manager = edge.to_executorch(ExecutorchBackendConfig(external_constants=True))
+    return save(manager, (x,), folder, {}).data or Path()
+
+
 def test_weights_outside_of_the_program(runner: CppRunner, tmp_path: Path):
     model, x = Linear(), torch.randn(2, 4)
-    edge = to_edge_transform_and_lower(torch.export.export(model, (x,)))
-    edge = edge.transform([])
-    config = ExecutorchBackendConfig(external_constants=True)
-    manager = edge.to_executorch(config)
-    manager.save(str(tmp_path / "model.pte"))
-    manager.write_tensor_data_to_file(str(tmp_path))
-    data = next(tmp_path.glob("*.ptd"))
+    data = _outside(tmp_path, model, x)
     files = write_inputs(tmp_path, [x])
     common = ("--model", "model.pte", "--inputs", files[0])
     runner(tmp_path, *common, "--data", data, "--outputs", "out")
     torch.testing.assert_close(read_tensor(tmp_path / "out-0.bin", "float32", (2, 3)), model(x))
     assert "failed" in runner(tmp_path, *common, status=2)
+
+
+def test_weights_outside_of_the_program_in_python(tmp_path: Path):
+    model, x = Linear(), torch.randn(2, 4)
+    data = _outside(tmp_path, model, x)
+    run = execute(tmp_path / "model.pte", [[x]], workdir=tmp_path, data=data)
+    torch.testing.assert_close(run.outputs[0][0], model(x))
+    with pytest.raises(ExecutionError):
+        execute(tmp_path / "model.pte", [[x]], workdir=tmp_path)
+    inspection = etviz.load(tmp_path)  # the folder's .ptd is taken
+    assert inspection.analysis.findings.files["data"] == str(data)
+    assert (inspection.gaps.rmse < 1e-6).all()
+    etviz.load(tmp_path, data=data)
+    other = Linear()
+    with torch.no_grad():
+        other.linear.weight += 0.01 * torch.randn(3, 4)
+    elsewhere = tmp_path / "other"
+    stale = _outside(elsewhere, other, x)
+    assert any("linear.weight" in note for note in etviz.load(tmp_path, data=stale).digest.notes)
+    stale.write_bytes(stale.read_bytes()[:-8])
+    with pytest.raises(ArtifactError, match="truncated"):
+        etviz.load(tmp_path, data=stale)
+    with pytest.raises(ArtifactError, match=r"\.ptd"):
+        etviz.load(tmp_path, data=tmp_path / "model.pte")
+    with pytest.raises(UsageError, match=r"data= is part of a program"):
+        etviz.load(tmp_path / "etdump.etdp", data=data)
+    _outside(elsewhere, nn.Sequential(nn.Linear(4, 2)), x)
+    with pytest.raises(ArtifactError, match=r"does not hold .*linear"):
+        etviz.load(tmp_path, data=elsewhere / "model.ptd")
 
 
 def _bundle(folder: Path, wrong: int | None = None) -> tuple[Path, list[tuple[Tensor]], nn.Module]:

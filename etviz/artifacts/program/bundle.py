@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
-from etviz.artifacts.program.program import parse_program
+from etviz.artifacts.program.program import parse_program, read_program
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError
 
@@ -115,6 +115,18 @@ def read_bundled_program(path: PathLike) -> BundledProgram:
         suites=dict(zip(map(str, suites.strings(0).tolist()), grouped, strict=True)),
         program_bytes=root.vectors(2, "<u1").views()[0],
     )
+
+
+def bundled_or_plain(path: PathLike) -> Program:
+    """The program in a `.pte`, or in a BundledProgram.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, something else, or damaged.
+    """
+    data = open_artifact(path, "an ExecuTorch program", "give the .pte")
+    return read_bundled_program(path).program() if bytes(data[4:8]) == b"BP08" else read_program(path)
 
 
 def _read_values(cases: Tables, field: int) -> list[tuple[BundledValue, ...]]:

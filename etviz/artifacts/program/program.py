@@ -254,6 +254,8 @@ class Program:
         Data that delegates share, by its key: XNNPACK's weights are there.
     segments, inline
         What `Method.payloads` counts.
+    external
+        Constants that are in a `.ptd`, by name; see `with_data_file`.
     """
 
     path: str
@@ -262,6 +264,7 @@ class Program:
     named: Mapping[str, memoryview] = field(default_factory=dict)
     segments: tuple[memoryview, ...] = ()
     inline: tuple[memoryview, ...] = ()
+    external: Mapping[str, memoryview] = field(default_factory=dict)
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
         """Return what the backend of a delegate call executes, None where the file does not hold it."""
@@ -275,10 +278,13 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """Return the bytes of a constant in its own memory order, None for what has none in this file."""
-        if not 0 < spec.data_index < len(self.constants) or spec.memory is not None or spec.external:
+        """Return the bytes of a constant in its own memory order, None for what has none here."""
+        if spec.external:
+            data = self.external.get(spec.name, memoryview(b""))
+        elif 0 < spec.data_index < len(self.constants) and spec.memory is None:
+            data = self.constants[spec.data_index]
+        else:
             return None
-        data = self.constants[spec.data_index]
         return data[: spec.nbytes] if 0 < spec.nbytes <= len(data) else None
 
     def method(self, name: str = "forward") -> Method:

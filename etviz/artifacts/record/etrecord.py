@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
+_TRANSFORMED: Final = "edge_after_transform/"
+"""What transform passes made of the edge program, before it was delegated."""
 _BLOCK: Final = 1 << 20
 _ADVICE: Final = "write it again with ETRecord.save()"
 _UNPACK: Final = "take the file as ETRecord.save() wrote it, or zip its members again without compression (zip -0)"
@@ -157,6 +159,18 @@ class ETRecord:
                 found[key] = {str(name): _handles(self.path, handles) for name, handles in table.items()}
         return found
 
+    def delegate_info(self, method: str) -> dict[str, Any]:
+        """What backends told of their delegates while they were lowered, by name of the lowered module.
+
+        It is one JSON table (``delegate_info``) with keys such as ``forward/lowered_module_0``, or a member for each.
+        """
+        told = self.json("delegate_info")
+        found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
+        members = [name for name in self._members if name.startswith("delegate_info/")]
+        found |= {name.removeprefix("delegate_info/"): self.json(name) for name in members}
+        start = f"{method}/"
+        return {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)}
+
     def _table(self, member: str, method: str) -> dict[int, Any]:
         data = self.json(member)
         if not isinstance(data, dict):
@@ -182,8 +196,15 @@ class ETRecord:
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
 
     def edge_graph(self, method: str) -> Graph:
-        """The edge graph of a method, before delegation; see `graph`."""
-        return self.graph(_EDGE + method)
+        """The edge graph of a method as it was delegated, after transform passes; see `graph`."""
+        return self.graph(self._edge_program(method))
+
+    def edge_weights(self, method: str) -> TensorFiles:
+        """The constants of `edge_graph`; see `weights`."""
+        return self.weights(self._edge_program(method))
+
+    def _edge_program(self, method: str) -> str:
+        return next((start + method for start in (_TRANSFORMED, _EDGE) if start + method in self._members), "")
 
     def graph(self, name: str) -> Graph:
         """One of the programs.

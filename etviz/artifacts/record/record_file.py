@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 VERSION: Final = 3
 LISTINGS: Final = "delegated_graph"
 """Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
+REFUSALS: Final = "refusals"
+"""Key in `Record.extra`: why partitioners left nodes out, by name of the node."""
 _JSON: Final = "record.json"
 _TENSORS: Final = "tensors.safetensors"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

@@ -12,6 +12,7 @@ follows from the program's inputs. What an operator introduced is told on what t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +25,8 @@ from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.replay import Execution, Replay
-from etviz.explain.zoom.exposure import Exposure
 from etviz.explain.zoom.zoom import InnerLog, Zoom, numbered
+from etviz.graph.exposure import Exposure
 from etviz.graph.inline import inline
 from etviz.graph.ir import Graph, Node, map_arg
 from etviz.graph.uses import operators
@@ -75,15 +76,16 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
     logged
         Identifiers and values, in the order of logging.
     handles
-        The delegate's map: identifiers, as text, to debug handles.
+        The delegate's map: identifiers, as text, to debug handles. One that is not in it may be an operator's name.
     """
     nodes = list(operators(graph.nodes))
+    named: dict[Identifier, list[Node]] = {node.name: [node] for node in nodes}
     values: dict[str, tuple[Identifier, Any]] = {}
     parts: dict[str, str] = {}
     strange: dict[Identifier, None] = {}
     for identifier, value in logged:
         carried = set(handles.get(str(identifier), ()))
-        group = [node for node in nodes if not carried.isdisjoint(node.handles)]
+        group = [node for node in nodes if not carried.isdisjoint(node.handles)] or named.get(identifier, [])
         if not group:
             strange[identifier] = None
             continue
@@ -148,6 +150,7 @@ def logged_zoom(
     handles: Mapping[str, Sequence[int]],
     *,
     arrived: Sequence[Any] | str,
+    probed: tuple[float | None] | None = None,
     fixed: Mapping[int, torch.Tensor] | None = None,
     preprocessing: Preprocessing | None = None,
     custom: CustomMetrics | None = None,
@@ -162,6 +165,8 @@ def logged_zoom(
         As for `join`.
     arrived
         What the reference gives to the delegate; or, in words, why that is not known: then there are no total gaps.
+    probed
+        Where the values are those of a probe: how far it is from the program, None if that is not known.
     preprocessing
         Undoes what the backend did to a value: a layout, a quantization.
 
@@ -190,7 +195,7 @@ def logged_zoom(
     compared = {gap.instruction for gap in comparison.gaps}
     if isinstance(arrived, str):
         forget_totals(Graph(graph.name), comparison, arrived)
-    silent = f"{graph.backend_id} logged no value for it"
+    silent = f"{graph.backend_id} {'gives' if probed is not None else 'logged'} no value for it"
     for node in operators(graph.nodes):
         if node.instruction < 0 or node.instruction in compared:
             continue
@@ -201,8 +206,20 @@ def logged_zoom(
                 comparison.grouped.add(node.instruction)
         comparison.reasons[node.instruction] = reasons.get(node.instruction, silent)
     replay = Replay(fresh, [Execution(reference, log)])
-    message = f"The inner values are those that {graph.backend_id} logged in the run itself."
-    return Zoom(graph, comparison, replay, True, 0.0, message, tuple(_notes(joined, graph)), logged=True)
+    faithful, deviation, message = _fidelity(graph.backend_id, probed)
+    return Zoom(graph, comparison, replay, faithful, deviation, message, tuple(_notes(joined, graph)), logged=True)
+
+
+def _fidelity(backend: str, probed: tuple[float | None] | None) -> tuple[bool | None, float, str]:
+    if probed is None:
+        return True, 0.0, f"The inner values are those that {backend} logged in the run itself."
+    (deviation,) = probed
+    start = "The inner values are those of probes, in which the delegate was lowered again"
+    if deviation is None:
+        return None, math.nan, f"{start}; whether it still gives what it gave in the program is not known."
+    if deviation:
+        return False, deviation, f"{start}; its output, or the program's, then differs by up to {deviation:.3g}."
+    return True, 0.0, f"{start}; its outputs and the program's are still the same, bit for bit."
 
 
 def measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:

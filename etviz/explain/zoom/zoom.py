@@ -18,7 +18,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.operators import resolve
 from etviz.evaluation.replay import Execution, Log, Replay
-from etviz.explain.zoom.exposure import Exposure, expose
+from etviz.graph.exposure import Exposure, expose
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import conversion

@@ -56,10 +56,12 @@ def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
 def chrome_trace(analysis: Analysis) -> dict[str, Any]:
     """The trace in the JSON object format, without NaN and infinities."""
     about, profile = _Instructions(analysis), analysis.profile
-    runs = iter(analysis.tables.coverage["event_block"].unique().tolist())
+    runs, count = analysis.tables.coverage["event_block"].unique().tolist(), 0
     tracks, events, begin = Tracks(), [], 0.0
     for number, block in enumerate(profile.blocks):
-        run = next(runs, None) if block.name == "Execute" else None
+        executed = block.name == "Execute" and bool(runs)
+        run = runs[min(count, len(runs) - 1)] if executed else None  # a timed run has the values of the logged one
+        count += executed
         start, length = timeline(block.profile, profile.factor)
         for at in np.lexsort((-np.nan_to_num(length), start)).tolist():
             told = about.event(block.profile, at, run)

@@ -1,0 +1,98 @@
+"""Which operator inside of a delegate each event is of that its backend timed there, and how sure that is.
+
+A backend that says so is believed: by its delegate map, or by calling an event as the operator is called. XNNPACK says
+neither; but it runs the operators of a delegate in the order of the graph and names each by its kind, so where as many
+events of a kind were timed as there are operators of it, they are likely these, in that order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from etviz.graph.uses import operators
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from etviz.graph.ir import Graph, Node
+
+CERTAIN, LIKELY = "certain", "likely"
+_KINDS: Final = {
+    "Abs": "abs",
+    "Add": "add",
+    "Average Pooling": "avg_pool2d",
+    "Batch Matrix Multiply": "bmm",
+    "Ceiling": "ceil",
+    "Clamp": "relu hardtanh clamp relu6",
+    "Concatenate": "cat",
+    "Constant Pad": "constant_pad_nd",
+    "Convert": "quantize_per_tensor dequantize_per_tensor quantize_per_token dequantize_per_token",
+    "Convolution": "convolution",
+    "Copy": "clone _clone_dim_order",
+    "Deconvolution": "convolution",
+    "Divide": "div",
+    "ELU": "elu",
+    "Exp": "exp",
+    "Floor": "floor",
+    "Fully Connected": "linear addmm mm",
+    "GELU": "gelu",
+    "HardSwish": "hardswish",
+    "Leaky ReLU": "leaky_relu",
+    "Log": "log",
+    "Max Pooling": "max_pool2d",
+    "Maximum": "maximum",
+    "Mean": "mean",
+    "Minimum": "minimum",
+    "Multiply": "mul",
+    "Negate": "neg",
+    "PReLU": "prelu",
+    "Reciprocal Square Root": "rsqrt",
+    "Sigmoid": "sigmoid",
+    "Slice": "slice_copy",
+    "Softmax": "_softmax",
+    "Square": "pow",
+    "Square Root": "sqrt",
+    "Static Reshape": "view_copy unsqueeze_copy squeeze_copy",
+    "Subtract": "sub",
+    "Tanh": "tanh",
+    "Transpose": "permute_copy transpose_copy",
+}
+"""By the beginning of an event's name in XNNPACK: the names of the edge operators that it may be."""
+
+
+class Joined(NamedTuple):
+    """The operator of an event, and whether that is `CERTAIN` or `LIKELY`."""
+
+    node: Node
+    confidence: str
+
+
+def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequence[int]]) -> dict[str, Joined]:
+    """The operators of a delegate's events, as far as they are known.
+
+    Parameters
+    ----------
+    inner
+        The delegate's graph.
+    names
+        Of its events, in the order in which they were timed.
+    handles
+        The delegate's map: identifiers, as text, to debug handles.
+    """
+    nodes = list(operators(inner.nodes))
+    by_name = {node.name: node for node in nodes}
+    found: dict[str, Joined] = {}
+    kinds: dict[str, list[str]] = {}
+    for name in names:
+        carried = set(handles.get(name, ()))
+        told = [node for node in nodes if not carried.isdisjoint(node.handles)] or [by_name.get(name.split(".")[0])]
+        if told[-1] is not None:
+            found[name] = Joined(told[-1], CERTAIN)
+        elif (kind := name.partition(" (")[0].partition(" #")[0]) in _KINDS:
+            kinds.setdefault(kind, []).append(name)
+    for kind, events in kinds.items():
+        wanted = _KINDS[kind].split()
+        fitting = [node for node in nodes if node.target.split(".")[1] in wanted]
+        if len(fitting) == len(events):
+            found |= {name: Joined(node, LIKELY) for name, node in zip(events, fitting, strict=True)}
+    return found

@@ -1,0 +1,69 @@
+"""A reference in which some operators are computed by functions of the user's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from etviz.evaluation.limits import Budget, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFunctions:
+    """The user's functions.
+
+    Attributes
+    ----------
+    functions
+        By operator, ``aten.gelu.default`` or ``aten.gelu`` for every overload; each takes what the operator takes. It
+        may return `NotImplemented`.
+    problems
+        By operator: why its function could not be taken.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def find(self, target: str) -> Callable[..., Any] | None:
+        """The function that stands for an operator."""
+        return self.functions.get(target) or self.functions.get(target.rpartition(".")[0])
+
+
+class OwnOperators(Limits):
+    """Calls the user's function where there is one for an operator; where that fails, the operator itself stands in."""
+
+    def __init__(self, own: OwnFunctions, files: int = 0, budget: Budget | None = None) -> None:
+        super().__init__(files, budget)
+        self._own = own
+
+    def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operator, or what stands for it."""
+        value = super().call(target, args, kwargs)
+        function = self._own.find(target)
+        if function is None:
+            return value
+        try:
+            found = function(*args, **kwargs)
+            return value if found is NotImplemented else _fitted(found, value)
+        except Exception as error:  # noqa: BLE001 - the user's function may fail in its own way
+            self._own.problems.setdefault(target, f"reference= fails on {target}: {error or type(error).__name__}")
+            return value
+
+
+def _fitted(found: Any, value: Any) -> Any:
+    """What a function gave as the operator gives it; a `TypeError` if it is something else."""
+    import torch
+
+    if isinstance(value, (list, tuple)):
+        if not isinstance(found, (list, tuple)) or len(found) != len(value):
+            raise TypeError(f"it must return {len(value)} values, found {type(found).__name__}")
+        return type(value)(_fitted(*pair) for pair in zip(found, value, strict=True))
+    if not isinstance(value, torch.Tensor):
+        return found
+    if not isinstance(found, torch.Tensor) or found.shape != value.shape:
+        got = tuple(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise TypeError(f"it must return a tensor of shape {tuple(value.shape)}, found {got}")
+    return found.detach().to(value.dtype)

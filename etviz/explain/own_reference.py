@@ -1,0 +1,73 @@
+"""A reference in which functions of the user's stand for some operators: whether there are such, and which failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError
+from etviz.evaluation.own_operators import OwnFunctions
+from etviz.explain.stages import NO_PARTNER
+from etviz.graph.labels import owners_of
+from etviz.graph.uses import operators
+from etviz.tensors.metrics import NAN, Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from etviz.comparison.gap import Gap, Run
+    from etviz.graph.ir import Graph
+
+_LISTED: Final = 8
+
+
+def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
+    """Functions by operator of the graph; a `UsageError` if that is something else."""
+    if not hasattr(functions, "items") or not functions:
+        kind = type(functions).__name__
+        raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")
+    known = sorted({target for targets in _targets(graph).values() for target in targets if "." in target})
+    for name, function in functions.items():
+        if not callable(function):
+            raise UsageError(f"reference[{name!r}] must be a function, found {type(function).__name__}")
+        if name not in known and name not in {target.rpartition(".")[0] for target in known}:
+            listed = ", ".join(known[:_LISTED])
+            raise UsageError(f"no operator of the program is called {name!r}; it has {listed} and others")
+    return OwnFunctions(functions)
+
+
+def without_partner(graph: Graph, runs: Sequence[Run], problems: Mapping[str, str]) -> tuple[Run, ...]:
+    """Take back the gaps of operators whose function failed: they have no partner."""
+    if not problems:
+        return tuple(runs)
+    changed, targets = [], _targets(graph)
+    for run in runs:
+        gaps = [_failed(gap, targets, problems) for gap in run.comparison.gaps]
+        changed.append(run._replace(comparison=replace(run.comparison, gaps=gaps)))
+    return tuple(changed)
+
+
+def problem_notes(problems: Mapping[str, str]) -> tuple[str, ...]:
+    """The same as notes."""
+    return tuple(f"{text[0].upper()}{text[1:]}; there the operator itself stands in." for text in problems.values())
+
+
+def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[str, str]) -> Gap:
+    text = next((problems[target] for target in targets.get(gap.instruction, ()) if target in problems), "")
+    if not text:
+        return gap
+    unknown = dict.fromkeys(gap.metrics, NAN)
+    reason = f"{NO_PARTNER}: {text}"
+    return replace(gap, metrics=unknown, total=Sums(), reference=None, noise=NAN, unpaired=reason, introduced=None)
+
+
+def _targets(graph: Graph) -> dict[int, list[str]]:
+    """The operators that each instruction executes."""
+    found: dict[int, list[str]] = {}
+    owners = owners_of(graph)
+    for node in graph.walk():
+        if node.instruction >= 0:
+            owner = owners.get(node.instruction, graph)
+            inside = operators(owner.inside(node).nodes) if node.target == "delegate" else [node]
+            found[node.instruction] = [item.target for item in inside]
+    return found

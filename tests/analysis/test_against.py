@@ -1,0 +1,116 @@
+"""Another reference than the lowered program: a form of the program, or functions of the user's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import etviz
+from etviz.errors import UsageError
+from tests.programs import Executed
+
+Get = Callable[[str], Executed]
+
+
+class Watching(torch.fx.Interpreter):
+    """Keeps the value of every operator by name."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[str, torch.Tensor] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor):
+            self.values[n.name] = value.detach().clone()
+        return value
+
+
+def rmse(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float((a.double() - b.double()).square().mean().sqrt())
+
+
+@pytest.mark.parametrize("name", ["exported_program", "edge_dialect_exported_program/forward"])
+def test_a_form_of_the_program(name: str, executed: Get) -> None:
+    made = executed("residual_cnn")
+    whole, other = made.inspection, made.inspection.against(name)
+    exported = torch.export.export(made.model, made.inputs, strict=False)
+    watching = Watching(exported.module())
+    watching.run(*made.inputs)
+    gaps = other.gaps
+    kernels = gaps[(gaps.kind == "kernel") & gaps.reference_ops.isin(watching.values) & gaps.rmse.notna()]
+    assert len(kernels) >= 2
+    for row, about in kernels.iterrows():
+        reference, runtime = other.tensors(row)
+        expected = watching.values[about.reference_ops]
+        torch.testing.assert_close(reference, expected, rtol=1e-5, atol=1e-6)
+        assert about.rmse == pytest.approx(rmse(expected, runtime), rel=0.5, abs=1e-9)
+    np.testing.assert_array_equal(gaps.introduced_rmse, whole.gaps.introduced_rmse)
+    nameless = gaps[gaps.rmse.isna()]
+    assert nameless.reason.str.contains("no partner in").all()
+    assert other.outputs.rmse.tolist() == pytest.approx(whole.outputs.rmse.tolist(), rel=0.5, abs=1e-8)
+    assert "against" in other.title
+
+
+def test_the_float_model_of_a_quantized_program(executed: Get) -> None:
+    whole = executed("digits_int8").inspection
+    split = whole.quantization()
+    other = whole.against("float")
+    known = split[(split.row >= 0) & split.total_rmse.notna()].set_index("row").total_rmse
+    rows = [row for row in known.index if row in other.gaps.index and not math.isnan(other.gaps.rmse[row])]
+    assert rows
+    np.testing.assert_allclose(other.gaps.rmse[rows], known[rows], rtol=1e-6)
+    assert other.outputs.rmse[0] > 10 * whole.outputs.rmse[0]
+
+
+def test_functions_by_operator(executed: Get) -> None:
+    whole = executed("plain_cnn").inspection
+    other = whole.against({"aten.relu": lambda x: torch.clamp(x, min=0) + 1})
+    relus = other.gaps.op.str.contains("relu")
+    assert relus.any()
+    np.testing.assert_allclose(other.gaps.introduced_rmse[relus], 1, rtol=1e-5)
+    first = other.gaps[relus].index[0]
+    assert other.gaps.rmse[first] == pytest.approx(1, rel=1e-5)
+    before = other.gaps.index < first
+    np.testing.assert_array_equal(other.gaps.rmse[before], whole.gaps.rmse[before])
+    assert (other.gaps.rmse[other.gaps.index > first] > 1e-3).any()
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda x: 1 / 0, "division by zero"),
+        (lambda x: x[:1], r"must return a tensor of shape"),
+        (lambda x, y: x, "missing 1 required positional argument"),
+        (lambda x: "nothing", "found str"),
+    ],
+)
+def test_a_function_that_fails_has_no_partner(function: Callable[..., Any], problem: str, executed: Get) -> None:
+    whole = executed("plain_cnn").inspection
+    other = whole.against({"aten.relu.default": function})
+    relus = other.gaps.op.str.contains("relu")
+    assert other.gaps.reason[relus].str.contains("no partner: reference= fails on aten.relu.default").all()
+    assert other.gaps.reason[relus].str.contains(problem).all()
+    assert other.gaps.rmse[relus].isna().all()
+    np.testing.assert_array_equal(other.gaps.rmse[~relus], whole.gaps.rmse[~relus])
+    assert problem.replace("\\", "")[:10] in other.summary()
+
+
+def test_what_is_no_reference(executed: Get) -> None:
+    whole = executed("plain_cnn").inspection
+    with pytest.raises(UsageError, match=r"no stage 'middle' of forward; they hold exported, edge, lowered"):
+        whole.against("middle")
+    with pytest.raises(UsageError, match=r"no operator of the program is called 'aten\.gelu'"):
+        whole.against({"aten.gelu": torch.nn.functional.gelu})
+    with pytest.raises(UsageError, match="must be a function, found int"):
+        whole.against({"aten.relu": 3})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="name of a stage or functions by operator, found int"):
+        whole.against(3)  # type: ignore[arg-type]
+    files = {kind: executed("plain_cnn").path(kind) for kind in ("etdump", "debug_buffer", "pte")}
+    with pytest.raises(UsageError, match="nothing was compared"):
+        etviz.load(files["etdump"], pte=files["pte"], reference="exported")
