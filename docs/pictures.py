@@ -31,6 +31,8 @@ IMAGES: Final = Path(__file__).parent / "images"
 SIZE: Final = {"width": 1280, "height": 860}
 LARGEST: Final = 1_000_000
 """Bytes of the moving picture."""
+_LOOK: Final = 180.0
+"""Seconds for the look inside of the culprit's delegate."""
 _COLUMNS: Final = 96
 _TERMINAL: Final = """<!doctype html><meta charset="utf-8"><style>
 body {{ margin: 0; background: #11151c; color: #dde3ea; font: 14px/1.45 "DejaVu Sans Mono", monospace; }}
@@ -55,6 +57,7 @@ class Line:
 def main() -> None:
     """Make all pictures."""
     IMAGES.mkdir(exist_ok=True)
+    os.environ["ETVIZ_LOOK_INSIDE"] = "auto"  # the tests' own setting is to leave it
     with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch:
         server = JupyterServer(Path(scratch) / "jupyter")
         try:
@@ -146,7 +149,7 @@ def panel(browser: Browser, server: JupyterServer, folder: Path) -> None:
     with open_lab(browser, server, IMAGES) as lab:
         lab.open("panel", *_PANEL)
         lab.run_all()
-        lab.page.locator(".etviz-panel .etv-table [data-row]").first.wait_for()
+        lab.page.locator(".etviz-panel .etv-table [data-inner]").first.wait_for(timeout=_LOOK * 1000)
         lab.page.wait_for_timeout(1000)
         smaller(lab.screenshot("panel"))
 

@@ -156,10 +156,10 @@ export function tensorQuestion(row: number): Question<TensorFacts> {
   };
 }
 
-export function mapQuestion(row: number, { of, axes, index }: MapChoice): Question<ErrorMap> {
+export function mapQuestion(row: number, { of, axes, index }: MapChoice, size = MAP_SIZE): Question<ErrorMap> {
   return {
     method: "error_map",
-    params: { row, of, axes, index, size: MAP_SIZE },
+    params: { row, of, axes, index, size },
     decode({ result, buffers }) {
       const wire = result as WireErrorMap;
       return {

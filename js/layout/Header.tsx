@@ -105,7 +105,7 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
   const { summary, title } = payload;
   const [, verdict, details] = /^(.*?)(?: (\(.*\)\.?))?$/s.exec(summary.verdict) ?? ["", summary.verdict];
   return (
-    <header class="etv-header" data-level={summary.level}>
+    <div class="etv-header" data-level={summary.level}>
       <LevelIcon level={summary.level} />
       <div class="etv-said" role="status">
         <Heading class="etv-verdict">
@@ -137,6 +137,6 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
         />
         <PanelButton title={title} />
       </div>
-    </header>
+    </div>
   );
 }

@@ -64,6 +64,8 @@ export function createViewState() {
     slice: signal<{ row: number; axes: readonly number[] | null; index: readonly number[] | null } | null>(null),
     /** Values, or errors, of a row that its map shows alone. */
     mask: signal<Mask | null>(null),
+    /** The axis whose slices are shown beside one another under the map; null for none. */
+    facetAxis: signal<number | null>(null),
     channelMetric: signal<ChannelMetric>("rmse"),
     /** Something selected that is not a gap row. */
     detail: signal<Detail | null>(null),

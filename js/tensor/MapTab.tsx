@@ -13,6 +13,7 @@ import { type Choice, Switches } from "../ui/Switches";
 import { Answered, useAnswer } from "./answer";
 import { AxisSelect } from "./AxisSelect";
 import { ABOVE, ERROR, type Rgb, extent, gradient, paintSigned, spread } from "./colors";
+import { Facets } from "./Facets";
 import { type Cell, type Mark, PixelGrid } from "./PixelGrid";
 
 const LOWEST = 0.12;
@@ -186,6 +187,7 @@ interface ControlsProps {
 
 /** Which axes run down and across, and where the map cuts the others. */
 function Controls({ map, choice, disabled, onChange }: ControlsProps): JSX.Element | null {
+  const { facetAxis } = useApp().view;
   const sliders = map.shape
     .map((size, axis) => ({ size, axis }))
     .filter(({ size, axis }) => size > 1 && !map.axes.includes(axis));
@@ -205,23 +207,36 @@ function Controls({ map, choice, disabled, onChange }: ControlsProps): JSX.Eleme
         />
       ))}
       {sliders.map(({ axis, size }) => (
-        <label key={axis} class="etv-slider">
-          <span>
-            axis {axis}: <b>{index[axis]}</b> of {size}
-          </span>
-          <input
-            type="range"
-            min={0}
-            max={size - 1}
-            disabled={disabled}
-            value={index[axis]}
-            aria-label={`Index along axis ${axis}`}
-            onInput={(event) => {
-              const at = Number(event.currentTarget.value);
-              onChange({ ...choice, axes: map.axes, index: index.map((old, k) => (k === axis ? at : old)) });
-            }}
-          />
-        </label>
+        <div key={axis} class="etv-slider-line">
+          <label class="etv-slider">
+            <span>
+              axis {axis}: <b>{index[axis]}</b> of {size}
+            </span>
+            <input
+              type="range"
+              min={0}
+              max={size - 1}
+              disabled={disabled}
+              value={index[axis]}
+              aria-label={`Index along axis ${axis}`}
+              onInput={(event) => {
+                const at = Number(event.currentTarget.value);
+                onChange({ ...choice, axes: map.axes, index: index.map((old, k) => (k === axis ? at : old)) });
+              }}
+            />
+          </label>
+          {!disabled && (
+            <button
+              type="button"
+              class="etv-switch etv-alone"
+              aria-pressed={facetAxis.value === axis}
+              data-tip="The slices along this axis beside one another"
+              onClick={() => (facetAxis.value = facetAxis.value === axis ? null : axis)}
+            >
+              facets
+            </button>
+          )}
+        </div>
       ))}
     </div>
   );
@@ -243,7 +258,7 @@ const SIBLINGS: Record<MapOf, MapOf> = { error: "error", reference: "runtime", r
 /** The slice is chosen anew for each row. A report holds one, which it was asked for with nothing chosen. */
 export function MapTab({ row }: { row: number }): JSX.Element {
   const { view, store } = useApp();
-  const { mapOf, mapScale, slice, element } = view;
+  const { facetAxis, mapOf, mapScale, slice, element } = view;
   const { kernel } = store.source;
   const of = kernel ? mapOf.value : "error";
   const chosen = kernel && slice.value?.row === row ? slice.value : FIRST_MAP;
@@ -251,6 +266,10 @@ export function MapTab({ row }: { row: number }): JSX.Element {
   const answer = useAnswer(mapQuestion(row, choice));
   const sibling = useAnswer(mapQuestion(row, { ...choice, of: SIBLINGS[of] }));
   const scale = mapScale.value;
+  const faceted = ({ shape, axes }: ErrorMap): boolean => {
+    const axis = facetAxis.value;
+    return kernel && axis !== null && axis < shape.length && shape[axis] > 1 && !axes.includes(axis);
+  };
   return (
     <>
       <div class="etv-chart-bar">
@@ -290,6 +309,15 @@ export function MapTab({ row }: { row: number }): JSX.Element {
               disabled={!kernel}
               onChange={({ axes, index }) => (slice.value = { row, axes, index })}
             />
+            {faceted(map) && (
+              <Facets
+                map={map}
+                axis={facetAxis.value ?? 0}
+                of={of}
+                scale={scale}
+                onSelect={({ axes, index }) => (slice.value = { row, axes, index })}
+              />
+            )}
           </>
         )}
       </Answered>

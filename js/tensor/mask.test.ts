@@ -30,3 +30,25 @@ test("the evidence of a channel names its slice", () => {
   expect(placeNamed("Index 4 of axis 1 (of 10) is ×0.25: this explains over 99.9 % of the squared error.")).toEqual({ axis: 1, index: 4 });
   expect(placeNamed("The runtime is 2 times the reference.")).toBeNull();
 });
+
+test("the slices along one more axis stand beside one another; a press shows one large", async () => {
+  const view = await openReady();
+  click(view.one('.etv-row[data-row="4"]'));
+  await until(() => view.all(".etv-chart-tabs [role=tab]").length === 4);
+  click(view.all(".etv-chart-tabs [role=tab]")[1]);
+  await until(() => view.all(".etv-grid").length === 1);
+  const down = view.all(".etv-axis select")[0] as HTMLSelectElement;
+  down.value = "0";
+  down.dispatchEvent(new Event("change", { bubbles: true }));
+  await until(() => view.all(".etv-slider").length > 0);
+  expect(view.all(".etv-facet")).toEqual([]);
+  click(view.one(".etv-slider-line .etv-switch"));
+  await until(() => view.all(".etv-facet canvas").length > 1);
+  const facets = view.all(".etv-facet");
+  expect(facets.filter((facet) => facet.getAttribute("aria-pressed") === "true")).toHaveLength(1);
+  const other = facets.find((facet) => facet.getAttribute("aria-pressed") === "false");
+  if (!other) throw new Error("all slices are shown");
+  const before = view.params("error_map").length;
+  click(other);
+  await until(() => view.params("error_map").slice(before).some(({ size }) => size === 256));
+});
