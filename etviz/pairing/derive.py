@@ -15,6 +15,7 @@ from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Region, regions
 from etviz.pairing.constants import Constants
 from etviz.pairing.edge_values import EdgeValues
+from etviz.pairing.order import Order, takers
 from etviz.upstream.operators import runtime_operator
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class _Search:
         self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
         self.domains |= {value: set(names) for value, names in constants.domains.items()}
         self._left = _WORK + _WORK_PER_CALL * len(self.calls)
+        self._claimed = {call.index: self._operators(call) for call in self.calls if call.kind == "delegate"}
+        self._order = Order(edge, self._claimed)
         self._begin()
         self._begin_branches(areas)
 
@@ -136,14 +139,13 @@ class _Search:
         for position, value in enumerate(self.outputs[call.index]):
             self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
 
+    def _operators(self, call: Instruction) -> set[str]:
+        """The operators that share a debug handle with an instruction."""
+        handles = set(self.handles.get(call.index, ()))
+        return {node.name for handle in handles for node in self.edge.by_handle.get(handle, ())}
+
     def _begin_delegate(self, call: Instruction) -> None:
-        own = self.handles.get(call.index, ())
-        names = {
-            value
-            for handle in set(own)
-            for node in self.edge.by_handle.get(handle, ())
-            for value in self.edge.given[node.name]
-        }
+        names = {value for name in self._claimed[call.index] for value in self.edge.given[name]}
         for value in self.outputs[call.index]:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
@@ -239,6 +241,7 @@ class _Search:
             for value, base in self.bases.items():
                 changed |= self._visit_view(value, base)
             changed |= self._exclude()
+            changed = changed or self._put_in_order()
             changed &= self._left > 0
         return self._result()
 
@@ -323,6 +326,54 @@ class _Search:
                 if kept and kept != options:
                     self.options[index], changed = kept, True
         return changed
+
+    def _put_in_order(self) -> bool:
+        """Rule out what would be executed before something that it reads, or after something that reads it."""
+        if not self._spend(len(self.edge.graph.nodes) + sum(map(len, self.options.values()))):
+            return False
+        taken = takers({index: names for index, names in self.options.items() if names})
+        possible: dict[str, list[int]] = {}
+        for index, names in (*self.options.items(), *self._claimed.items()):
+            for name in names:
+                if index in taken.get(name, (index,)):
+                    possible.setdefault(name, []).append(index)
+        spans = self._order.spans(possible, taken.keys())
+        fits = self._order.fits
+        where = {
+            name: {i for i in indices if name not in spans or fits(i, spans[name])}
+            for name, indices in possible.items()
+        }
+        changed = False
+        for index, names in self.options.items():
+            kept = {name for name in names if index in where[name]}
+            if kept and kept != names:
+                self.options[index], changed = kept, True
+        for call in self.calls:
+            if call.kind == "delegate":
+                changed |= self._put_delegate_in_order(call, where)
+        return changed
+
+    def _put_delegate_in_order(self, call: Instruction, where: Mapping[str, set[int]]) -> bool:
+        """What a delegate gives is made by it and read elsewhere, what it takes is read by it."""
+        at, unknown, changed = call.index, {call.index, -1}, False
+        for value in self.outputs[at]:
+            domain = self.domains.get(value, set())
+            kept = {
+                name
+                for name in domain
+                if at in where.get(self.edge.maker.get(name, ""), unknown)
+                and (name in self.edge.results or any(where.get(u.name, unknown) - {at} for u in self._readers(name)))
+            }
+            changed |= self._narrow(value, kept)
+        for value in call.inputs:
+            domain = self.domains.get(value, set())
+            if len(domain) > 1 and self._spend(len(domain)):
+                kept = {n for n in domain if any(at in where.get(u.name, unknown) for u in self._readers(n))}
+                changed |= self._narrow(value, kept)
+        return changed
+
+    def _readers(self, name: str) -> list[Node]:
+        return self.edge.users.get(name, [])
 
     def _certain(self, value: int) -> str | None:
         """The edge value of a runtime value if there is only one, counting equal values as one."""

@@ -23,7 +23,7 @@ from etviz.artifacts.scalar_types import scalar_type_name
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import instructions_text
 from etviz.graph.uses import Uses, is_size, only_moves, operators
-from etviz.pairing.order import Order
+from etviz.pairing.order import Order, takers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -47,10 +47,14 @@ Logged = Mapping[int, "Sequence[TensorRef]"]
 
 @dataclass(slots=True)
 class Group:
-    """Instructions and edge operators that share debug handles, each in program order."""
+    """Instructions and edge operators that share debug handles, each in program order.
+
+    `executors` are the instructions that each operator may belong to.
+    """
 
     instructions: list[int] = field(default_factory=list)
     operators: list[Node] = field(default_factory=list)
+    executors: dict[str, set[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,25 +100,22 @@ class _Options:
             if not named:  # a delegate, or a kernel that stands for other operators
                 self._several.add(at)
         self._order = Order(edge, self._several)
+        self._taken: dict[str, set[int]] = {}
         for _ in range(_MOST_ROUNDS):
             if not (self._take() | self._put_in_order()):
                 break
 
     def _take(self) -> bool:
         """As many kernels as there are operators for them leave none of these to any other instruction."""
-        alike: dict[frozenset[str], set[int]] = {}
-        for at, names in self.left.items():
-            if at not in self._several:
-                alike.setdefault(frozenset(names), set()).add(at)
-        takers = {name: own for names, own in alike.items() if len(names) == len(own) for name in names}
-        return self._keep(lambda at, name: name not in takers or at in takers[name])
+        taken = self._taken = takers({at: names for at, names in self.left.items() if at not in self._several})
+        return self._keep(lambda at, name: name not in taken or at in taken[name])
 
     def _put_in_order(self) -> bool:
         possible: dict[str, list[int]] = {}
         for at, names in self.left.items():
             for name in names:
                 possible.setdefault(name, []).append(at)
-        spans = self._order.spans(possible)
+        spans = self._order.spans(possible, self._taken.keys())
         return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
 
     def _keep(self, fits: Callable[[int, str], bool]) -> bool:
@@ -175,6 +176,7 @@ def group_by_handles(
         group = groups.get(find(name)) if name in parent else None
         if group is not None:
             group.operators.append(node)
+            group.executors[name] = {at for at in group.instructions if name in options.left[at]}
     return list(groups.values())
 
 
@@ -231,7 +233,8 @@ class Cut:
 
     `graph` holds the group's operators and gives the values of `match`. What it reads from elsewhere are its user
     inputs, in the order of `reads`; `direct` are those of them that the group's own operators read, with nothing in
-    between. `groups` are that of the match, and those that are cut out together with it.
+    between. `groups` are that of the match, and those that are cut out together with it; `instructions`, ascending, all
+    that its operators may belong to.
     """
 
     match: Match
@@ -239,11 +242,7 @@ class Cut:
     reads: tuple[str, ...]
     direct: frozenset[str]
     groups: tuple[Group, ...]
-
-    @property
-    def instructions(self) -> list[int]:
-        """All that its operators may belong to, ascending."""
-        return sorted({instruction for group in self.groups for instruction in group.instructions})
+    instructions: tuple[int, ...]
 
     @property
     def together(self) -> str:
@@ -348,7 +347,9 @@ class HandleGroups:
         inputs += [Input(name, "user", meta=self.meta(name)) for name in given]
         graph = Graph(f"instruction_{match.instruction}", inputs, nodes, [Ref(name) for name in match.values])
         graph.backend_id = self._backends[match.instruction]
-        return Cut(match, graph, tuple(given), direct, groups)
+        executors = (group.executors.get(node.name, ()) for node in inner for group in groups)
+        instructions = sorted({match.instruction}.union(*executors))
+        return Cut(match, graph, tuple(given), direct, groups, tuple(instructions))
 
     def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
         """The nodes, in program order, that some values follow from, and where following them back ends."""

@@ -29,22 +29,26 @@ class Order:
         self._delegates = delegates
         self._executed, self._left_out = _executed(graph)
 
-    def spans(self, possible: Mapping[str, Collection[int]]) -> dict[str, Span]:
-        """Between which instructions each operator was executed, if these are the `possible` ones of each."""
+    def spans(self, possible: Mapping[str, Collection[int]], certain: Collection[str] = ()) -> dict[str, Span]:
+        """Between which instructions each operator was executed, if these are the `possible` ones of each.
+
+        That the `certain` ones were executed is known, whatever they are.
+        """
+        executed = self._executed.union(certain)
         first: dict[str, float] = {}
         after: dict[str, float] = {}
         for node in self._nodes:
             after[node.name] = max((first[name] for name in node.reads() if name in first), default=-1)
             span = after[node.name], math.inf
-            first[node.name] = min(self._fitting(node, possible, span), default=after[node.name])
+            first[node.name] = min(self._fitting(node, possible, span, executed), default=after[node.name])
         before = dict.fromkeys(first, math.inf)
         for node in reversed(self._nodes):
             span = -1, before[node.name]
-            last = max(self._fitting(node, possible, span), default=before[node.name])
+            last = max(self._fitting(node, possible, span, executed), default=before[node.name])
             for name in node.reads():
                 if name in before:
                     before[name] = min(before[name], last)
-        return {name: (after[name], before[name]) for name in self._executed | self._left_out}
+        return {name: (after[name], before[name]) for name in executed | self._left_out}
 
     def fits(self, instruction: int, span: Span) -> bool:
         """True if an instruction may have executed an operator; only a delegate executes what it reads as well."""
@@ -53,10 +57,20 @@ class Order:
             return after <= instruction <= before
         return after < instruction < before
 
-    def _fitting(self, node: Node, possible: Mapping[str, Collection[int]], span: Span) -> list[int]:
-        if node.name not in self._executed:
+    def _fitting(
+        self, node: Node, possible: Mapping[str, Collection[int]], span: Span, executed: Container[str]
+    ) -> list[int]:
+        if node.name not in executed:
             return []
         return [instruction for instruction in possible.get(node.name, ()) if self.fits(instruction, span)]
+
+
+def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
+    """The kernels of each operator that can only be executed by as many kernels as there are operators for them."""
+    alike: dict[frozenset[str], set[int]] = {}
+    for instruction, names in options.items():
+        alike.setdefault(frozenset(names), set()).add(instruction)
+    return {name: own for names, own in alike.items() if len(names) == len(own) for name in names}
 
 
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:

@@ -131,13 +131,24 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
     namespace, _, rest = kernel.partition("::")
     name, _, overload_name = rest.partition(".")
     load_operator_library(namespace)
-    try:
-        overload = getattr(getattr(getattr(torch.ops, namespace), name), overload_name or "default")
-    except AttributeError:
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    overload = getattr(packet, overload_name or "default", None) or _without_out(packet, overload_name)
+    if overload is None:
         return None
     written = set(out_arguments(overload))
     read = tuple((a.name, a.default_value) for a in overload._schema.arguments if a.name not in written)
     return qualified_name(functional_overload(overload)), read
+
+
+def _without_out(packet: Any, overload_name: str) -> Any:
+    """The functional overload of a kernel's packet where the out variant is not registered; it takes the same.
+
+    Of the quantized kernels only lowering registers them, and they are named ``out`` or ``Tensor_out``.
+    """
+    wanted = overload_name.lower().removesuffix("out").rstrip("_") or "default"
+    if packet is None or wanted == overload_name.lower():
+        return None
+    return next((getattr(packet, name) for name in packet.overloads() if name.lower() == wanted), None)
 
 
 def edge_operator(target: str) -> Any:

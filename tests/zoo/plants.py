@@ -346,6 +346,15 @@ _ALL = [
         "rotary dynamic xnnpack",
         {"channel of an MLP × 1.1": constant("linear", 4, 1, scaled(1.1))},
     ),
+    *_plants("mlp dynamic xnnpack", {"channel of a layer × 0": constant("linear", 0, 1, scaled(0))}),
+    *_plants(
+        "deit dynamic xnnpack",
+        {
+            "value heads swapped": constant("linear", 2, 1, swapped(16)),
+            "channel of an MLP × 0": constant("linear", 4, 1, scaled(0)),
+        },
+    ),
+    *_plants("bert dynamic portable", {"output projection transposed": constant("linear", 3, 1, transposed)}),
     *_plants("rotary 8da4w xnnpack", {"scale of attention": argument("div.Tensor", 0, 1, 8.0)}),
     *_plants(
         "rotary weight-only portable",
