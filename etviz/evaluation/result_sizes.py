@@ -78,7 +78,7 @@ def size_rule(target: str) -> Rule | None:
     Rules take the values of all arguments in the order of the operator's schema.
     """
     namespace, name = target.split(".")[:2]
-    if namespace in ("dim_order_ops", "et_copy", "quantized_decomposed"):
+    if namespace in ("dim_order_ops", "et_copy", "quantized_decomposed", "torchao"):
         return _rows_by_width if "embedding" in name else None
     if namespace == "aten":
         if target == "aten.where.default":

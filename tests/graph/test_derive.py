@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,9 @@ import pytest
 import etviz
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.etrecord import ETRecord
+from etviz.graph.ir import Graph, Input, Node, Ref
 from etviz.pairing.derive import derive
+from etviz.pairing.order import Order, takers
 from tests.kinds.making import Made
 from tests.programs import Executed
 
@@ -85,3 +90,31 @@ def test_what_is_ambiguous_is_left_out(executed: Any) -> None:
     assert blind.values
     for place, name in blind.values.items():
         assert whole.values[place] == name
+
+
+def test_the_order_tells_alike_operators_apart() -> None:
+    nodes = [Node(f"sin_{i}", "aten.sin.default", (Ref(f"sin_{i - 1}" if i else "x"),)) for i in range(4)]
+    graph = Graph("forward", [Input("x", "user")], nodes, [Ref("sin_3")])
+    order = Order(graph, delegates=())
+    possible = {node.name: [5, 7, 8, 11] for node in nodes}
+    spans = order.spans(possible)
+    fitting = [[at for at in (5, 7, 8, 11) if order.fits(at, spans[node.name])] for node in nodes]
+    assert fitting == [[5], [7], [8], [11]]
+    spans = Order(graph, delegates={5, 7, 8, 11}).spans(possible)
+    assert [spans[node.name] for node in nodes] == [(-1, 11), (5, 11), (5, 11), (5, math.inf)]
+
+
+def test_as_many_kernels_as_operators_take_them() -> None:
+    assert takers({1: {"a", "b"}, 2: {"b", "a"}, 3: {"b", "c"}}) == {"a": {1, 2}, "b": {1, 2}}
+
+
+def test_quantized_kernels_are_known_where_nothing_was_lowered() -> None:
+    """Only lowering registers their out variants; somebody who loads files has not lowered."""
+    kernels = ["dequantize_per_channel.out", "quantize_per_tensor.out", "choose_qparams.Tensor_out", "nothing.out"]
+    code = (
+        "from etviz.upstream.operators import runtime_operator as known\n"
+        f"print(*[(known('quantized_decomposed::' + kernel) or ['none'])[0] for kernel in {kernels}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    names = ["dequantize_per_channel.default", "quantize_per_tensor.default", "choose_qparams.tensor"]
+    assert done.stdout.split() == [*(f"quantized_decomposed.{name}" for name in names), "none"]

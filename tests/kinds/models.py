@@ -191,6 +191,18 @@ class Outputs(nn.Module):
         }
 
 
+class Recurrent(nn.Module):
+    """An LSTM, whose steps are alike operators of one debug handle, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.layer, self.head = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x)[0])
+
+
 class Stack(nn.Module):
     """A stack of pre-norm blocks with attention, as in GPT."""
 

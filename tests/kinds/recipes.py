@@ -132,6 +132,7 @@ _row = plain(models.Feed, _one(1, 16))
 KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
+    "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)], share=0.9),
     "openvino": Kind(
         plain(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),), (_normal(5, 16, seed=2),)], partitioners=openvino
     ),

@@ -53,7 +53,10 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="programs and plants that begin so; all by default")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="%(default)s by default")
     parser.add_argument(
-        "--minutes", type=float, default=LIMIT, help="no program is begun later; %(default)g by default"
+        "--minutes",
+        type=float,
+        default=LIMIT,
+        help="nothing is judged later; %(default)g by default, 0 writes the page",
     )
     parser.add_argument("--keep", action="store_true", help="take programs that were made from other sources")
     parser.add_argument("--no-page", action="store_true", help="leave docs/verdicts.md as it is")

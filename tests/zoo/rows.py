@@ -19,14 +19,23 @@ from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
 
 CORRECT, PLANTED, FAULT = "correct", "planted", "faulty"
+_JUDGED = "judged.json"
 T = TypeVar("T")
 Row = tuple[str, str, Made | None, dict[str, Any] | str]
 """Kind and name of a program, where it is, and what is said of it by way of loading, or why it could not be made."""
 
 
 def group(names: list[tuple[str, str]], keep: bool, end: float) -> list[Row]:
-    """Make and judge programs that are made from the same one, begun before a time; runs in a process of the pool."""
-    return [_row(kind, name, keep) for kind, name in names if time.time() < end]
+    """Make and judge programs that are made from the same one; runs in a process of the pool.
+
+    After the `end` only what was judged before is taken.
+    """
+    return [_row(kind, name, keep) for kind, name in names if time.time() < end or _is_judged(name)]
+
+
+def _is_judged(name: str) -> bool:
+    known = maker.known(name)
+    return bool(known) and _judgement(known[-1].parent).get("key") == _judges()
 
 
 def _row(kind: str, name: str, keep: bool) -> Row:
@@ -50,14 +59,23 @@ def _judge() -> judge.JudgeProcess:
 
 def _judged(made: Made, read: Callable[[dict[str, Any]], T], ask: Callable[[Made, str], T]) -> dict[str, T]:
     """What is said in each way of loading; it is kept beside the program until etviz or the judge changes."""
-    path = made.folder / "judged.json"
-    key = [_engine(), _digest(Path(judge.__file__))]
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    if kept.get("key") == key:
+    kept = _judgement(made.folder)
+    if kept.get("key") == _judges():
         return {way: read(fields) for way, fields in kept["ways"].items()}
     found: dict[str, Any] = {way: ask(made, way) for way in WAYS}
-    path.write_text(json.dumps({"key": key, "ways": {way: asdict(item) for way, item in found.items()}}))
+    ways = {way: asdict(item) for way, item in found.items()}
+    (made.folder / _JUDGED).write_text(json.dumps({"key": _judges(), "ways": ways}))
     return found
+
+
+def _judgement(folder: Path) -> dict[str, Any]:
+    path = folder / _JUDGED
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _judges() -> list[str]:
+    """What a judgement depends on."""
+    return [_engine(), _digest(Path(judge.__file__))]
 
 
 def _named(fields: dict[str, Any]) -> judge.Named:
