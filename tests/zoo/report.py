@@ -101,6 +101,9 @@ class Results:
 
     def _extent(self) -> str:
         extent = f"{len(self.correct)} correct programs, {len(self.planted)} planted faults, {len(self.faulty)} found"
+        deep = sum(not math.isnan(judged["record"].share) for judged in self.planted.values())
+        if deep < len(self.planted):
+            extent += f" (attribution and zoom were asked about {deep} of the planted)"
         if len(self) == len(RECIPES) + len(PLANTS) + len(FAULTY):
             return f"{extent}."
         return f"{extent}, of {len(RECIPES)}, {len(PLANTS)} and {len(FAULTY)}: the zoo was not run to its end."
