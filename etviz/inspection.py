@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+from etviz.errors import during
 from etviz.view.plots import Plots
 from etviz.view.widget.state import ViewState
 
@@ -345,6 +346,7 @@ class Inspection(ViewState):
         """Reference against runtime values of a gap row as a density; see `etviz.tensors.scatter.scatter`."""
         return self.analysis.values.scatter(row, bins)
 
+    @during("attributing the error")
     def attribution(self, output: int | None = None, loss: Loss | None = None, run: int = 0) -> pd.DataFrame:
         """Which share of a final output's error each instruction caused.
 

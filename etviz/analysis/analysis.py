@@ -234,7 +234,6 @@ class Analysis:
             self.rows.tables = Tables(self.findings, self.findings.complete())
         self.changed.emit(Change("introduced"))
 
-    @during("attributing the error")
     def attribution(
         self,
         output: int | None = None,
