@@ -249,7 +249,10 @@ class _Maker:
         aliases = _aliases(self.method, self._written)
         entries, probes = [], []
         plans = [(group, None) for group in groups]
-        plans += [(self._choose({item.instruction})[0], part) for item in opened for part in item.parts(self.budget)]
+        for item in opened:
+            boundary = self._choose({item.instruction})[0]
+            left = self.budget - sum(chosen.nbytes for chosen in boundary)
+            plans += [(boundary, part) for part in item.parts(max(left, 0))]
         for number, (group, part) in enumerate(tqdm(plans, desc="probe", leave=False, delay=1)):
             name = f"probe-{number}"
             entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases, part)
