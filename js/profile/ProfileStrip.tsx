@@ -1,8 +1,7 @@
 // The error over the whole program, between header and panes: where it begins, who adds to it, what becomes of it. A
 // press selects, a drag keeps the rows of a span, arrows read one value after the other.
-import { useComputed } from "@preact/signals";
 import type { JSX, RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { withSpan } from "../data/query";
 import { formatNumber } from "../data/format";
 import type { Payload } from "../data/payload";
@@ -180,12 +179,8 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   const [brush, setBrush] = useState<BrushProps | null>(null);
   const attributed = payload.column("attribution") !== undefined;
   const frame = frameOf(width, attributed ? HEIGHT_WITH_SHARES : HEIGHT, attributed);
-  const scene = useComputed((): Scene => ({
-    payload,
-    profile,
-    passes: rows.passes.value,
-    named: namedRows(payload),
-  })).value;
+  const passes = rows.passes.value;
+  const scene = useMemo((): Scene => ({ payload, profile, passes, named: namedRows(payload) }), [payload, profile, passes]);
   const [canvas, probe] = usePicture(frame, scene);
   usePng(frame, scene, probe);
   const selected = profile.places[selection.row.value] ?? -1;
