@@ -147,11 +147,11 @@ function Legend({ payload: { beside, column, label } }: { payload: Payload }): J
         </span>
       )}
       <span class="etv-profile-key">
-        <i data-tone="total" /> {beside.length > 0 ? `total of ${label}` : "total"}
+        <i data-tone="total" /> {beside.length > 0 ? label : "total"}
       </span>
       {beside.map(({ label }, k) => (
         <span class="etv-profile-key" key={label}>
-          <i data-tone="beside" data-dashed={k > 0} /> total of {label}
+          <i data-tone="beside" data-dashed={k > 0} /> {label}
         </span>
       ))}
       <span class="etv-profile-about">severity: 1 is ideal rounding or the measured noise</span>
