@@ -150,14 +150,20 @@ def _count(graph: Graph) -> tuple[int, int]:
 
 def refs(value: Any) -> Iterator[str]:
     """Names of the nodes that an argument refers to, in order."""
+    found: list[str] = []
+    _collect_refs(value, found)
+    return iter(found)
+
+
+def _collect_refs(value: Any, found: list[str]) -> None:
     if isinstance(value, Ref):
-        yield value.name
+        found.append(value.name)
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from refs(item)
+            _collect_refs(item, found)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from refs(item)
+            _collect_refs(item, found)
 
 
 def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:

@@ -47,27 +47,30 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
     alike: dict[tuple[object, ...], list[str]] = {}
     fitting: dict[tuple[object, ...], list[str]] = {}
     classes: dict[str, str] = {}
+    members: dict[str, list[str]] = {}
     for name, tensor in named.items():
-        kind = tensor.dtype, tuple(tensor.shape)
-        content = stored(tensor)
+        kind, content = (str(tensor.dtype), tuple(tensor.shape)), stored(tensor)
         others = alike.setdefault((*kind, _ends(content).tobytes()), [])
         equal = next((other for other in others if equal_bytes(stored(named[other]), content)), None)
-        classes[name] = classes[equal] if equal is not None else name
-        others.append(name)
-        fitting.setdefault((str(tensor.dtype), kind[1]), []).append(name)
+        if equal is None:
+            others.append(name)
+            fitting.setdefault(kind, []).append(name)
+        classes[name] = equal or name
+        members.setdefault(classes[name], []).append(name)
+    equals = {name: frozenset(same) for name, same in members.items()}
+    anything = {kind: frozenset(n for name in names for n in members[name]) for kind, names in fitting.items()}
     domains: dict[int, frozenset[str]] = {}
     for value, item in enumerate(method.values):
         spec = item.tensor
         data = program.constant(spec) if spec is not None else None
         if spec is None or data is None:
             continue
-        content = np.frombuffer(data, np.uint8)
-        names, order = fitting.get((f"torch.{spec.dtype}", spec.sizes), []), tuple(spec.dim_order)
-        near = names
-        if names and order == tuple(range(len(order))):
-            near = alike.get((named[names[0]].dtype, spec.sizes, _ends(content).tobytes()), [])
-        equal = [name for name in near if content.size and equal_bytes(content, stored(named[name], order))]
-        domains[value] = frozenset(equal or names)
+        content, order, kind = np.frombuffer(data, np.uint8), tuple(spec.dim_order), (f"torch.{spec.dtype}", spec.sizes)
+        near = fitting.get(kind, [])
+        if order == tuple(range(len(order))):
+            near = alike.get((*kind, _ends(content).tobytes()), [])
+        found = [equals[name] for name in near if content.size and equal_bytes(content, stored(named[name], order))]
+        domains[value] = found[0] if len(found) == 1 else frozenset().union(*found) or anything.get(kind, frozenset())
     return Constants(domains, classes)
 
 

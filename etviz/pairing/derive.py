@@ -72,6 +72,8 @@ class _Search:
         self.bases: dict[int, int] = {}
         self.produced: set[int] = set()
         self.settled: set[str] = set()
+        self._all = frozenset(self.edge.metas)
+        self._fits: dict[frozenset[str], dict[Any, set[str]]] = {}
         self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
         self.domains |= {value: set(names) for value, names in constants.domains.items()}
         self._left = _WORK + _WORK_PER_CALL * len(self.calls)
@@ -154,7 +156,9 @@ class _Search:
         written: dict[tuple[int, int], int] = {}
         for value in self.method.inputs:
             self._note_memory(written, value)
-        names = {v for n in self.edge.operators.values() if n.target in _VIEWS for v in self.edge.given[n.name]}
+        names = frozenset(
+            v for n in self.edge.operators.values() if n.target in _VIEWS for v in self.edge.given[n.name]
+        )
         known = {*self.produced, *self.method.inputs}
         for call in self.calls:
             for value in call.inputs:
@@ -162,9 +166,9 @@ class _Search:
                 if value in known or spec is None or spec.memory is None or spec.data_index or spec.external:
                     continue
                 known.add(value)
-                if not self._spend(len(names)):
+                self.domains[value] = self._fitting(spec, names)
+                if self._left <= 0:
                     return
-                self.domains[value] = {n for n in names if _fits(spec, self.edge.metas.get(n))}
                 if spec.memory in written:
                     self.bases[value] = written[spec.memory]
             for value in self.outputs[call.index]:
@@ -200,6 +204,15 @@ class _Search:
         """Take so many comparisons from what is left; False where that is nothing."""
         self._left -= steps
         return self._left > 0
+
+    def _fitting(self, spec: TensorSpec | None, names: frozenset[str]) -> set[str]:
+        """Which of some values have a shape and type; looked for once for each."""
+        key = (spec.dtype, spec.sizes, spec.dynamism) if spec is not None else None
+        known = self._fits.setdefault(names, {})
+        if key not in known:
+            self._spend(len(names))
+            known[key] = {name for name in names if _fits(spec, self.edge.metas.get(name))}
+        return known[key]
 
     def _spec(self, value: int) -> TensorSpec | None:
         return self.method.values[value].tensor
@@ -397,7 +410,7 @@ class _Search:
             if source in self.edge.graph.mutations.values():
                 derived.written_back[call.index] = str(source)
         options = self.options.get(call.index, set())
-        free = [name for name in self.edge.operators if name in options and name not in self.settled]
+        free = sorted(options - self.settled, key=self.edge.places.__getitem__)
         if free and len({self.edge.same(self.edge.given[name][0]) for name in options}) == 1:
             self.settled.add(free[0])
             derived.operators[call.index] = self.edge.operators[free[0]]
@@ -428,7 +441,7 @@ class _Search:
         """What a value that a delegate reads may be."""
         if domain := self.domains.get(value):
             return domain
-        return {name for name, meta in self.edge.metas.items() if _fits(self._spec(value), meta)}
+        return self._fitting(self._spec(value), self._all)
 
     def _given(self, inside: Sequence[Node], options: Sequence[set[str]]) -> list[str] | None:
         """Which value each input of a delegate is, so that its operators get all they read; None if not certain."""

@@ -17,17 +17,20 @@ class EdgeValues(Uses):
     `classes` tells which inputs are equal, by the first of them.
 
     `operators` are the graph's by name, `by_target` by functional name and `by_handle` by debug handle. `given` names
-    the values of each operator, in order, `maker` the operator of each value; `metas` has shapes and dtypes.
+    the values of each operator, in order, `maker` the operator of each value, `places` the place of each operator in
+    the program; `metas` has shapes and dtypes.
     """
 
     def __init__(self, graph: Graph, classes: Mapping[str, str] | None = None) -> None:
         super().__init__(graph)
         self.operators = {node.name: node for node in operators(graph.nodes)}
+        self.places = {name: place for place, name in enumerate(self.operators)}
         self.given = {name: self.outputs(node) for name, node in self.operators.items()}
         self.maker = {value: name for name, values in self.given.items() for value in values}
         self.metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
         self.by_target: dict[str, list[Node]] = {}
         self.by_handle: dict[int, list[Node]] = {}
+        self._users = {item.name for item in graph.user_inputs()}
         self._classes = dict(classes or {})
         self._members: dict[str, list[str]] = {}
         for node in self.operators.values():
@@ -62,19 +65,18 @@ class EdgeValues(Uses):
 
     def closure(self, outputs: Sequence[str], inputs: Container[str]) -> list[Node] | None:
         """The operators between `inputs` and `outputs`, in order; None if they need a user input beside them."""
-        users = {item.name for item in self.graph.user_inputs()}
         wanted, needed = list(outputs), set[str]()
         while wanted:
             name = wanted.pop()
             if name in inputs:
                 continue
-            if name in users:
+            if name in self._users:
                 return None
             operator = self.maker.get(name)
             if operator is not None and operator not in needed:
                 needed.add(operator)
                 wanted.extend(self.operators[operator].reads())
-        return [node for name, node in self.operators.items() if name in needed]
+        return [self.operators[name] for name in sorted(needed, key=self.places.__getitem__)]
 
 
 def _canonical(value: Any, classes: Mapping[str, str]) -> str:

@@ -61,6 +61,7 @@ class DebugBuffer:
         self.path = os.fspath(path)
         self.data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
         self._residency = Residency(self.data)
+        self._sizes: dict[TensorRef, int] = {}
         head = bytes(self.data[:64])
         kind = looks_like(head)
         if kind and any(mark in kind for mark in ("ETDump", ".pte", ".bpte", "zip")):
@@ -163,7 +164,13 @@ class DebugBuffer:
         return read > 0
 
     def _checked_size(self, ref: TensorRef) -> int:
-        """Return the number of bytes of a tensor that passed every check."""
+        """Return the number of bytes of a tensor that passed every check, of which each is made once."""
+        size = self._sizes.get(ref)
+        if size is None:
+            size = self._sizes[ref] = self._check_size(ref)
+        return size
+
+    def _check_size(self, ref: TensorRef) -> int:
         if ref.scalar_type not in SCALAR_TYPES:
             raise self._impossible(ref, f"has the scalar type {ref.dtype}")
         if min(ref.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in ref.strides):
