@@ -65,7 +65,7 @@ def expose(graph: Graph) -> Exposure:
             computed.add(node.name)
         if item_of(node) is not None or node.target.startswith("py."):
             continue
-        names = uses.outputs(node)
+        names = [name for name in uses.outputs(node) if uses.count(name)]
         if names == [node.name] and (len(node.outputs) != 1 or node.outputs[0] is None):
             names = []  # a list, or no tensor
         if node.name not in computed:

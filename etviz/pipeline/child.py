@@ -17,17 +17,22 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
 from etviz.pipeline.worker import IDLE
+from etviz.upstream.executorch import quietly
+from etviz.upstream.xnnpack import BACKEND
 
 if TYPE_CHECKING:
-    from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
+    import torch
 
-    Altered = list[tuple[str, str]]
+    from etviz.graph.ir import Graph
+    from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
+    from etviz.pipeline.xnnpack_payload import Payload
 
 _PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
@@ -45,7 +50,9 @@ Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
 
 def main(connection: int, parent: int) -> None:
     """The process that runs programs, and lowers pieces of them."""
-    serve(connection, parent, _NEEDED, {"run": _run, "relower": _relower})
+    serve(
+        connection, parent, _NEEDED, {"run": _run, "inside": _inside, "relower": _relower, "alterations": _alterations}
+    )
 
 
 def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work]) -> None:
@@ -136,55 +143,133 @@ def _detached(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
+def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    """Run what the program has for a delegate, with inner values among its outputs; nothing is lowered."""
+    import torch
+
+    from etviz.pipeline.piece_program import reason_of, show_inside
+
+    given = _Given.read(request)
+    step(1)
+    try:
+        with quietly(), torch.no_grad():
+            payload = _payload(request["ran"])
+            shown = show_inside(given.graph, payload, request["candidates"], given.inputs, given.pte)
+            step(2)
+            plain = None
+            if not given.are_expected(shown.outputs):
+                plain = show_inside(given.graph, payload, [], given.inputs, given.pte).outputs
+            torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
+    except Exception as error:  # noqa: BLE001 - the file is the user's, and it can be lowered instead
+        return {"problem": reason_of(error), "step": "run"}
+    finally:
+        step(3)
+    return {"problem": "", "names": shown.names, "left_out": shown.left_out}
+
+
 def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
     """Lower a piece by itself, with as many of the candidates among its outputs as the backend gives, and run it."""
     import torch
 
-    from etviz.graph.ir_json import load_graph
-    from etviz.pipeline.piece_program import PieceProgram, reason_of, widest
-    from etviz.pipeline.relower import same_bits
-    from etviz.upstream.executorch import quietly
+    from etviz.pipeline.piece_program import reason_of
 
-    graph = load_graph(*json.loads(Path(request["graph"]).read_text(encoding="utf-8")))
-    tensors = torch.load(request["tensors"], weights_only=True)
-    attempt = PieceProgram(graph, tensors["constants"], tensors["inputs"], Path(request["pte"]))
+    given = _Given.read(request)
+    attempt = given.attempt()
     try:
         with quietly(), torch.no_grad():
-            if request["module"]:
-                importlib.import_module(request["module"])
+            given.load_backend()
             step(1)
-            shown = widest(attempt, request["candidates"])
+            shown = _shown(attempt, request["candidates"])
             step(2)
-            own = len(graph.outputs)
             plain = None
-            altered: list[tuple[str, str]] = []
-            if shown.names and not all(map(same_bits, shown.outputs[:own], tensors["expected"])):
+            if shown.names and not given.are_expected(shown.outputs):
                 plain = attempt([])
-                if request["ran"] and not all(map(same_bits, plain, tensors["expected"])):
-                    shown, plain, altered = _as_it_ran(attempt, request["ran"], shown, plain)
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - backends raise what they like; the parent says it
         return {"problem": reason_of(error), "step": "lower" if isinstance(error, UsageError) else attempt.step}
     finally:
         step(3)
-    return {"problem": "", "names": shown.names, "left_out": shown.left_out, "altered": altered}
+    return {"problem": "", "names": shown.names, "left_out": shown.left_out}
 
 
-def _as_it_ran(attempt: PieceProgram, ran: list[Any], shown: Shown, plain: Outputs) -> tuple[Shown, Outputs, Altered]:
-    """What the piece gives with what the payload that ran has otherwise; as it was where that can't be read."""
+def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> Shown:
+    """Where the backend's program can be read, it is lowered once, else as often as it takes."""
+    from etviz.pipeline.piece_program import own_payload, show_inside, widest
+
+    if candidates and attempt.graph.backend_id == BACKEND:
+        try:
+            graph, payload = own_payload(attempt)
+            return show_inside(graph, payload, candidates, attempt.inputs, attempt.pte)
+        except Exception:  # noqa: BLE001 - what it can't read, it can try
+            traceback.print_exc()
+    return widest(attempt, candidates)
+
+
+def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    """What the program that ran has otherwise than a piece that is lowered here."""
+    import torch
+
+    from etviz.pipeline.piece_program import alterations
+
+    given = _Given.read(request)
+    try:
+        with quietly(), torch.no_grad():
+            given.load_backend()
+            return {"altered": alterations(given.attempt(), _payload(request["ran"]))}
+    except Exception:  # noqa: BLE001 - the file is the user's, and the zoom stands without it
+        traceback.print_exc()
+        return {"altered": []}
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What a request is about."""
+
+    graph: Graph
+    constants: dict[str, torch.Tensor]
+    inputs: list[Any]
+    expected: list[torch.Tensor]
+    pte: Path
+    module: str
+
+    @classmethod
+    def read(cls, request: dict[str, Any]) -> _Given:
+        """From the files of a request."""
+        import torch
+
+        from etviz.graph.ir_json import load_graph
+
+        graph = load_graph(*json.loads(Path(request["graph"]).read_text(encoding="utf-8")))
+        tensors = torch.load(request["tensors"], weights_only=True)
+        constants = Path(request["constants"])
+        known = torch.load(constants, weights_only=True) if constants.exists() else {}
+        return cls(graph, known, tensors["inputs"], tensors["expected"], Path(request["pte"]), request["module"])
+
+    def load_backend(self) -> None:
+        """Import what lowers it."""
+        if self.module:
+            importlib.import_module(self.module)
+
+    def attempt(self) -> PieceProgram:
+        """How to lower and run it."""
+        from etviz.pipeline.piece_program import PieceProgram
+
+        return PieceProgram(self.graph, self.constants, self.inputs, self.pte)
+
+    def are_expected(self, outputs: Outputs) -> bool:
+        """True if its outputs are those of the run, bit for bit."""
+        from etviz.pipeline.relower import same_bits
+
+        return all(map(same_bits, outputs[: len(self.graph.outputs)], self.expected))
+
+
+def _payload(ran: list[Any]) -> Payload:
     from etviz.artifacts.program.program import read_program
-    from etviz.pipeline.piece_program import as_it_ran
     from etviz.pipeline.xnnpack_payload import Payload
 
     path, method, instruction = ran
-    try:
-        program = read_program(path)
-        payload = program.payload(method, instruction)
-        found = as_it_ran(attempt, Payload(payload, program.named), shown.names) if payload is not None else None
-    except Exception:  # noqa: BLE001 - the file is the user's, and the zoom stands without it
-        traceback.print_exc()
-        found = None
-    if found is None:
-        return shown, plain, []
-    found.shown.left_out = shown.left_out
-    return found.shown, found.plain, found.altered
+    program = read_program(path)
+    payload = program.payload(method, instruction)
+    if payload is None:
+        raise UsageError(f"{path} does not hold what the delegate executes")
+    return Payload(payload, program.named)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
-from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg
-from etviz.pipeline.xnnpack_payload import Payload, Unpacked, changes, transplant, unpack
-from etviz.upstream.executorch import FxNode, exported_program, lower_again, partition_marks
+from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
+from etviz.pipeline.xnnpack_payload import Payload, changes, pack_graph, unpack
+from etviz.pipeline.xnnpack_values import Values
+from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
-from etviz.upstream.xnnpack import AddData, Edit, payloads
+from etviz.upstream.xnnpack import payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from etviz.graph.ir import Meta
+
+_NO_VALUE: Final = "its program has no such value by itself"
 ATTEMPTS: Final = 40
 """Programs that are lowered at most, to find out which inner values a backend gives as outputs."""
 
@@ -112,32 +115,36 @@ def edge_program(
     UsageError
         If the graph has state, or gives back something else than tensors that it computed.
     """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    builder = _Builder(torch.fx.Graph())
-    state: dict[str, torch.Tensor] = {}
-    for item in (i for i in graph.inputs if i.kind != "user"):
-        state[item.name] = constants[item.target]
-        builder.placeholder(item.name, mode.from_tensor(state[item.name].detach(), static_shapes=True))
-    users = []
-    for item, value in zip(graph.user_inputs(), inputs, strict=True):
-        if isinstance(value, torch.Tensor):
-            builder.placeholder(item.name, mode.from_tensor(value, static_shapes=True))
-            users.append(item.name)
-        else:
-            builder.values[item.name] = value
-    with mode:
-        for node in graph.nodes:
-            builder.call(node)
+    state = {item.name: constants[item.target] for item in graph.inputs if item.kind != "user"}
+    builder = _built(graph, state, inputs)
+    users = [item.name for item in graph.user_inputs() if item.name in builder.nodes]
     for name, mark in (marks or {}).items():
         builder.nodes[name].meta |= mark
     names = [_output(builder, out) for out in graph.outputs] + list(extra)
     builder.graph.output(tuple(builder.nodes[name] for name in names))
     return exported_program(builder.graph, state, users, names)
+
+
+def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> _Builder:
+    """The operators of a graph, with the shapes that they have on these inputs; `state` is its constants by name."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    builder = _Builder(torch.fx.Graph())
+    for name, value in state.items():
+        builder.placeholder(name, mode.from_tensor(value.detach(), static_shapes=True))
+    for item, value in zip(graph.user_inputs(), inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            builder.placeholder(item.name, mode.from_tensor(value, static_shapes=True))
+        else:
+            builder.values[item.name] = value
+    with mode:
+        for node in graph.nodes:
+            builder.call(node)
+    return builder
 
 
 def _output(builder: _Builder, out: Any) -> str:
@@ -150,20 +157,22 @@ def _output(builder: _Builder, out: Any) -> str:
 class PieceProgram:
     """A piece, and how to lower and run it with some of its inner values as outputs."""
 
-    graph: Any
+    graph: Graph
     constants: dict[str, Any]
     inputs: list[Any]
     pte: Path
     marks: Any = None
     step: str = ""
-    edit: Edit | None = None
     names: list[str] = field(default_factory=list)
 
     def __call__(self, extra: Sequence[str]) -> Outputs:
         """Outputs of the piece, then the values of `extra`; raises whatever upstream raises."""
-        import torch
-        from executorch.runtime import Runtime, Verification
+        content = self.lower(extra)
+        self.step = "run"
+        return run_program(content, self.pte, self.inputs)
 
+    def lower(self, extra: Sequence[str]) -> bytes:
+        """The program; `names` are its nodes by debug handle then."""
         self.step = "build"
         if self.marks is None:
             plain = edge_program(self.graph, self.constants, self.inputs)
@@ -171,15 +180,20 @@ class PieceProgram:
         program = edge_program(self.graph, self.constants, self.inputs, extra, self.marks)
         self.names = [node.name for node in program.graph.nodes]
         self.step = "lower"
-        with payloads(self.edit) if self.edit is not None else contextlib.nullcontext():
-            content = lower_again(program, self.graph.backend_id, self.graph.compile_specs)
-        self.step = "run"
-        self.pte.write_bytes(content)
-        method = Runtime.get().load_program(self.pte, verification=Verification.Minimal).load_method("forward")
-        if method is None:
-            raise RuntimeError("the runtime can't load it")
-        given = [value for value in self.inputs if isinstance(value, torch.Tensor)]
-        return [value.detach().clone() for value in method.execute(given)]
+        return lower_again(program, self.graph.backend_id, self.graph.compile_specs)
+
+
+def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
+    """The outputs of a program with one method; it is written to `pte`."""
+    import torch
+    from executorch.runtime import Runtime, Verification
+
+    pte.write_bytes(content)
+    method = Runtime.get().load_program(pte, verification=Verification.Minimal).load_method("forward")
+    if method is None:
+        raise RuntimeError("the runtime can't load it")
+    given = [value for value in inputs if isinstance(value, torch.Tensor)]
+    return [value.detach().clone() for value in method.execute(given)]
 
 
 @dataclass(slots=True)
@@ -228,33 +242,95 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
     return shown
 
 
-@dataclass(slots=True)
-class AsItRan:
-    """A piece with what the program that ran has otherwise: its outputs, and what each operator has, by name."""
+def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> Shown:
+    """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
-    shown: Shown
-    plain: Outputs
-    altered: list[tuple[str, str]]
+    Parameters
+    ----------
+    graph
+        Of the delegate; its debug handles are those that the payload was made with.
+    payload
+        What the delegate executes.
+    names
+        Inner values to give out; those that the payload does not have are left out.
+    inputs
+        One for each user input.
+    pte
+        Where to write the program.
+
+    Raises
+    ------
+    UsageError
+        If the payload is of another graph.
+    """
+    import torch
+
+    unpacked = unpack(payload)
+    values = Values(graph, unpacked)
+    own = list(refs(graph.outputs))
+    places = {name: place for name in dict.fromkeys((*own, *names)) if (place := values.place(name)) is not None}
+    if not places.keys() >= set(own):
+        raise UsageError("the payload does not give what the graph gives back")
+    at = dict(zip(places, values.give_out(list(places.values())), strict=True))
+    shapes = _shapes(graph, values, list(places), inputs)
+    given = {at[name]: (places[name].order(shape), dtype) for name, (shape, dtype) in shapes.items()}
+    if sorted(given) != list(range(len(given))):
+        raise UsageError("the payload has outputs that the graph does not give back")
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+    packed = pack_graph(unpacked)
+    outputs = [given[position] for position in range(len(given))]
+    content = delegate_program(graph.backend_id, graph.compile_specs, packed, unpacked.used(), tensors, outputs)
+    found = run_program(content, pte, inputs)
+    shown = {name: places[name].restore(found[at[name]], shapes[name][0]) for name in places}
+    missing = {name: _NO_VALUE for name in names if name not in places}
+    there = [name for name in names if name in places]
+    return Shown(there, [shown[name] for name in (*own, *there)], missing)
 
 
-def as_it_ran(attempt: PieceProgram, ran: Payload, names: Sequence[str]) -> AsItRan | None:
-    """Give a piece what the payload that ran has otherwise, and run it; None if it is another program, or no other."""
-    seen: list[Unpacked] = []
+def _shapes(
+    graph: Graph, values: Values, names: Sequence[str], inputs: Sequence[Any]
+) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    """Shape and dtype of values on these inputs."""
+    import torch
 
-    def look(payload: bytes, named: Mapping[str, bytes], _: AddData) -> bytes:
-        seen.append(unpack(Payload(memoryview(payload), named)))
-        return payload
+    metas = {name: values.meta(name) for name in names}
+    if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
+        return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}
+    state = {item.name: _like(item.meta) for item in graph.inputs if item.kind != "user"}
+    found = _built(graph, state, inputs).values
+    return {name: (tuple(found[name].shape), found[name].dtype) for name in names}
 
-    attempt.edit = look
-    attempt([])
-    found = changes(unpack(ran), seen[-1])
-    if not found:
-        return None
-    attempt.edit = lambda payload, named, add: transplant(found, unpack(Payload(memoryview(payload), named)), add)
-    plain = attempt([])
-    shown = Shown(list(names), attempt(names))
-    handles = dict(enumerate(attempt.names))
-    return AsItRan(shown, plain, [(handles.get(change.handle, ""), str(change)) for change in found])
+
+def _like(meta: Meta | None) -> torch.Tensor:
+    import torch
+
+    if meta is None or not all(isinstance(size, int) for size in meta.shape):
+        raise UsageError("the shape of a constant is not known")
+    return torch.empty(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype), device="meta")
+
+
+def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
+    """What XNNPACK makes of a piece, and the graph with a debug handle for each node."""
+    seen: list[Payload] = []
+
+    def look(payload: bytes, named: Mapping[str, bytes]) -> None:
+        seen.append(Payload(memoryview(payload), named))
+
+    with payloads(look):
+        attempt.lower([])
+    handles = {name: (at,) for at, name in enumerate(attempt.names)}
+    graph = attempt.graph
+    return replace(graph, nodes=[replace(node, handles=handles.get(node.name, ())) for node in graph.nodes]), seen[-1]
+
+
+def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
+    """What the payload that ran has otherwise than XNNPACK makes of the piece here: names of operators, and what.
+
+    Nothing where the two are of different structure: then it was lowered with other options or by another version.
+    """
+    _, own = own_payload(attempt)
+    names = dict(enumerate(attempt.names))
+    return [(names.get(change.handle, ""), str(change)) for change in changes(unpack(ran), unpack(own)) or ()]
 
 
 def reason_of(error: Exception) -> str:

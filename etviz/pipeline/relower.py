@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, ExecutionError, UsageError
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
@@ -105,16 +105,15 @@ class AloneRun:
         Why the other candidates have no value.
     plain
         The outputs without any inner value added; None where the piece's own outputs were the runtime's bit for bit.
-    altered
-        Operators that the program that ran has otherwise, by name, and what they have. All of these outputs and values
-        are then of the piece with the same.
+    lowered
+        Whether the piece was lowered again; else it is what the program has for it.
     """
 
     outputs: list[torch.Tensor]
     values: dict[str, torch.Tensor]
     left_out: dict[str, str]
     plain: list[torch.Tensor] | None
-    altered: tuple[tuple[str, str], ...] = ()
+    lowered: bool = True
 
 
 def run_alone(
@@ -128,7 +127,10 @@ def run_alone(
     cancel: threading.Event | None = None,
     quiet: bool = False,
 ) -> AloneRun:
-    """Lower a piece to its backend again, with inner values as further outputs, and run it on its inputs.
+    """Run a piece on its inputs, with inner values as further outputs.
+
+    Of a delegate of XNNPACK whose program is at hand, what ran is taken and given further outputs. All else is lowered
+    to its backend again.
 
     Parameters
     ----------
@@ -174,15 +176,53 @@ def run_alone(
 
         step(0)
         request = _request(piece, candidates, Path(folder), keep_pte)
-        answer = WORKER.run(request, timeout, step, cancel)
+        answer = _look_inside(piece, request, timeout, step, cancel) if keep_pte is None else None
+        lowered = answer is None
+        if answer is None:
+            _add_constants(piece, request)
+            answer = WORKER.run(request | {"work": "relower"}, timeout, step, cancel)
         if answer["problem"]:
             raise _refusal(piece.graph.backend_id, answer["step"], answer["problem"])
         saved = torch.load(request["outputs"], weights_only=True, mmap=True)
         step(len(_STEPS))
     own = len(piece.graph.outputs)
     values = dict(zip(answer["names"], saved["outputs"][own:], strict=True))
-    altered = tuple((name, what) for name, what in answer["altered"])
-    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"], altered)
+    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"], lowered)
+
+
+def _look_inside(
+    piece: Piece,
+    request: dict[str, Any],
+    timeout: float | None,
+    step: Callable[[int], None],
+    cancel: threading.Event | None,
+) -> dict[str, Any] | None:
+    """What the program itself gives, None where it can't be read or given further outputs."""
+    if piece.ran is None or piece.graph.backend_id != BACKEND:
+        return None
+    try:
+        answer = WORKER.run(request | {"work": "inside"}, timeout, step, cancel)
+    except ExecutionError as error:
+        if error.exit_status is None:
+            raise
+        return None
+    return None if answer["problem"] else answer
+
+
+def alterations(
+    piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
+) -> list[tuple[str, str]]:
+    """What the program that ran has otherwise than XNNPACK makes of a piece here: names of operators, and what.
+
+    Nothing for other backends, and where the two are of different structure. Fails as `run_alone` does.
+    """
+    if piece.ran is None or piece.graph.backend_id != BACKEND:
+        return []
+    with Scratch() as folder, room_for():
+        request = _request(piece, [], Path(folder), None)
+        _add_constants(piece, request)
+        answer = WORKER.run(request | {"work": "alterations"}, timeout, None, cancel)
+    return [(name, what) for name, what in answer["altered"]]
 
 
 def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
@@ -200,21 +240,23 @@ def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Pa
     table = TextTable()
     graph = dump_graph(piece.graph, table)
     (folder / "graph").write_text(json.dumps([graph, table.texts]), encoding="utf-8")
-    used = {item.target for item in piece.graph.inputs if item.kind != "user"}
-    tensors = {
-        "constants": {name: piece.constants[name].detach().clone() for name in used},
-        "inputs": [own_copy(value) for value in piece.inputs],
-        "expected": [own_copy(value) for value in piece.outputs],
-    }
-    torch.save(tensors, folder / "tensors")
+    values = {"inputs": piece.inputs, "expected": piece.outputs}
+    torch.save({name: list(map(own_copy, items)) for name, items in values.items()}, folder / "tensors")
     return {
-        "work": "relower",
-        "ran": piece.ran if piece.graph.backend_id == BACKEND else None,
+        "ran": piece.ran,
         "candidates": list(candidates),
         "module": backend_module(piece.graph.backend_id),
         "pte": str(keep_pte.absolute() if keep_pte is not None else folder / "model.pte"),
-        **{name: str(folder / name) for name in ("graph", "tensors", "outputs")},
+        **{name: str(folder / name) for name in ("graph", "tensors", "constants", "outputs")},
     }
+
+
+def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
+    """Write the constants, which only lowering needs."""
+    import torch
+
+    used = {item.target for item in piece.graph.inputs if item.kind != "user"}
+    torch.save({name: piece.constants[name].detach().clone() for name in used}, request["constants"])
 
 
 def own_copy(value: Any) -> Any:

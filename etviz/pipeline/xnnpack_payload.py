@@ -1,8 +1,7 @@
 """What a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
 
 A piece that is lowered again is what the reference is lowered to. The program that ran may hold something else: other
-weights, another padding. What differs is named by operator, and can be put in the piece's own payload, so that what ran
-can be looked into though it was lowered elsewhere.
+weights, another padding. What differs is named by operator.
 """
 
 from __future__ import annotations
@@ -10,24 +9,20 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
 from etviz.artifacts.flatbuffer import FlatBuffer, Tables
 from etviz.upstream import xnnpack
-from etviz.upstream.xnnpack import AddData
 
 _SCALARS: Final = {
     **{"uint": "<u4", "int": "<i4", "float": "<f4", "short": "<i2", "ushort": "<u2", "uint64": "<u8"},
     **{"ubyte": "<u1", "bool": "<u1", "byte": "<i1"},
 }
 _ADVICE: Final = "export the program again"
-_CLAMP: Final = "XNNClamp"
 _RANGE: Final = "output_min_max"
-_NOWHERE: Final = 2**64 - 1
 
 Json = dict[str, Any]
 
@@ -68,24 +63,26 @@ class Unpacked:
             return bytes(self.named[place["named_key"]])
         return bytes(self.constants[place["offset"] : place["offset"] + place["size"]])
 
+    def used(self) -> dict[str, bytes]:
+        """The named data that it reads."""
+        keys = (place["named_key"] for place in self.graph["constant_data"])
+        return {key: bytes(self.named[key]) for key in keys if key}
+
 
 @dataclass(slots=True)
 class Change:
-    """What a node has otherwise: arguments, and the grid and the content of its values, by the name of its argument."""
+    """What a node has otherwise: arguments, and by the name of its argument, the grid and the content of its values."""
 
-    kind: str
     handle: int
-    occurrence: int
     arguments: Json = field(default_factory=dict)
     before: Json = field(default_factory=dict)
-    grids: Json = field(default_factory=dict)
-    contents: dict[str, bytes] = field(default_factory=dict)
-    scales: dict[str, bytes] = field(default_factory=dict)
+    contents: list[str] = field(default_factory=list)
+    grids: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         said = [f"{name} {_plain(new)} for {_plain(self.before[name])}" for name, new in self.arguments.items()]
         said += [f"another {name.removesuffix('_id')}" for name in self.contents]
-        said += [f"another grid of its {name.removesuffix('_id')}" for name in {**self.grids, **self.scales}]
+        said += [f"another grid of its {name.removesuffix('_id')}" for name in self.grids]
         return ", ".join(said)
 
 
@@ -96,54 +93,35 @@ def unpack(payload: Payload) -> Unpacked:
     return Unpacked(_read(root, "XNNGraph")[0], constants, payload.named)
 
 
+def pack_graph(unpacked: Unpacked) -> bytes:
+    """The payload of what was read, as it is now."""
+    return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
+
+
 def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
     """What the nodes of `ran` have otherwise than those of `own`; None if the two are of different structure."""
     if _structure(ran) != _structure(own):
         return None
-    found, seen = [], Counter[tuple[str, int]]()
+    found = []
     new_values, old_values = ran.tensors(), own.tensors()
     for at, node in enumerate(own.graph["xnodes"]):
-        (kind, new), (_, old) = ran.node(at), own.node(at)
-        change = Change(kind, node["debug_handle"], seen[kind, node["debug_handle"]])
-        seen[kind, node["debug_handle"]] += 1
+        (_, new), (_, old) = ran.node(at), own.node(at)
+        change = Change(node["debug_handle"])
         _compare_arguments(change, {**new, **_range(ran, at)}, {**old, **_range(own, at)})
-        for name, value in _tensors_of(new):
+        for name, value in tensors_of(new):
             _compare_values(change, name, (ran, new_values[value]), (own, old_values[value]))
-        if change.arguments or change.grids or change.contents or change.scales:
+        if change.arguments or change.contents or change.grids:
             found.append(change)
     return found
 
 
-def transplant(found: Sequence[Change], target: Unpacked, add_data: AddData) -> bytes:
-    """The payload of `target` with what was found; its nodes are told by kind and debug handle."""
-    seen = Counter[tuple[str, int]]()
-    nodes: dict[tuple[str, int, int], int] = {}
-    for at, node in enumerate(target.graph["xnodes"]):
-        key = node["xnode_union_type"], node["debug_handle"]
-        nodes[(*key, seen[key])] = at
-        seen[key] += 1
-    values = target.tensors()
-    for change in found:
-        at = nodes.get((change.kind, change.handle, change.occurrence))
-        if at is None:
-            continue
-        _, arguments = target.node(at)
-        for name, new in change.arguments.items():
-            if name == _RANGE:
-                _clamp(target, at, change.before[name], new)
-            else:
-                arguments[name] = new
-        for name in {**change.grids, **change.contents, **change.scales}:
-            _replace_value(target, values[arguments[name]], change, name, add_data)
-    return xnnpack.pack(_writable(target.graph), bytes(target.constants))
-
-
 def _structure(unpacked: Unpacked) -> list[Any]:
     nodes = (unpacked.node(at) for at in range(len(unpacked.graph["xnodes"])))
-    return [(kind, list(_tensors_of(arguments))) for kind, arguments in nodes]
+    return [(kind, list(tensors_of(arguments))) for kind, arguments in nodes]
 
 
-def _tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
+def tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
+    """The values that a node names, by the name of its argument."""
     return ((name, value) for name, value in arguments.items() if name.endswith("_id") and value < 2**32 - 1)
 
 
@@ -165,41 +143,10 @@ def _compare_values(change: Change, name: str, new: tuple[Unpacked, Json], old: 
         scales.append(unpacked.content(grid.pop("scale_buffer_idx", 0)))
         grids.append(grid)
         contents.append(unpacked.content(value["tensor_value"]["constant_buffer_idx"]))
-    if grids[0] != grids[1]:
-        change.grids[name] = grids[0]
     if contents[0] != contents[1]:
-        change.contents[name] = contents[0]
-    if scales[0] != scales[1]:
-        change.scales[name] = scales[0]
-
-
-def _replace_value(target: Unpacked, value: Json, change: Change, name: str, add_data: AddData) -> None:
-    if name in change.grids:
-        value["quant_params"] |= change.grids[name]
-    if name in change.contents and value["tensor_value"]["constant_buffer_idx"]:
-        value["tensor_value"]["constant_buffer_idx"] = _add(target, change.contents[name], add_data)
-    if name in change.scales:
-        value["quant_params"]["scale_buffer_idx"] = _add(target, change.scales[name], add_data)
-
-
-def _add(target: Unpacked, content: bytes, add_data: AddData) -> int:
-    table = target.graph["constant_data"]
-    key = f"etviz/{len(table)}"
-    add_data(key, content)
-    table.append({"offset": _NOWHERE, "size": len(content), "named_key": key})
-    return len(table) - 1
-
-
-def _clamp(target: Unpacked, at: int, before: Any, new: Any) -> None:
-    """Set the range of a node, or of the clamp behind it that is part of the node in the other program."""
-    nodes = target.graph["xnodes"]
-    outputs = {value for name, value in _tensors_of(target.node(at)[1]) if name.startswith("output")}
-    for other, node in enumerate(nodes):
-        kind, arguments = target.node(other)
-        if kind == _CLAMP and arguments["input_id"] in outputs and node[_RANGE] == before:
-            node[_RANGE] = new
-            return
-    nodes[at][_RANGE] = new
+        change.contents.append(name)
+    if grids[0] != grids[1] or scales[0] != scales[1]:
+        change.grids.append(name)
 
 
 def _plain(value: Any) -> str:

@@ -13,12 +13,9 @@ from typing import Any, Final
 
 BACKEND: Final = "XnnpackBackend"
 _GRAPH: Final = "executorch.backends.xnnpack.serialization"
-_ALIGNMENT: Final = 16
 
-AddData = Callable[[str, bytes], object]
-"""Adds data that the program keeps under a name."""
-Edit = Callable[[bytes, Mapping[str, bytes], AddData], bytes]
-"""Makes another payload of one, of the data that the program keeps by name, and of what adds to it."""
+Look = Callable[[bytes, Mapping[str, bytes]], object]
+"""Is shown a payload, and the data that the program keeps by name."""
 
 
 def schema() -> str:
@@ -61,8 +58,8 @@ def _bytes(buffer: Any) -> bytes:
 
 
 @contextlib.contextmanager
-def payloads(edit: Edit) -> Generator[None]:
-    """Let `edit` see the payload of every delegate that is lowered, and what it returns be written."""
+def payloads(look: Look) -> Generator[None]:
+    """Let `look` see the payload of every delegate that is lowered."""
     preprocess: Any = importlib.import_module("executorch.backends.xnnpack.xnnpack_preprocess")
     original, store_class = preprocess.serialize_xnnpack_binary, preprocess.NamedDataStore
     stores: list[Any] = []
@@ -73,12 +70,9 @@ def payloads(edit: Edit) -> Generator[None]:
 
     def serialize(graph: Any, constants: bytearray) -> bytes:
         kept = stores[-1].get_named_data_store_output()
-        named = {name: _bytes(kept.buffers[entry.buffer_index]) for name, entry in kept.pte_data.items()}
-
-        def add(name: str, data: bytes) -> None:
-            stores[-1].add_named_data(name, data, alignment=_ALIGNMENT)
-
-        return edit(original(graph, constants), named, add)
+        payload = original(graph, constants)
+        look(payload, {name: _bytes(kept.buffers[entry.buffer_index]) for name, entry in kept.pte_data.items()})
+        return payload
 
     preprocess.serialize_xnnpack_binary, preprocess.NamedDataStore = serialize, store
     try:

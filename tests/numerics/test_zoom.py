@@ -16,6 +16,7 @@ from etviz.errors import ExecutionError, UsageError
 from etviz.graph.exposure import expose
 from etviz.pipeline.piece_program import widest
 from etviz.pipeline.relower import BackendRefusedError, Piece, run_alone
+from etviz.pipeline.worker import WORKER
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.oracles import inner_values
@@ -80,17 +81,37 @@ def test_quantized_delegates_show_the_integers_between_operators(executed: Progr
     assert inside.coverage["reason"][inside.coverage["status"] != "compared"].str.len().gt(0).all()
 
 
+def test_what_ran_is_taken_as_it_is(executed: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the program nothing is lowered, without it XNNPACK's part is lowered once; both give the same bits."""
+    asked: list[str] = []
+    answer = WORKER.run
+    monkeypatch.setattr(WORKER, "run", lambda request, *rest: asked.append(request["work"]) or answer(request, *rest))
+    inspection = executed("digits_int8").load()
+    row = _delegates(inspection)[0]
+    inside = inspection.zoom(row)
+    assert asked == ["inside"]
+    piece = inspection.analysis.zooms.piece(row)
+    own = run_alone(piece, expose(piece.graph).candidates)
+    assert asked == ["inside", "relower"]
+    assert own.lowered
+    assert not own.left_out
+    assert len(own.values) == len(inside.gaps) - len(piece.outputs) > 3
+    for at, gap in enumerate(inside.analysis.tables.gaps):
+        if gap.node.name in own.values:
+            assert torch.equal(own.values[gap.node.name], inside.tensors(at)[1])
+
+
 def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_path: Path) -> None:
     inspection = load_shifted(executed("residual_cnn"), tmp_path, instruction=0, by=0.5)
     inside = inspection.zoom(0)
     assert inside.faithful is False
     assert inside.deviation == pytest.approx(0.5, abs=1e-6)
-    assert "lowered again without them" in inside.digest.notes[0]
+    assert "run again as it is, without them" in inside.digest.notes[0]
     assert inside.digest.notes[0] in inside.summary()
 
 
-def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs(executed: Programs) -> None:
-    """A batch norm disappears in the weights of the convolution before it: not so if the convolution is an output."""
+def test_a_value_that_disappears_in_another_is_not_shown() -> None:
+    """A batch norm disappears in the weights of the convolution before it."""
     norm = torch.nn.BatchNorm2d(4)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), norm, torch.nn.ReLU()).eval()
     torch.manual_seed(3)
@@ -105,11 +126,10 @@ def test_a_value_whose_exposure_takes_a_fused_operator_apart_changes_the_outputs
     assert list(inside.coverage["status"]) == ["grouped", "compared", "compared"]
     piece = inspection.analysis.zooms.piece(_delegates(inspection)[0])
     hidden = next(iter(expose(piece.graph).owners))
-    apart = run_alone(piece, [hidden])
-    assert apart.plain is not None, "the runtime's outputs are not those of the program that was taken apart"
-    assert torch.equal(apart.plain[0], piece.outputs[0])
-    assert not torch.equal(apart.outputs[0], piece.outputs[0])
-    assert torch.allclose(apart.outputs[0], piece.outputs[0], atol=1e-5)
+    asked = run_alone(piece, [hidden])
+    assert list(asked.left_out) == [hidden]
+    assert asked.values == {}
+    assert torch.equal(asked.outputs[0], piece.outputs[0])
 
 
 def test_a_second_zoom_costs_nothing_and_other_rows_are_refused(residual: etviz.Inspection) -> None:

@@ -3,7 +3,7 @@
 With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is
 ⟨∂⟨y, Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to
 1 as far as the program is linear within the error; their sum is the check. What has no derivative is patched: the
-difference is put into the reference, which runs once more.
+difference is put into the reference, which runs once more. Where the sum is not 1, all are, one after the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
 PATCHES: Final = 8
 """Instructions without a gradient that are patched, those with the largest differences first."""
-TOLERANCE: Final = 0.1
+PASSES: Final = 24
+"""Times that the reference runs at most, or one more, where derivatives do not explain the error."""
+TOLERANCE: Final = 0.05
 """How far the sum may be from 1 before the shares are doubted."""
 Progress = Callable[[int, int], None]
 Loss = Callable[[list[Any]], Any]
@@ -125,11 +127,11 @@ def _attribute(
         torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
     steps.catch_up()
 
-    def patch(contribution: Contribution) -> float:
-        return target.effect(_patched(float64, evaluator.graph, replay.executions[run].inputs, before, contribution))
+    def patch(items: Sequence[Contribution]) -> float:
+        return target.effect(_patched(float64, evaluator.graph, replay.executions[run].inputs, before, items))
 
     _collect(result, linearization, target, patch, steps)
-    _refine(result, linearization, patch, steps)
+    _refine(result, linearization, target, patch, steps)
     _explain(result, linearization, target)
     return result
 
@@ -156,7 +158,7 @@ def _collect(
     result: Attribution,
     linearization: Linearization,
     target: ErrorTarget,
-    patch: Callable[[Contribution], float],
+    patch: Callable[[Sequence[Contribution]], float],
     step: Callable[[], None],
 ) -> None:
     """Turn influences into shares, and patch what has none."""
@@ -186,36 +188,72 @@ def _collect(
 
 
 def _refine(
-    result: Attribution, linearization: Linearization, patch: Callable[[Contribution], float], step: Callable[[], None]
+    result: Attribution,
+    linearization: Linearization,
+    target: ErrorTarget,
+    patch: Callable[[Sequence[Contribution]], float],
+    step: Callable[[], None],
 ) -> None:
-    """Where derivatives do not explain the error, patch the largest differences; kept if that explains it better."""
+    """Where derivatives do not explain the error, put the differences into the reference, one after the other.
+
+    With all of them in it the reference is the runtime, so the steps on the way there add up to the error, however far
+    from linear the program is. Kept if that explains it better.
+    """
     estimate = result.sum
     if abs(estimate - 1.0) <= TOLERANCE:
         return
-    items = [item for item in linearization.contributions.values() if item.influence is not None and item.size]
-    patched: dict[tuple[int, int], Share] = {}
-    for item in sorted((item for item in items if item.instruction >= 0), key=_by_size)[:PATCHES]:
-        reason = "its difference was put into the reference: derivatives do not explain the error"
-        share = _patched_share(patch, item, reason)
-        if share.method == PATCH:
-            patched[item.instruction, item.output] = share
-        step()
-    before = dict(result.shares)
-    result.shares |= patched
+    known = (item for item in linearization.contributions.values() if item.instruction >= 0 and not item.problem)
+    parts = _parts([item for item in known if item.size and item.bit & target.reach])
+    before, there, explained = dict(result.shares), list[Contribution](), 0.0
+    for part in parts:
+        try:
+            now = patch([*there, *part])
+        except PairingError:  # the reference took another way: the part keeps what is known of it
+            continue
+        finally:
+            step()
+        there += part
+        for item, share in zip(part, _shared_out(part, now - explained), strict=True):
+            result.shares[item.instruction, item.output] = share
+        explained = now
     if abs(result.sum - 1.0) >= abs(estimate - 1.0):
         result.shares = before
         return
     result.notes.append(
-        f"Derivatives explain {100 * estimate:.3g} % of the error; so the {len(patched)} largest differences were put "
-        "into the reference, one at a time."
+        f"Derivatives explain {100 * estimate:.3g} % of the error; so the differences were put into the reference, one "
+        "after the other in program order, and each share is what its own adds to those before."
     )
 
 
-def _patched_share(patch: Callable[[Contribution], float], item: Contribution, reason: str) -> Share:
+def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contribution, reason: str) -> Share:
     try:
-        return Share(patch(item), PATCH, reason)
+        return Share(patch([item]), PATCH, reason)
     except PairingError as error:
         return Share(NAN, UNKNOWN, f"no gradient, and its difference can't be put into the reference: {error}")
+
+
+def _parts(items: list[Contribution]) -> list[list[Contribution]]:
+    """What is put in at a time, in program order: the largest differences alone, what lies between them together."""
+    alone = {id(item) for item in (items if len(items) <= PASSES else sorted(items, key=_by_size)[: PASSES // 2])}
+    parts: list[list[Contribution]] = []
+    for item in items:
+        if parts and id(item) not in alone and id(parts[-1][-1]) not in alone:
+            parts[-1].append(item)
+        else:
+            parts.append([item])
+    return parts
+
+
+def _shared_out(part: list[Contribution], value: float) -> list[Share]:
+    """The share of differences that were put in together, in proportion to what derivatives make of them."""
+    reason = "its difference was put into the reference: derivatives do not explain the error"
+    if len(part) == 1:
+        return [Share(value, PATCH, reason)]
+    sizes = [abs(item.influence or 0.0) for item in part]
+    total = sum(sizes)
+    portions = [size / total for size in sizes] if total else [1.0 / len(part)] * len(part)
+    reason += f"; with {len(part) - 1} others at a time, and shared out by their derivatives"
+    return [Share(value * portion, PATCH, reason) for portion in portions]
 
 
 def _by_size(item: Contribution) -> float:
@@ -240,21 +278,29 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
         result.notes.append("Derivatives through rounding are estimates (straight-through).")
     if abs(result.sum - 1.0) > TOLERANCE:
         result.notes.append(
-            f"The shares add up to {100 * result.sum:.3g} %: the program is not linear within this error, or part of "
-            "the error has no known cause. Take them as an order, not as amounts."
+            f"The shares add up to {100 * result.sum:.3g} %: {abs(100 * (1.0 - result.sum)):.3g} % of the error "
+            f"{'is not explained' if result.sum < 1.0 else 'too much is claimed'}, since the program is not linear "
+            "within this error, or part of it has no known cause. Take the shares as an order, not as amounts."
         )
 
 
-def _patched(float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, item: Contribution) -> list[Any]:
-    """The outputs of the reference with one difference in it."""
+def _patched(
+    float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, items: Sequence[Contribution]
+) -> list[Any]:
+    """The outputs of the reference with some differences in it."""
     import torch
 
+    differences: dict[int, dict[int, Contribution]] = {}
+    for item in items:
+        differences.setdefault(item.instruction, {})[item.output] = item
+
     def after(node: Node, value: Any) -> Any:
-        if node.instruction != item.instruction:
+        own = differences.get(node.instruction)
+        if own is None:
             return value
         if isinstance(value, (list, tuple)):
-            return [item.inject(part) if at == item.output else part for at, part in enumerate(value)]
-        return item.inject(value)
+            return [own[at].inject(part) if at in own else part for at, part in enumerate(value)]
+        return own[0].inject(value) if 0 in own else value
 
     float64.state = dict(state)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.record.weights import Aligned
 from etviz.comparison.constants import differing
 from etviz.comparison.exact import compare_exact
+from etviz.comparison.gap import MISMATCH
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
@@ -23,7 +24,7 @@ from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
-from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
+from etviz.pipeline.relower import AloneRun, Piece, alterations, run_alone, same_bits
 from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
@@ -158,7 +159,10 @@ def zoom(
     comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
     faithful, deviation, message = _fidelity(piece, run, known, constants)
-    notes = tuple(_other_constants(piece, inputs)) + _altered(comparison, graph, run)
+    altered: list[tuple[str, str]] = []
+    if constants or any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in comparison.gaps):
+        altered = alterations(piece, timeout, cancel)
+    notes = tuple(_other_constants(piece, inputs)) + _altered(comparison, graph, altered)
     if run.left_out:
         notes += (_left_out(piece, run, exposure),)
     replay = Replay(lambda: Evaluator(graph, weights), [Execution(inputs, log)])
@@ -217,11 +221,11 @@ def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
             yield f"The runtime's {item.name}, a constant that the delegate is given, is not the reference's{small}."
 
 
-def _altered(comparison: Comparison, graph: Graph, run: AloneRun) -> tuple[str, ...]:
+def _altered(comparison: Comparison, graph: Graph, altered: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Say what the program that ran has otherwise, at the operators and as a note."""
     nodes = {node.name: node for node in graph.nodes}
     said = []
-    for name, what in run.altered:
+    for name, what in altered:
         node = nodes.get(name)
         said.append(f"{node.origin or short_operator(node.target) if node is not None else name} ({what})")
         for gap in comparison.gaps:
@@ -251,19 +255,20 @@ def _fidelity(
             "The fused program's output can't be read, so it is not known whether the zoomed one's is the same.",
         )
     if all(map(same_bits, run.outputs, piece.outputs)):
-        given = ", given what the program that ran has otherwise than the reference," if run.altered else ""
-        return True, 0.0, f"The zoomed program{given} gives the fused program's output bit for bit."
+        return True, 0.0, "The zoomed program gives the fused program's output bit for bit."
     deviation = _deviation(run.outputs, piece.outputs)
     plain = run.outputs if run.plain is None else run.plain
-    if constants:
+    if constants and run.lowered:
         cause = f"the program that ran has other weights than the reference: {differing(constants)}"
     elif all(map(same_bits, plain, piece.outputs)):
         cause = f"giving out the inner values changed how {piece.graph.backend_id} runs the operators"
     else:
         alone = _deviation(plain, piece.outputs)
+        what = "lowered again" if run.lowered else "run again as it is,"
+        why = "was lowered with other options, or has other weights" if run.lowered else "or its outputs were changed"
         cause = (
-            f"so does the delegate lowered again without them, by up to {alone:.3g}: "
-            "it ran on another machine or with another version, was lowered with other options, or has other weights"
+            f"so does the delegate {what} without them, by up to {alone:.3g}: "
+            f"it ran on another machine or with another version, {why}"
         )
     return (
         False,

@@ -1,0 +1,301 @@
+"""Which values of a delegate's graph its XNNPACK payload computes, and the payload with these among its outputs.
+
+Nothing is lowered: the bytes that ran are taken, so that every weight, grid and range is that of the run. A node of the
+payload is the operator that is of its kind, reads the same values and, where that is not enough, carries the same debug
+handle. What XNNPACK put in (changes of layout) is passed over, what it left out (an activation in the range of a
+convolution, a batch norm in its weights) is part of the value before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from etviz.errors import UsageError
+from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, conversion
+from etviz.graph.uses import item_of
+from etviz.pipeline.xnnpack_payload import Unpacked, tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.graph.ir import Graph, Meta, Node
+    from etviz.pipeline.xnnpack_payload import Json
+
+_INSERTED: Final = 65535
+"""Debug handle of the nodes that XNNPACK put in."""
+_INPUT, _OUTPUT = 1, 2
+_NONE: Final = 2**32 - 1
+_IMAGE: Final = 4
+_CHANNELS_LAST: Final = [0, 2, 3, 1]
+_CHANNELS_FIRST: Final = [0, 3, 1, 2]
+_KINDS: Final = {
+    "XNNAdd": "add", "XNNSubtract": "sub", "XNNMultiply": "mul", "XNNDiv": "div", "XNNMaximum": "maximum",
+    "XNNMinimum": "minimum", "XNNAbs": "abs", "XNNNegate": "neg", "XNNFloor": "floor", "XNNCeiling": "ceil",
+    "XNNSquareRoot": "sqrt", "XNNReciprocalSquareRoot": "rsqrt", "XNNSquare": "pow square", "XNNExp": "exp",
+    "XNNLog": "log", "XNNSin": "sin", "XNNCos": "cos", "XNNTanh": "tanh", "XNNSigmoid": "sigmoid", "XNNGelu": "gelu",
+    "XNNELU": "elu", "XNNLeakyReLU": "leaky_relu", "XNNPReLU": "prelu _prelu_kernel", "XNNHardswish": "hardswish",
+    "XNNClamp": "clamp relu relu6 hardtanh", "XNNSoftmax": "_softmax", "XNNFullyConnected": "linear addmm mm",
+    "XNNBatchMatrixMultiply": "bmm mm matmul", "XNNConv2d": "convolution", "XNNDepthwiseConv2d": "convolution",
+    "XNNConvTranspose2d": "convolution", "XNNAvgPooling2d": "avg_pool2d _adaptive_avg_pool2d",
+    "XNNMaxPooling2d": "max_pool2d max_pool2d_with_indices", "XNNGlobalAvgPooling2d": "mean",
+    "XNNArgMaxPooling2d": "max amax", "XNNStaticConstantPad": "constant_pad_nd", "XNNStaticSlice": "slice_copy",
+    "XNNStaticResizeBilinear2D": "upsample_bilinear2d", "XNNStaticTranspose": "permute_copy transpose_copy t_copy",
+    "XNNStaticReshape": "view_copy unsqueeze_copy squeeze_copy _unsafe_view",
+    "XNNCopy": "clone _clone_dim_order alias_copy lift_fresh_copy _to_copy _to_dim_order_copy",
+    **dict.fromkeys((f"XNNConcatenate{count}" for count in range(2, 6)), "cat"),
+}  # fmt: skip
+"""The operators that a node may be."""
+_MOVES: Final = ("XNNStaticTranspose", "XNNStaticReshape", "XNNCopy")
+_TURNED: Final = {
+    *("XNNConv2d", "XNNDepthwiseConv2d", "XNNConvTranspose2d", "XNNAvgPooling2d", "XNNMaxPooling2d"),
+    *("XNNGlobalAvgPooling2d", "XNNArgMaxPooling2d", "XNNStaticResizeBilinear2D", "XNNPReLU"),
+}
+"""Nodes whose values are in channels-last order."""
+_PLAIN: Final = {"XNNStaticReshape", "XNNFullyConnected", "XNNBatchMatrixMultiply", "XNNScaledDotProductAttention"}
+_COPIES: Final = {
+    *("clone", "_clone_dim_order", "alias_copy", "lift_fresh_copy", "_to_copy", "_to_dim_order_copy"),
+    *("_h2d_copy", "_d2h_copy", DEQUANTIZE),
+}
+_ACTIVATIONS: Final = {"relu", "relu6", "hardtanh", "clamp"}
+_BATCH_NORMS: Final = {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"}
+_LEFT_OUT: Final = _COPIES | _ACTIVATIONS | _BATCH_NORMS
+"""Operators that XNNPACK may leave out: what comes before has their value."""
+_FLOATS: Final = {1: "float32", 2: "float16", 14: "bfloat16"}
+_DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node of the payload, with the values that it reads and writes, constants left out."""
+
+    at: int
+    kind: str
+    handle: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a payload has a value of the graph.
+
+    Attributes
+    ----------
+    value
+        Its id.
+    turned
+        Whether it is there in channels-last order.
+    before
+        Whether it is there after an activation only, in which it becomes this one.
+    """
+
+    value: int
+    turned: bool = False
+    before: bool = False
+
+    def order(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape that a value of this shape has in the payload."""
+        return tuple(shape[axis] for axis in _CHANNELS_LAST) if self.turned else shape or (1,)
+
+    def restore(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """A value of the payload as that of the graph."""
+        return value.permute(*_CHANNELS_FIRST).contiguous() if self.turned else value.reshape(shape)
+
+
+class Values:
+    """The values of a delegate's graph that its payload computes.
+
+    Parameters
+    ----------
+    graph
+        Of the delegate.
+    payload
+        What the delegate executes.
+    """
+
+    def __init__(self, graph: Graph, payload: Unpacked) -> None:
+        self._payload = payload
+        self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}
+        self._steps = [self._step(at) for at in range(len(payload.graph["xnodes"]))]
+        self._handled: dict[int, set[str]] = {}
+        for node in graph.nodes:
+            for handle in node.handles:
+                self._handled.setdefault(handle, set()).add(_short(node))
+        self._sources: dict[int, int] = {}
+        for step in self._steps:
+            if self._is_inserted(step):
+                self._sources[step.writes[0]] = self._root(step.reads[0])
+        self._left: dict[frozenset[int], list[Step]] = {}
+        for step in self._whole_steps():
+            self._left.setdefault(self._roots(step.reads), []).append(step)
+        self._ids: dict[str, int] = {}
+        self._metas: dict[str, Meta | None] = {}
+        self._operators: dict[str, str] = {}
+        self._holders: dict[int, list[Node]] = {}
+        self._turned: dict[int, bool] = {}
+        self._follow(graph)
+
+    def _step(self, at: int) -> Step:
+        kind, arguments = self._payload.node(at)
+        named = list(tensors_of(arguments))
+        reads = (value for name, value in named if not name.startswith("output") and not self._is_constant(value))
+        writes = (value for name, value in named if name.startswith("output"))
+        return Step(at, kind, self._payload.graph["xnodes"][at]["debug_handle"], tuple(reads), tuple(writes))
+
+    def _whole_steps(self) -> list[Step]:
+        """The steps that operators ask for; a concatenation that XNNPACK does in parts is one."""
+        found = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
+        for value, step in list(found.items()):
+            if step.handle == _INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in found:
+                part = found.pop(step.reads[0])
+                found[value] = replace(step, handle=part.handle, reads=(*part.reads, *step.reads[1:]))
+        return list(found.values())
+
+    def _is_constant(self, value: int) -> bool:
+        return bool(self._tensors[value]["constant_buffer_idx"])
+
+    def _is_inserted(self, step: Step) -> bool:
+        """True for a change of layout or shape that no operator of the graph asks for."""
+        if step.kind not in _MOVES or len(step.reads) != 1:
+            return False
+        return step.handle == _INSERTED or self._handled.get(step.handle, set()).isdisjoint(_KINDS[step.kind].split())
+
+    def _root(self, value: int) -> int:
+        """The value before changes of layout or shape that no operator asks for."""
+        return self._sources.get(value, value)
+
+    def _roots(self, values: Iterable[int]) -> frozenset[int]:
+        return frozenset(map(self._root, values))
+
+    def _follow(self, graph: Graph) -> None:
+        """Walk the graph, and take for each operator the step that computes it."""
+        given = sorted((t for t in self._tensors.values() if t["flags"] & _INPUT), key=lambda t: t["external_id"])
+        if len(given) != len(graph.user_inputs()):
+            raise UsageError(f"the payload has {len(given)} inputs, the graph {len(graph.user_inputs())}")
+        for item, tensor in zip(graph.user_inputs(), given, strict=True):
+            self._ids[item.name] = tensor["id_out"]
+            self._turned[tensor["id_out"]] = self._fits(tensor["id_out"], item.meta) == [True]
+        for step in self._steps:
+            self._turned |= dict.fromkeys(step.writes, self._is_turned(step))
+        nodes = {node.name: node for node in graph.nodes}
+        for node in graph.nodes:
+            item = item_of(node)
+            if item is not None:
+                metas = nodes[item[0]].outputs
+                self._metas[node.name] = metas[item[1]] if item[1] < len(metas) else None
+                self._operators[node.name] = item[0]
+                if item[1] == 0 and item[0] in self._ids:
+                    self._ids[node.name] = self._ids[item[0]]
+                continue
+            self._metas[node.name] = node.outputs[0] if len(node.outputs) == 1 else None
+            reads = [self._ids[name] for name in node.reads() if name in self._ids]
+            value = self._value(node, reads) if reads and not chooses_grid(node) else None
+            if value is not None:
+                self._ids[node.name] = value
+                self._holders.setdefault(value, []).append(node)
+
+    def _value(self, node: Node, reads: Sequence[int]) -> int | None:
+        """What a step gives that is of the operator's kind, reads the same, and has its handle if there are several."""
+        roots = self._roots(reads)
+        fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
+        same = [step for step in fits if step.handle in node.handles]
+        if same or (len(fits) == 1 and not conversion(node.target)):
+            step = (same or fits)[0]
+            self._left[roots].remove(step)
+            return step.writes[0]
+        implicit = _short(node) == QUANTIZE and self._tensors[reads[0]]["datatype"] not in _FLOATS
+        return reads[0] if len(roots) == 1 and (implicit or _short(node) in _LEFT_OUT) else None
+
+    def _may_be(self, step: Step, operator: str) -> bool:
+        if step.kind == "XNNConvert":
+            to_floats = self._tensors[step.writes[0]]["datatype"] in _FLOATS
+            return operator == (DEQUANTIZE if to_floats else QUANTIZE)
+        return operator in _KINDS.get(step.kind, "").split()
+
+    def _is_turned(self, step: Step) -> bool:
+        if step.kind == "XNNStaticTranspose" and step.writes[0] in self._sources:
+            return self._payload.node(step.at)[1]["perm"] == _CHANNELS_LAST
+        if step.kind in _TURNED or step.kind in _PLAIN:
+            return step.kind in _TURNED
+        return bool(step.reads) and all(self._turned.get(value, False) for value in step.reads)
+
+    def _fits(self, value: int, meta: Meta | None) -> list[bool]:
+        """How a value of the payload has the shape of one of the graph: as it is (False), turned (True), or both."""
+        if meta is None:
+            return []
+        orders = [list(meta.shape) or [1]]
+        orders += [[meta.shape[axis] for axis in _CHANNELS_LAST]] if len(meta.shape) == _IMAGE else []
+        return [bool(turned) for turned, order in enumerate(orders) if _same(order, self._tensors[value]["dims"])]
+
+    def meta(self, name: str) -> Meta:
+        """What is known of a value that has a place."""
+        meta = self._metas[name]
+        if meta is None:
+            raise UsageError(f"the shape of {name} is not known")
+        return meta
+
+    def place(self, name: str) -> Place | None:
+        """Where a value of the graph is; None if the payload has no such value."""
+        value, meta = self._ids.get(name), self._metas.get(name)
+        if value is None or meta is None:
+            return None
+        holders = self._holders[value]
+        first = [node.name for node in holders].index(self._operators.get(name, name))
+        copies = _COPIES | {QUANTIZE} if _short(holders[first]) == QUANTIZE else _COPIES
+        later = [node for node in holders[first + 1 :] if _short(node) not in copies]
+        before = len(later) == 1 and _short(later[0]) in _ACTIVATIONS and self._tensors[value]["datatype"] in _FLOATS
+        if later and not before:
+            return None
+        moved = [written for written, source in self._sources.items() if source == value]
+        outputs_first = sorted([value, *moved], key=lambda held: not self._tensors[held]["flags"] & _OUTPUT)
+        for held in [value] if before else outputs_first:
+            fits = self._fits(held, meta)
+            if fits and _DTYPES.get(self._tensors[held]["datatype"]) == meta.dtype:
+                turned = self._turned[held] if len(fits) > 1 else fits[0]
+                return None if self._tensors[held]["flags"] & _INPUT else Place(held, turned, before)
+        return None
+
+    def give_out(self, places: Sequence[Place]) -> list[int]:
+        """Make these values outputs of the payload; which of its outputs each one is."""
+        graph = self._payload.graph
+        inputs = len(graph["input_ids"])
+        found: list[int] = []
+        behind: dict[int, Json] = {}
+        for place in places:
+            tensor = self._unfuse(place, behind) if place.before else self._tensors[place.value]
+            if not tensor["flags"] & _OUTPUT:
+                tensor["flags"] |= _OUTPUT
+                tensor["external_id"] = graph["num_externs"]
+                graph["num_externs"] += 1
+                graph["output_ids"].append(tensor["id_out"])
+            found.append(tensor["external_id"] - inputs)
+        for at in sorted(behind, reverse=True):
+            graph["xnodes"].insert(at + 1, behind[at])
+        return found
+
+    def _unfuse(self, place: Place, behind: dict[int, Json]) -> Json:
+        """Let a step give what it has before its activation, and a step behind it compute that."""
+        graph = self._payload.graph
+        step = next(step for step in self._steps if place.value in step.writes)
+        node = graph["xnodes"][step.at]
+        own = {**self._tensors[place.value], "id_out": len(self._tensors), "flags": 0, "external_id": _NONE}
+        self._tensors[own["id_out"]] = own
+        graph["xvalues"].append({"xvalue_union_type": "XNNTensorValue", "xvalue_union": own})
+        self._payload.node(step.at)[1]["output_id"] = own["id_out"]
+        clamp = {"input_id": own["id_out"], "output_id": place.value, "flags": 0}
+        about = {"xnode_union_type": "XNNClamp", "xnode_union": clamp, "debug_handle": _INSERTED}
+        behind[step.at] = about | {"output_min_max": node["output_min_max"]}
+        node["output_min_max"] = None
+        return own
+
+
+def _short(node: Node) -> str:
+    """The name of an operator: ``add``, ``quantize``."""
+    return conversion(node.target) or node.target.split(".")[1 if "." in node.target else 0]
+
+
+def _same(shape: Sequence[int | str], dims: Sequence[int]) -> bool:
+    """True if a shape is that of the payload; sizes that are not known are any."""
+    return len(shape) == len(dims) and all(isinstance(a, str) or a == b for a, b in zip(shape, dims, strict=True))
