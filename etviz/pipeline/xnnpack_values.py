@@ -119,6 +119,7 @@ class Values:
         self._payload = payload
         self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}
         self._steps = [self._step(at) for at in range(len(payload.graph["xnodes"]))]
+        self._results = frozenset(graph.results())
         self._handled: dict[int, set[str]] = {}
         for node in graph.nodes:
             for handle in node.handles:
@@ -200,7 +201,8 @@ class Values:
         """What a step gives that is of the operator's kind, reads the same, and has its handle if there are several."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
-        same = [step for step in fits if step.handle in node.handles]
+        own = {*node.handles, _INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
+        same = [step for step in fits if step.handle in own]
         if same or (len(fits) == 1 and not conversion(node.target)):
             step = (same or fits)[0]
             self._left[roots].remove(step)
