@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def test_weights_outside_of_the_program_in_python(tmp_path: Path):
     assert inspection.analysis.findings.files["data"] == str(data)
     assert (inspection.gaps.rmse < 1e-6).all()
     etviz.load(tmp_path, data=data)
-    other = Linear()
+    other = copy.deepcopy(model)  # another version of the same weights
     with torch.no_grad():
         other.linear.weight += 0.01 * torch.randn(3, 4)
     elsewhere = tmp_path / "other"
