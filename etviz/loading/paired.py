@@ -143,7 +143,9 @@ class Paired:
         artifacts = self.artifacts
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
             return None
-        files = {kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record") if kind in artifacts.named}
+        files = {
+            kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
+        }
         state = ledger.alike(files, f"constants of {self.method}")
         if state and ledger.is_noted(state):
             return None
