@@ -20,6 +20,15 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_LONGEST = 1000
+"""Characters of a problem that a message shows."""
+
+
+def _shortened(text: str) -> str:
+    """A problem that quotes a damaged file may be as long as the file."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
+
+
 def _sentence(text: str) -> str:
     """Give `text` a full stop if it ends without punctuation."""
     text = text.strip()
@@ -71,7 +80,7 @@ class ArtifactError(EtvizError):
         self.expected = expected
 
     def __str__(self) -> str:
-        text = f"{self.path}: {_sentence(self.problem)}"
+        text = f"{self.path}: {_sentence(_shortened(self.problem))}"
         if self.advice:
             text += " " + _sentence(self.advice[0].upper() + self.advice[1:])
         return printable(text)

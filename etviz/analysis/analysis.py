@@ -16,6 +16,7 @@ import pandas as pd
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
+from etviz.analysis.findings import program_file
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
 from etviz.analysis.memory import memory_frame
@@ -259,8 +260,8 @@ class Analysis:
     @during("reading the memory plan")
     def memory(self) -> pd.DataFrame:
         """Planned memory along the program; see `Inspection.memory`."""
-        if (pte := self.findings.files.get("pte")) is None or self.findings.zoom is not None:
-            raise UsageError("the memory plan is in the program; give it with pte=")
+        if (pte := program_file(self.findings)) is None or self.findings.zoom is not None:
+            raise UsageError("the memory plan is in the program, which was not given or has changed; give it with pte=")
         program = bundled_or_plain(pte)
         return memory_frame(program.method(self.findings.method), self.ledger("instruction"))
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.profile import Profile
+from etviz.artifacts.ledger import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,8 @@ class Findings:
         What could not be shown, and why.
     files
         The artifacts, by kind.
+    program_state
+        What the `.pte` was when it was read (`ledger.identity`), empty without one.
     inner_handles
         By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
     inside_of_probes
@@ -108,9 +111,19 @@ class Findings:
     constants: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    program_state: str = ""
     inner_handles: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     inside_of_probes: Mapping[int, float | None] = field(default_factory=dict)
     zoom: Zoom | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None
     keep_alive: Any = None
+
+
+def program_file(findings: Findings) -> str | None:
+    """The `.pte`; None if none was given, or another file has its place now."""
+    path = findings.files.get("pte")
+    try:
+        return path if path is not None and identity(path) == findings.program_state else None
+    except OSError:
+        return None

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.analysis.findings import Compared, Findings
+from etviz.analysis.findings import Compared, Findings, program_file
 from etviz.comparison.gap import Run
 from etviz.errors import UsageError
 from etviz.graph.labels import owners_of
@@ -95,7 +95,7 @@ class Zooms:
         if self._logged(gap):
             return self.look_logged({(gap.run, gap.instruction): row}, preprocessing)[gap.run, gap.instruction]
         piece = self.piece(row)
-        if pte := self._findings.files.get("pte"):
+        if pte := program_file(self._findings):
             piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
         fixed = constant_inputs(self._owner(gap), gap.node, piece.constants)
         if preprocessing is not None:

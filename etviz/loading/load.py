@@ -12,6 +12,7 @@ from etviz.analysis.findings import Compared, Findings
 from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency, total_latency
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.ledger import identity
 from etviz.comparison.gap import Comparison, Run
 from etviz.errors import ArtifactError, EtvizError
 from etviz.loading.executions import compare_executions
@@ -122,6 +123,7 @@ def read(
         constants=constants.result() if constants is not None else (),
         notes=(*paired.artifacts.dump.problems, *_misplaced(paired), *notes),
         files=artifacts.named,
+        program_state=identity(artifacts.named["pte"]) if "pte" in artifacts.named else "",
         check_files=artifacts.buffer.check if artifacts.buffer is not None else lambda: None,
         inner_handles=artifacts.etrecord.delegate_handles(chosen) if artifacts.etrecord is not None else {},
         keep_alive=keep_alive,

@@ -44,6 +44,7 @@ def _same(a: etviz.Study, b: etviz.Study) -> None:
 def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_PAYS", 0.0)
     monkeypatch.setattr(executors, "_cores", lambda: 2)
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
     with executors.executor_of(None, 3) as (pool, _):  # a script: only it knows whether it guards its top level
         assert {pool.submit(os.getpid).result() for _ in range(3)} == {os.getpid()}
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
