@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.__main__ import CACHE
-from benchmarks.artifacts import Program, prepare, programs
+from benchmarks.artifacts import Artifacts, Program, prepare, programs
 from benchmarks.tasks import Meter
 
 if TYPE_CHECKING:
@@ -97,7 +97,11 @@ def look(name: str, cache: Path) -> dict[str, str]:
 
 
 def _files(program: Program, cache: Path) -> dict[str, Any]:
-    return dict(prepare([program], cache, quick=False)[program.name].paths)
+    return _loadable(prepare([program], cache, quick=False)[program.name])
+
+
+def _loadable(artifacts: Artifacts) -> dict[str, Any]:
+    return {kind: path for kind, path in artifacts.paths.items() if kind != "alone"}
 
 
 def _quantized(name: str, folder: Path) -> dict[str, Any]:
@@ -109,7 +113,6 @@ def _quantized(name: str, folder: Path) -> dict[str, Any]:
     )
 
     import etviz
-    from benchmarks.artifacts import Artifacts
 
     model, batches = _digits() if name == "digits-int8" else _mobilenet()
     etviz.debug(
@@ -120,7 +123,7 @@ def _quantized(name: str, folder: Path) -> dict[str, Any]:
         calibration=batches,
         workdir=folder,
     )
-    return dict(Artifacts(folder).paths)
+    return _loadable(Artifacts(folder))
 
 
 def _digits() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
