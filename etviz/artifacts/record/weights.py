@@ -97,7 +97,23 @@ class Weights(Mapping[str, "torch.Tensor"]):
             ) from None
 
 
-class Held(Mapping[str, "torch.Tensor"]):
+class _Over(Mapping[str, "torch.Tensor"]):
+    """The same names as another mapping, which gives the tensors."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._tensors
+
+
+class Held(_Over):
     """The same tensors, kept once they were asked for, as long as they are small together.
 
     Parameters
@@ -110,18 +126,9 @@ class Held(Mapping[str, "torch.Tensor"]):
     """Bytes that are kept."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
+        super().__init__(tensors)
         self._held: dict[str, torch.Tensor] = {}
         self._nbytes = 0
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._tensors
 
     def __getitem__(self, key: str) -> torch.Tensor:
         tensor = self._held.get(key)
@@ -133,7 +140,7 @@ class Held(Mapping[str, "torch.Tensor"]):
         return tensor
 
 
-class Aligned(Mapping[str, "torch.Tensor"]):
+class Aligned(_Over):
     """The same tensors, each at an address that is a multiple of `BOUNDARY`.
 
     A matrix product rounds otherwise where its operands lie otherwise in memory. So what is computed from one file
@@ -146,18 +153,6 @@ class Aligned(Mapping[str, "torch.Tensor"]):
     """
 
     BOUNDARY: Final = 64
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._tensors = tensors
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._tensors
 
     def __getitem__(self, key: str) -> torch.Tensor:
         tensor = self._tensors[key]
