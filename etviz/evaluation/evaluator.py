@@ -17,6 +17,7 @@ from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interpreter import Interpreter, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
+from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.uses import is_size, item_of, only_moves
 
@@ -107,8 +108,8 @@ class Scope:
 class Evaluator(Interpreter):
     """Evaluates one method, in the types of the program and within the limits.
 
-    `rounding` perturbs every operator, None for the plain values; `roundings` are what the noise of chains is measured
-    with.
+    `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
+    chains is measured with.
     """
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
@@ -117,6 +118,7 @@ class Evaluator(Interpreter):
         self.limits = limits or Limits()
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
+        self._unpacked = Unpacked()
 
     def run(
         self,
@@ -183,6 +185,8 @@ class Evaluator(Interpreter):
         """What the operator of a node gives, within the limits."""
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
+        if self._unpacked.holds(graph, node):
+            return self._unpacked.value(node, partial(self.limits.call, node.target, args, kwargs))
         if self.rounding is not None:
             return self.rounding.call(
                 self.limits.call,

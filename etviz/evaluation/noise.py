@@ -14,7 +14,7 @@ with the model of rounding below.
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
 
 u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
-comparisons never round.
+comparisons never round, nor are weights perturbed that are only dequantized: as operands of a sum they are.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.graph.ir import Graph, Node, Ref, map_arg
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
+from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
+_KEPT: Final = 64 << 20
+"""Bytes of values of a few elements that are kept from pass to pass."""
 CHAINED: Final = 2
 """Roundings of operators whose values were not logged, which every evaluation computes."""
 _SEEDS: Final = 0x9E3779B97F4A
@@ -57,6 +60,8 @@ _REDUCING: Final = frozenset(
     )
 )
 """Operators that sum up many elements, beside the products of matrices and convolutions."""
+_GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
+"""Operators that pick elements, out of tables that are much larger than what they give."""
 _UNIFORM: Final = math.sqrt(3.0)
 
 
@@ -101,10 +106,12 @@ class Rounding:
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         if chooses_grid(node):
             return self._other_grid(call(node.target, args, kwargs))
-        value = None
-        if terms == 1 and node.target.split(".")[1:2] and node.target.split(".")[1] in _ALONG_AXIS | _REDUCING:
+        value, name = None, node.target.partition(".")[2].partition(".")[0]
+        if only_moves(node) or name in _GATHERING:
+            return call(node.target, args, kwargs)
+        if terms == 1 and name in _ALONG_AXIS | _REDUCING:
             value = call(node.target, args, kwargs)
-            terms = _terms(node.target.split(".")[1], args, kwargs, value)
+            terms = _terms(name, args, kwargs, value)
         if terms > 1:
             amount = max(1.0, _SUM * math.sqrt(terms))
             args = [self._wobbled(arg, amount) for arg in args]
@@ -144,8 +151,8 @@ class Rounding:
         half = _half_ulp(value)
         if not isinstance(value, torch.Tensor) or half is None:
             return value
-        change = value * self._uniform(value) * (amount * half)
-        return value + torch.where(torch.isfinite(change), change, 0.0)
+        change = self._uniform(value).mul_(value).mul_(amount * half)  # in place: weights are large
+        return torch.nan_to_num_(change, 0.0, 0.0, 0.0).add_(value)
 
     def _rounded(self, value: Any, exact: Any) -> Any:
         import torch
@@ -366,26 +373,66 @@ def total_noise(
     list of list
         For each execution: the same of its final outputs.
     """
-    keys = set(wanted)
+    again = _Few()
     found: dict[tuple[int, str, int], Noise] = {}
-    outputs = [[Noise() for _ in ()] for _ in inputs]
-    for seed in range(passes):
-        lanes = TwoLanes(fresh(), seed)
-        for run, given in enumerate(inputs):
+    outputs: list[list[Noise]] = []
+    keys, lanes = set(wanted), TwoLanes(fresh(), 0)
+    for run, given in enumerate(inputs):
 
-            def seen(node: Node, value: Any, perturbed: Any, run: int = run, seed: int = seed) -> None:
-                if seed == 0 and growth and run in growth:
-                    growth[run].see(node, value, perturbed)
-                if (run, node.name) in keys:
-                    for output, pair in enumerate(zip(flat_values(perturbed), flat_values(value), strict=False)):
-                        found.setdefault((run, node.name, output), Noise()).add(*pair)
+        def seen(node: Node, value: Any, perturbed: Any, run: int = run) -> None:
+            if growth and run in growth:
+                growth[run].see(node, value, perturbed)
+            if (run, node.name) in keys:
+                for output, pair in enumerate(zip(flat_values(perturbed), flat_values(value), strict=False)):
+                    noise = found[run, node.name, output] = Noise()
+                    noise.add(*pair)
+                    again.keep((run, node.name), output, noise, pair[1])
 
-            values = lanes.walk(given, seen)
-            outputs[run] = outputs[run] or [Noise() for _ in values]
-            for noise, perturbed, value in zip(outputs[run], lanes.perturbed_outputs, values, strict=False):
-                noise.add(perturbed, value)
-        if all(noise.samples >= SAMPLES for noise in found.values()) and all(
-            noise.samples >= SAMPLES for item in outputs for noise in item
+        values = lanes.walk(given, seen)
+        outputs.append([Noise() for _ in values])
+        for at, (noise, perturbed, value) in enumerate(
+            zip(outputs[run], lanes.perturbed_outputs, values, strict=False)
         ):
+            noise.add(perturbed, value)
+            again.keep((run, ""), at, noise, value)
+    for seed in range(1, passes):
+        if not again.values:
             break
+        evaluator = fresh()
+        evaluator.rounding = Rounding(seed)
+        for run, given in enumerate(inputs):
+            ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
+            again.add((run, ""), ended)
     return {key: noise.rms for key, noise in found.items()}, [[noise.rms for noise in item] for item in outputs]
+
+
+class _Few:
+    """Values of so few elements that one pass does not tell their noise: kept, to be compared with those of others.
+
+    Attributes
+    ----------
+    values
+        By execution and name of the node: output, noise so far, and unperturbed value.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[int, str], list[tuple[int, Noise, torch.Tensor]]] = {}
+        self._size = 0
+
+    def keep(self, key: tuple[int, str], output: int, noise: Noise, value: Any) -> None:
+        """Keep a value if it is needed and there is room."""
+        if noise.samples >= SAMPLES or not hasattr(value, "nbytes") or self._size + value.nbytes > _KEPT:
+            return
+        self._size += value.nbytes
+        self.values.setdefault(key, []).append((output, noise, value.clone()))
+
+    def add(self, key: tuple[int, str], perturbed: Any) -> None:
+        """Take what another pass gave; what has enough of them is let go."""
+        if key not in self.values:
+            return
+        others = flat_values(perturbed)
+        for output, noise, value in self.values[key]:
+            noise.add(others[output] if output < len(others) else None, value)
+        self.values[key] = [item for item in self.values[key] if item[1].samples < SAMPLES]
+        if not self.values[key]:
+            del self.values[key]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import Graph, Node, Ref
-from etviz.graph.uses import item_of
+from etviz.graph.uses import item_of, only_moves
 
 if TYPE_CHECKING:
     import torch
@@ -68,6 +68,17 @@ def is_quantize(node: Node) -> bool:
 def is_dequantize(node: Node) -> bool:
     """True for a dequantize of any granularity."""
     return conversion(node.target) == DEQUANTIZE
+
+
+def unpacked_weights(graph: Graph) -> frozenset[str]:
+    """The nodes that only bring quantized constants into the form that operators take: dequantized, then moved."""
+    fixed = {item.name for item in graph.inputs if item.kind == "constant"}
+    found = set[str]()
+    for node in graph.nodes:
+        reads = set(node.reads())
+        if reads and reads <= fixed | found and (is_dequantize(node) or (only_moves(node) and reads & found)):
+            found.add(node.name)
+    return frozenset(found)
 
 
 def chooses_grid(node: Node) -> bool:
