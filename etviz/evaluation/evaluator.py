@@ -186,7 +186,7 @@ class Evaluator(Interpreter):
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self._unpacked.holds(graph, node):
-            return self._unpacked.value(node, partial(self.limits.call, node.target, args, kwargs))
+            return self._unpacked.value(graph, node, partial(self.limits.call, node.target, args, kwargs))
         if self.rounding is not None:
             return self.rounding.call(
                 self.limits.call,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 _KEPT: Final = 128 << 20
-"""Bytes of the values that were asked for last."""
+"""Bytes of the values that were asked for last; one is kept whatever its size."""
 
 
 class Unpacked:
@@ -26,7 +26,7 @@ class Unpacked:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
-        self._values: OrderedDict[int, tuple[Node, Any]] = OrderedDict()
+        self._values: OrderedDict[int, tuple[Graph, Node, Any]] = OrderedDict()
         self._size = 0
 
     def holds(self, graph: Graph, node: Node) -> bool:
@@ -35,14 +35,26 @@ class Unpacked:
             self._names[id(graph)] = graph, unpacked_weights(graph)  # the graph is kept, so its id stays its own
         return node.name in self._names[id(graph)][1]
 
-    def value(self, node: Node, compute: Callable[[], Any]) -> Any:
+    def value(self, graph: Graph, node: Node, compute: Callable[[], Any]) -> Any:
         """The value of such a node."""
-        if id(node) in self._values:
+        kept = self._values.get(id(node))
+        if kept is not None:
             self._values.move_to_end(id(node))
-            return self._values[id(node)][1]
+            return kept[2]
         value = compute()
-        self._values[id(node)] = node, value
+        self._values[id(node)] = graph, node, value
         self._size += nbytes(value)
-        while self._size > _KEPT:
-            self._size -= nbytes(self._values.popitem(last=False)[1][1])
+        while self._size > _KEPT and len(self._values) > 1:
+            self._size -= nbytes(self._values.popitem(last=False)[1][2])
         return value
+
+    def source(self, storage: int) -> tuple[Graph, Node] | None:
+        """The node whose value has its elements at an address; None if no kept one has."""
+        return next(
+            (
+                (graph, node)
+                for graph, node, value in reversed(self._values.values())
+                if value.untyped_storage().data_ptr() == storage
+            ),
+            None,
+        )

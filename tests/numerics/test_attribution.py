@@ -17,6 +17,8 @@ from torch import Tensor, nn
 import etviz
 from etviz.errors import UsageError
 from etviz.explain.attribution import shares
+from etviz.explain.attribution.float64 import Float64
+from etviz.explain.attribution.linearize import Linearizer
 from etviz.pipeline.execute import execute
 from etviz.view.payload.program import build_payload
 from etviz.view.widget.jobs import Jobs
@@ -297,3 +299,22 @@ def test_slice_assignment_has_shares() -> None:
     assert any("copy.out" in op for op in inspection.gaps["op"])
     found = inspection.attribution()
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-2)
+
+
+@pytest.mark.parametrize("name", ["digits_int8", "branches", "counter"])
+def test_differences_that_follow_one_another_as_if_each_run_began_anew(
+    name: str, executed: Callable[[str], Executed]
+) -> None:
+    """What comes before the next difference is not evaluated again; the outputs are the same to the bit."""
+    replay = executed(name).load().analysis.tables.compared.replay
+    assert replay is not None
+    evaluator, execution = replay.fresh(), replay.executions[0]
+    float64 = Float64(evaluator.constants, evaluator.limits)
+    found = Linearizer(evaluator.graph, float64).run(execution.inputs, execution.logged)
+    items = [item for item in found.contributions.values() if item.size]
+    assert len(items) > 1
+    patches = shares._Patches(float64, evaluator.graph, execution.inputs, {})
+    for at, item in enumerate(items):
+        outputs = patches.add([item], items[at + 1 : at + 2])
+        anew = shares._patched(float64, evaluator.graph, execution.inputs, {}, items[: at + 1])
+        assert all(torch.equal(a, b) for a, b in zip(outputs, anew, strict=True))

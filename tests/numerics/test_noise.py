@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.noise import STEP, Growth, local_noise, total_noise
-from etviz.graph.ir import Graph, Input, Meta, Node, Ref
+from etviz.evaluation.limits import Limits
+from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, total_noise
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.quantize_ops import unpacked_weights
 
 HALF_ULP = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
@@ -170,3 +172,39 @@ def test_noise_grows_where_numbers_cancel() -> None:
     assert node.name == "down"
     up, down = rms(x @ constants["first"] + 1e5), rms(x @ constants["first"])
     assert factor == pytest.approx(up / down, rel=0.5)
+
+
+def test_weights_are_dequantized_once_for_evaluations_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the same whichever way the operators round, so they have no noise of their own."""
+    dequantize = "quantized_decomposed.dequantize_per_tensor.default"
+    graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
+    graph.inputs[1:] = [Input(name, "constant", name, None) for name in constants]
+    constants["first"] = (constants["first"] * 32).round().clamp(-128, 127).to(torch.int8)
+    grid = (1 / 32, 0, -128, 127, Tag("dtype", "int8"))
+    graph.nodes[:1] = [
+        Node("weights", dequantize, (Ref("first"), *grid), {}),
+        Node("turned", "aten.permute_copy.default", (Ref("weights"), [1, 0]), {}),
+        Node("inner", "aten.mm.default", (Ref("x"), Ref("turned")), {}, instruction=0),
+    ]
+    assert unpacked_weights(graph) == {"weights", "turned"}
+    calls: list[str] = []
+    call = Limits.call
+    monkeypatch.setattr(Limits, "call", lambda self, target, *rest: calls.append(target) or call(self, target, *rest))
+    wanted = [(0, "weights"), (0, "inner")]
+    noise, _ = total_noise(lambda: Evaluator(graph, constants), [[normal(30, 64)]], wanted)
+    assert calls.count(dequantize) == 1
+    assert noise[0, "weights", 0] == 0.0 < noise[0, "inner", 0]
+
+
+def test_noise_of_one_element_is_that_of_five_roundings() -> None:
+    graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
+    graph.nodes.append(Node("mean", "aten.mean.dim", (Ref("outer"), None), {}, instruction=2))
+    graph.outputs, x = [Ref("mean")], normal(30, 64)
+    noise, outputs = total_noise(lambda: Evaluator(graph, constants), [[x]], [(0, "mean"), (0, "outer")])
+    plain = Evaluator(graph, constants).run([x])[0]
+    others = []
+    for seed in range(PASSES):
+        evaluator = Evaluator(graph, constants)
+        evaluator.rounding = Rounding(seed)
+        others.append(float(evaluator.run([x])[0]) - float(plain))
+    assert noise[0, "mean", 0] == outputs[0][0] == pytest.approx(rms(others), rel=1e-9)

@@ -1,7 +1,7 @@
 """Constants in float64 while they are needed: the last used ones are kept, so that one step widens each once.
 
 All of them together would take twice the memory of the weights. What autograd would keep of a constant for the
-backward pass is its name instead, and where in it the saved view lies.
+backward pass is its name instead, and where in it the saved view lies; of a weight that is dequantized, its node.
 """
 
 from __future__ import annotations
@@ -76,20 +76,22 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         self._kept[target] = wide
         self._targets[wide.untyped_storage().data_ptr()] = target
 
-    def _view(self, target: str, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
-        return self[target].as_strided(size, stride, offset)
-
     @contextmanager
-    def compact(self) -> Generator[None]:
-        """Let autograd keep constants by name, and other large tensors as float32: derivatives need no more."""
+    def compact(self, again: Callable[[int], Callable[[], torch.Tensor] | None] = lambda _: None) -> Generator[None]:
+        """Let autograd keep constants by name, and other large tensors as float32: derivatives need no more.
+
+        `again` gives what computes the tensor at an address once more, None where that is not known.
+        """
         import torch
 
         def pack(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
             if tensor.dtype != torch.float64 or tensor.numel() < _COMPACT:
                 return lambda: tensor
-            target = self._targets.get(tensor.untyped_storage().data_ptr())
-            if target is not None:
-                return partial(self._view, target, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+            address = tensor.untyped_storage().data_ptr()
+            target = self._targets.get(address)
+            make = again(address) if target is None else partial(self.__getitem__, target)
+            if make is not None:
+                return partial(_view, make, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
             small = tensor.float()
             if has_nonfinite(small) and bool((small.isinf() & tensor.isfinite()).any()):
                 return lambda: tensor
@@ -100,3 +102,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield
+
+
+def _view(make: Callable[[], torch.Tensor], size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
+    return make().as_strided(size, stride, offset)

@@ -10,12 +10,15 @@ float32, as in the program, so that the same element falls on the same side of a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError
-from etviz.evaluation.interpreter import Interpreter
+from etviz.evaluation.interpreter import Interpreter, State
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import Operator, constant, resolve
+from etviz.evaluation.unpacked import Unpacked
 from etviz.explain.attribution.constants import WideConstants, widen
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.quantize_ops import QUANTIZE, GridArguments, conversion, granularity, grid_arguments
@@ -28,6 +31,15 @@ _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where an evaluation stands: before which node, with which values and mutable buffers."""
+
+    at: int
+    env: dict[str, Any]
+    state: State
+
+
 class Float64(Interpreter):
     """Evaluates the graphs of one method in float64; constants are widened when they are needed."""
 
@@ -37,14 +49,34 @@ class Float64(Interpreter):
         super().__init__(WideConstants(constants))
         self._limits = limits
         self._metas: dict[int, dict[str, Meta]] = {}
+        self._unpacked = Unpacked()
 
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
         """Evaluate a graph on flat inputs; `after` may replace the value of each node."""
         return self._run(graph, self.bind(graph, args), after)
 
+    def begin(self, graph: Graph, args: Sequence[Any], state: State) -> Point:
+        """Where the evaluation of a graph on flat inputs begins, with these mutable buffers."""
+        self.state = dict(state)
+        return Point(0, self.bind(graph, args), self.state)
+
+    def advance(self, graph: Graph, point: Point, to: int, after: After | None = None) -> Point:
+        """Evaluate from a point, which stays as it is, up to the node at `to`."""
+        env, self.state = dict(point.env), dict(point.state)
+        self._walk(graph, graph.nodes[point.at : to], env, after)
+        return Point(to, env, dict(self.state))
+
+    def finish(self, graph: Graph, point: Point, after: After | None = None) -> list[Any]:
+        """Evaluate from a point to the end; the outputs."""
+        return self.results(graph, self.advance(graph, point, len(graph.nodes), after).env)
+
     def _run(self, graph: Graph, env: dict[str, Any], after: After | None) -> list[Any]:
+        self._walk(graph, graph.nodes, env, after)
+        return self.results(graph, env)
+
+    def _walk(self, graph: Graph, nodes: Sequence[Node], env: dict[str, Any], after: After | None) -> None:
         last = self.last_uses(graph)
-        for node in graph.nodes:
+        for node in nodes:
             if node.target == "cond":
                 value: Any = self._run(*self.enter(graph, node, env), after)
             else:
@@ -54,7 +86,6 @@ class Float64(Interpreter):
             env[node.name] = after(node, value) if after is not None else value
             for name in last.get(node.name, ()):
                 env.pop(name, None)
-        return self.results(graph, env)
 
     def constant(self, tag: Tag) -> Any:
         """The torch object that an argument names, float64 for every floating dtype."""
@@ -65,6 +96,11 @@ class Float64(Interpreter):
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator gives on widened arguments; a `PairingError` if it fails in the program's types too."""
+        if self._unpacked.holds(graph, node):
+            return self._unpacked.value(graph, node, partial(self._compute, graph, node, args, kwargs))
+        return self._compute(graph, node, args, kwargs)
+
+    def _compute(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = node.target
         if target in ("aten.copy_.default", "aten.copy.default"):  # torch has no derivative of the latter
             return args[1].expand_as(args[0]).clone()
@@ -78,6 +114,22 @@ class Float64(Interpreter):
             raise
         except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
             return self._narrow(graph, node, args, kwargs)
+
+    def again(self, address: int) -> Callable[[], torch.Tensor] | None:
+        """What computes a dequantized weight at an address once more; None where there is none."""
+        source = self._unpacked.source(address)
+        return partial(self._weight, *source) if source is not None else None
+
+    def _weight(self, graph: Graph, node: Node) -> Any:
+        """A dequantized weight, from the constants alone."""
+        nodes = {item.name: item for item in graph.nodes}
+        env = self.bind(graph, ())
+
+        def look_up(leaf: Any) -> Any:
+            known = not isinstance(leaf, Ref) or leaf.name in env
+            return self.look_up(env, leaf) if known else self._weight(graph, nodes[leaf.name])
+
+        return self.operator(graph, node, map_arg(node.args, look_up), map_arg(node.kwargs, look_up))
 
     def _narrow(self, graph: Graph, node: Node, args: Any, kwargs: Any) -> Any:
         """Evaluate in the types of the program."""
@@ -138,9 +190,9 @@ def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
     x, grid = args[0], grid_arguments(target, args, {})
     if grid is None:
         return _through(x, resolve(target)(x.detach()), 1.0)
-    scale, zero = _spread(grid, grid.scale, x), _spread(grid, grid.zero_point, x)
     if conversion(target) != QUANTIZE:
-        return (x.double() - zero) * scale
+        return _dequantized(grid, x)
+    scale, zero = _spread(grid, grid.scale, x), _spread(grid, grid.zero_point, x)
     narrow = [_float32(arg) if arg is x or arg is grid.scale else arg for arg in args]
     rounded = resolve(target)(*narrow).double()
     if not x.requires_grad:
@@ -148,6 +200,26 @@ def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
     place = x.detach() / scale + zero
     inside = (place >= float(grid.qmin) - 0.5) & (place <= float(grid.qmax) + 0.5)
     return _through(x, rounded, inside.double() / scale)
+
+
+def _dequantized(grid: GridArguments, x: torch.Tensor) -> torch.Tensor:
+    """``(x − zero) · scale``, each block of elements with its own."""
+    import torch
+
+    blocks = list(zip(x.shape, grid.blocks(x.shape), strict=True))
+
+    def spread(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.numel() == 1:
+            return float(value.detach() if isinstance(value, torch.Tensor) else value)
+        return value.detach().double().reshape([part for size, block in blocks for part in (size // block, 1)])
+
+    scale, zero = spread(grid.scale), spread(grid.zero_point)
+    apart = x.double()
+    if isinstance(scale, torch.Tensor) or isinstance(zero, torch.Tensor):
+        apart = apart.reshape([part for size, block in blocks for part in (size // block, block)])
+    if x.dtype == torch.float64:
+        return ((apart - zero) * scale).reshape(x.shape)
+    return apart.sub_(zero).mul_(scale).reshape(x.shape)
 
 
 def _float32(value: Any) -> Any:

@@ -180,7 +180,7 @@ class Linearizer:
 
         self._found, self._gradients = Linearization(), gradients
         self._middle_state = dict(self.reference_state)
-        with torch.no_grad(), self.float64.constants.compact():
+        with torch.no_grad(), self.float64.constants.compact(self.float64.again):
             env = self._bind(self.graph, [Lanes.same(widen(value)) for value in inputs])
             self._walk(self.graph, env, logged)
             self._found.outputs = [self._look_up(env, out) for out in self.graph.outputs]

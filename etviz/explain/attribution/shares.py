@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.threads import threads_for
 from etviz.explain.attribution.constants import widen
-from etviz.explain.attribution.float64 import Float64
+from etviz.explain.attribution.float64 import After, Float64
 from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer
 from etviz.graph.uses import is_stateful
 
@@ -131,7 +131,9 @@ def _attribute(
         return target.effect(_patched(float64, evaluator.graph, replay.executions[run].inputs, before, items))
 
     _collect(result, linearization, target, patch, steps)
-    _refine(result, linearization, target, patch, steps)
+    if abs(result.sum - 1.0) > TOLERANCE:
+        patches = _Patches(float64, evaluator.graph, replay.executions[run].inputs, before)
+        _refine(result, linearization, target, patches, steps)
     _explain(result, linearization, target)
     return result
 
@@ -191,7 +193,7 @@ def _refine(
     result: Attribution,
     linearization: Linearization,
     target: ErrorTarget,
-    patch: Callable[[Sequence[Contribution]], float],
+    patches: _Patches,
     step: Callable[[], None],
 ) -> None:
     """Where derivatives do not explain the error, put the differences into the reference, one after the other.
@@ -200,19 +202,16 @@ def _refine(
     from linear the program is. Kept if that explains it better.
     """
     estimate = result.sum
-    if abs(estimate - 1.0) <= TOLERANCE:
-        return
     known = (item for item in linearization.contributions.values() if item.instruction >= 0 and not item.problem)
     parts = _parts([item for item in known if item.size and item.bit & target.reach])
-    before, there, explained = dict(result.shares), list[Contribution](), 0.0
-    for part in parts:
+    before, explained = dict(result.shares), 0.0
+    for at, part in enumerate(parts):
         try:
-            now = patch([*there, *part])
+            now = target.effect(patches.add(part, parts[at + 1] if at + 1 < len(parts) else []))
         except PairingError:  # the reference took another way: the part keeps what is known of it
             continue
         finally:
             step()
-        there += part
         for item, share in zip(part, _shared_out(part, now - explained), strict=True):
             result.shares[item.instruction, item.output] = share
         explained = now
@@ -290,6 +289,13 @@ def _patched(
     """The outputs of the reference with some differences in it."""
     import torch
 
+    with torch.no_grad():
+        start = float64.begin(graph, [widen(value) for value in inputs], state)
+        return float64.finish(graph, start, _putting_in(items))
+
+
+def _putting_in(items: Sequence[Contribution]) -> After:
+    """Puts differences into the values of their instructions."""
     differences: dict[int, dict[int, Contribution]] = {}
     for item in items:
         differences.setdefault(item.instruction, {})[item.output] = item
@@ -302,9 +308,39 @@ def _patched(
             return [own[at].inject(part) if at in own else part for at, part in enumerate(value)]
         return own[0].inject(value) if 0 in own else value
 
-    float64.state = dict(state)
-    with torch.no_grad():
-        return float64.call(graph, [widen(value) for value in inputs], after)
+    return after
+
+
+class _Patches:
+    """The reference with more and more differences in it: what comes before the next one is not evaluated again."""
+
+    def __init__(self, float64: Float64, graph: Graph, inputs: Sequence[Any], state: State) -> None:
+        self._float64, self._graph = float64, graph
+        self._point = float64.begin(graph, [widen(value) for value in inputs], state)
+        self._there: list[Contribution] = []
+        self._places: dict[int, int] = {}
+        for at, node in enumerate(graph.nodes):
+            self._places.setdefault(node.instruction, at)
+            for branch in graph.branches(node):
+                self._places |= {inner.instruction: at for inner in branch.walk()}
+
+    def add(self, part: Sequence[Contribution], following: Sequence[Contribution]) -> list[Any]:
+        """The outputs with a part beside those that are in already; `following` is the part that comes next.
+
+        Raises
+        ------
+        PairingError
+            If the reference can't be computed with it; then it is left out.
+        """
+        import torch
+
+        after = _putting_in([*self._there, *part])
+        to = min((self._places[item.instruction] for item in following), default=len(self._graph.nodes))
+        with torch.no_grad():
+            point = self._float64.advance(self._graph, self._point, to, after)
+            outputs = self._float64.finish(self._graph, point, after)
+        self._point, self._there = point, [*self._there, *part]
+        return outputs
 
 
 class ErrorTarget:
