@@ -313,8 +313,8 @@ def test_differences_that_follow_one_another_as_if_each_run_began_anew(
     found = Linearizer(evaluator.graph, float64).run(execution.inputs, execution.logged)
     items = [item for item in found.contributions.values() if item.size]
     assert len(items) > 1
-    patches = shares._Patches(float64, evaluator.graph, execution.inputs, {})
+    patches = shares.Patches(float64, evaluator.graph, execution.inputs, {})
     for at, item in enumerate(items):
         outputs = patches.add([item], items[at + 1 : at + 2])
-        anew = shares._patched(float64, evaluator.graph, execution.inputs, {}, items[: at + 1])
+        anew = shares.patched(float64, evaluator.graph, execution.inputs, {}, items[: at + 1])
         assert all(torch.equal(a, b) for a, b in zip(outputs, anew, strict=True))

@@ -191,7 +191,7 @@ def test_weights_are_dequantized_once_for_evaluations_in_a_row(monkeypatch: pyte
     call = Limits.call
     monkeypatch.setattr(Limits, "call", lambda self, target, *rest: calls.append(target) or call(self, target, *rest))
     wanted = [(0, "weights"), (0, "inner")]
-    noise, _ = total_noise(lambda: Evaluator(graph, constants), [[normal(30, 64)]], wanted)
+    noise, _ = total_noise(lambda: Evaluator(graph, constants), [[normal(40, 64)]], wanted)
     assert calls.count(dequantize) == 1
     assert noise[0, "weights", 0] == 0.0 < noise[0, "inner", 0]
 

@@ -128,11 +128,11 @@ def _attribute(
     steps.catch_up()
 
     def patch(items: Sequence[Contribution]) -> float:
-        return target.effect(_patched(float64, evaluator.graph, replay.executions[run].inputs, before, items))
+        return target.effect(patched(float64, evaluator.graph, replay.executions[run].inputs, before, items))
 
     _collect(result, linearization, target, patch, steps)
     if abs(result.sum - 1.0) > TOLERANCE:
-        patches = _Patches(float64, evaluator.graph, replay.executions[run].inputs, before)
+        patches = Patches(float64, evaluator.graph, replay.executions[run].inputs, before)
         _refine(result, linearization, target, patches, steps)
     _explain(result, linearization, target)
     return result
@@ -193,7 +193,7 @@ def _refine(
     result: Attribution,
     linearization: Linearization,
     target: ErrorTarget,
-    patches: _Patches,
+    patches: Patches,
     step: Callable[[], None],
 ) -> None:
     """Where derivatives do not explain the error, put the differences into the reference, one after the other.
@@ -283,7 +283,7 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
         )
 
 
-def _patched(
+def patched(
     float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, items: Sequence[Contribution]
 ) -> list[Any]:
     """The outputs of the reference with some differences in it."""
@@ -311,7 +311,7 @@ def _putting_in(items: Sequence[Contribution]) -> After:
     return after
 
 
-class _Patches:
+class Patches:
     """The reference with more and more differences in it: what comes before the next one is not evaluated again."""
 
     def __init__(self, float64: Float64, graph: Graph, inputs: Sequence[Any], state: State) -> None:
