@@ -117,7 +117,7 @@ def _row(analysis: Analysis, row: int, own: Analysis | None = None) -> dict[str,
     inner = own or analysis
     about = inner.tables.rows.loc[row]
     try:
-        fingerprints = inner.values.pair(row).fingerprints().to_dict("records")
+        fingerprints = inner.values.pair(row).fingerprints()
     except EtvizError:
         fingerprints = []
     shares = None if own is not None else analysis.attributions.last

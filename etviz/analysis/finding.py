@@ -97,9 +97,8 @@ class Finder:
         said = "", ""
         try:
             found = self._values.pair(row).fingerprints()
-            if len(found):
-                first = found.iloc[0]
-                said = str(first["name"]), str(first["evidence"]).split(": this explains")[0].rstrip(".")
+            if found:
+                said = found[0]["name"], found[0]["evidence"].split(": this explains")[0].rstrip(".")
         except Exception:
             logger.debug("no fingerprint of row %d", row, exc_info=True)
         self._evidence = tables, row, said

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -38,15 +38,15 @@ class Pair:
         return meta.scale if meta is not None else None
 
     @during("looking for classes of bugs")
-    def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
-        """See `Inspection.fingerprints`; empty without a reference."""
+    def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
+        """See `Inspection.fingerprints`, a dict each; none without a reference."""
         from etviz.tensors.fingerprints import fingerprints, is_bad
 
-        own, matches = self.gap.introduced_sums, []
-        worth_it = force or own is None or own.mismatched or is_bad(own, self.runtime.dtype, self.scale)
-        if self.reference is not None and worth_it:
-            matches = fingerprints(self.reference, self.runtime, scale=self.scale, force=force)
-        return pd.DataFrame([(m.name, m.score, m.evidence) for m in matches], columns=["name", "score", "evidence"])
+        own = self.gap.total if self.gap.introduced_sums is None else self.gap.introduced_sums
+        worth_it = force or own.mismatched or is_bad(own, self.runtime.dtype, self.scale)
+        if self.reference is None or not worth_it:
+            return []
+        return [asdict(item) for item in fingerprints(self.reference, self.runtime, scale=self.scale, force=force)]
 
 
 class Values:
@@ -99,7 +99,7 @@ class Values:
     def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
         """Likely classes of bug."""
         self.tensors(row)
-        return self.pair(row).fingerprints(force=force)
+        return pd.DataFrame(self.pair(row).fingerprints(force=force), columns=["name", "score", "evidence"])
 
     @during("measuring the channels")
     def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,7 +77,11 @@ class Zooms:
         return inner if self._findings.zoom is None and inner.nodes else None
 
     def _owner(self, gap: Gap) -> Graph:
-        return owners_of(self._findings.graph).get(gap.instruction, self._findings.graph)
+        return self._owners.get(gap.instruction, self._findings.graph)
+
+    @cached_property
+    def _owners(self) -> dict[int, Graph]:
+        return owners_of(self._findings.graph)
 
     def look(
         self,

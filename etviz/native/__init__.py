@@ -1,7 +1,8 @@
 """What is compiled where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
 
 `pair_sums` does what `etviz.tensors.sums` does with NumPy, ten times faster, for the pairs that nearly all rows are:
-float32, contiguous, every element finite. The tests hold both ways to the same numbers.
+float32, contiguous, every element finite. `describe` and `count` do what `etviz.tensors.histogram` does. The tests hold
+both ways to the same numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 LIBRARY: Final = Path(__file__).parent / "_native.so"
 
@@ -30,15 +31,60 @@ class PairSums(ctypes.Structure):
     )
 
 
+class Series(ctypes.Structure):
+    """What is in one array: of its finite elements all but `zeros`, which is of all."""
+
+    _fields_ = (
+        ("low", ctypes.c_double),
+        ("high", ctypes.c_double),
+        ("sum", ctypes.c_double),
+        ("squares", ctypes.c_double),
+        ("spread", ctypes.c_double),
+        ("count", ctypes.c_int64),
+        ("zeros", ctypes.c_int64),
+    )
+
+
+class Bins(ctypes.Structure):
+    """Where one array is counted: `number` + 1 edges, bins a unit (0: search for them), and as many counts."""
+
+    _fields_ = (
+        ("edges", ctypes.c_void_p),
+        ("scale", ctypes.c_double),
+        ("number", ctypes.c_int64),
+        ("counts", ctypes.c_void_p),
+    )
+
+
+class Elements(NamedTuple):
+    """A flat, contiguous array: the address of its first element, and the name of its type, one of `KINDS`."""
+
+    address: int
+    dtype: str
+
+
+NOTHING: Final = Elements(0, "float64")
+"""Stands for a reference that is not there."""
+KINDS: Final = {"float32": 0, "float64": 1, "int8": 2, "uint8": 3, "bool": 3, "int16": 4, "int32": 5, "int64": 6}
+"""The types that `describe` and `count` read."""
+
+
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError:
         return None
-    pointer, size, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
-    library.etviz_sums_f32.restype = ctypes.c_int
+    pointer, size, real, kind = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double, ctypes.c_int
+    pair = [pointer, kind, pointer, kind, size]
+    try:
+        library.etviz_sums_f32.argtypes = [pointer, pointer, size, real, real, ctypes.POINTER(PairSums)]
+        library.etviz_sums_f32.restype = ctypes.c_int
+        library.etviz_describe.argtypes = [*pair, ctypes.POINTER(Series), pointer]
+        library.etviz_count.argtypes = [*pair, ctypes.POINTER(Series), ctypes.POINTER(Bins)]
+        library.etviz_describe.restype = library.etviz_count.restype = None
+    except AttributeError:  # compiled by an older etviz
+        return None
     return library
 
 
@@ -69,3 +115,40 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
         return None
     sums = PairSums()
     return sums if library.etviz_sums_f32(reference, runtime, count, rtol, atol, ctypes.byref(sums)) else None
+
+
+def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:
+    """Add what is in a pair of `count` elements to what is known of reference, runtime and error.
+
+    Parameters
+    ----------
+    reference
+        `NOTHING` where there is none; then only the runtime is looked at.
+    series
+        Array of three `Series`.
+    classes
+        Address of 4 × 4 int64: elements by class of the reference (row) and of the runtime (column).
+
+    Returns
+    -------
+    bool
+        False, with nothing done, where there is no compiled pass.
+    """
+    library = _library()
+    if library is None:
+        return False
+    library.etviz_describe(*_kind(reference), *_kind(runtime), count, series, classes)
+    return True
+
+
+def count(reference: Elements, runtime: Elements, number: int, series: Any, bins: Any) -> bool:
+    """Count a pair of `number` elements into three `bins`, and add to the spreads of what `describe` has gathered."""
+    library = _library()
+    if library is None:
+        return False
+    library.etviz_count(*_kind(reference), *_kind(runtime), number, series, bins)
+    return True
+
+
+def _kind(elements: Elements) -> tuple[int, int]:
+    return elements.address, KINDS[elements.dtype]

@@ -1,6 +1,7 @@
 """What a pair of tensors looks like: histograms on shared bins, statistics, the elements that are worst.
 
-Worked in blocks, like the metrics, so a large tensor costs time but no memory.
+Two passes over a pair, the first for what is in it, the second for how it is distributed. They are compiled (see
+`etviz.native`) and have the same in NumPy; a large tensor costs time but no memory.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.tensors.blocks import Floats, Ints, blocks, class_counts
+from etviz import native
+from etviz.tensors.blocks import Floats, Ints, blocks, class_counts, flat, floats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
     import torch
 
 BLOCK: Final = 1 << 18
+_REFERENCE, _RUNTIME, _ERROR = range(3)
 
 
 @dataclass(slots=True)
@@ -66,7 +69,7 @@ class Histogram:
 
 @np.errstate(over="ignore", invalid="ignore")
 def histogram(
-    reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, floats: torch.Tensor | None = None
+    reference: torch.Tensor | None, runtime: torch.Tensor, bins: int = 64, own: torch.Tensor | None = None
 ) -> Histogram:
     """Histogram of a pair of tensors of one shape.
 
@@ -78,7 +81,7 @@ def histogram(
         What the runtime logged.
     bins
         Number of bins, from 1 to 4096.
-    floats
+    own
         Values of the float model, which the shared bins reach around too.
 
     Raises
@@ -91,35 +94,30 @@ def histogram(
     if reference is not None and reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: {tuple(reference.shape)} and {tuple(runtime.shape)}")
     integers = not runtime.dtype.is_floating_point
-    run = _describe(lambda: _blocks(runtime))
-    stats = {"runtime": run}
+    pair = _Pair(reference, runtime)
+    limits = pair.limits(_RUNTIME)
     if reference is None:
-        edges = bin_edges(run.minimum, run.maximum, bins, integers=integers)
-        return Histogram(edges, _count(_blocks(runtime), edges), statistics=stats)
-    ref = _describe(lambda: _blocks(reference))
-    err = _describe(lambda: _errors(reference, runtime))
-    low, high = np.fmin(ref.minimum, run.minimum), np.fmax(ref.maximum, run.maximum)
-    if floats is not None:
-        stats["float"] = own = _describe(lambda: _blocks(floats))
-        outer = (np.floor(own.minimum), np.ceil(own.maximum)) if integers else (own.minimum, own.maximum)
-        low, high = np.fmin(low, outer[0]), np.fmax(high, outer[1])
-    edges = bin_edges(float(low), float(high), bins, integers=integers)
-    error_edges = bin_edges(err.minimum, err.maximum, bins, integers=integers)
-    return Histogram(
-        edges,
-        _count(_blocks(runtime), edges),
-        _count(_blocks(reference), edges),
-        error_edges,
-        _count(_errors(reference, runtime), error_edges),
-        sum((class_counts(r, q) for r, q in blocks(reference, runtime, size=BLOCK)), np.zeros((4, 4), np.int64)),
-        stats | {"reference": ref, "error": err},
-        None if floats is None else _count(_blocks(floats), edges),
-    )
+        edges = bin_edges(*limits, bins, integers=integers)
+        (counts,) = pair.count(edges, edges)
+        return Histogram(edges, counts, statistics=pair.statistics())
+    limits = _around(limits, pair.limits(_REFERENCE))
+    quantized = None if own is None else _Pair(None, own)
+    if quantized is not None:
+        low, high = quantized.limits(_RUNTIME)
+        limits = _around(limits, (np.floor(low), np.ceil(high)) if integers else (low, high))
+    edges = bin_edges(*limits, bins, integers=integers)
+    error_edges = bin_edges(*pair.limits(_ERROR), bins, integers=integers)
+    in_reference, in_runtime, in_error = pair.count(edges, error_edges)
+    found = Histogram(edges, in_runtime, in_reference, error_edges, in_error, pair.classes, pair.statistics())
+    if quantized is not None:
+        (found.floats,) = quantized.count(edges, edges)
+        found.statistics["float"] = quantized.statistics()["runtime"]
+    return found
 
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
     """Finite elements of a tensor in each bin; those beyond the edges are in none."""
-    return _count(_blocks(values), edges)
+    return _Pair(None, values).count(edges, edges)[0]
 
 
 def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) -> list[dict[str, Any]]:
@@ -149,34 +147,114 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
     ]
 
 
-def _blocks(tensor: torch.Tensor) -> Iterator[Floats]:
-    return (block for (block,) in blocks(tensor, size=BLOCK))
+class _Pair:
+    """What is in reference, runtime and error of a pair, and then how it is distributed; or in the runtime alone."""
+
+    def __init__(self, reference: torch.Tensor | None, runtime: torch.Tensor) -> None:
+        self._reference, self._runtime = reference, runtime
+        self._known = (_RUNTIME,) if reference is None else (_REFERENCE, _RUNTIME, _ERROR)
+        self._series = (native.Series * 3)(*(native.Series(low=math.inf, high=-math.inf),) * 3)
+        self.classes = np.zeros((4, 4), np.int64)
+        for r, q in self._blocks():
+            count, classes = q.numel(), self.classes.ctypes.data
+            if not native.describe(_elements(r), _elements(q), count, self._series, classes):
+                self._describe(r, q)
+
+    def limits(self, part: int) -> tuple[float, float]:
+        """The least and the largest finite element, NaN where there is none."""
+        about = self._series[part]
+        return (about.low, about.high) if about.count else (math.nan, math.nan)
+
+    def count(self, edges: Floats, error_edges: Floats) -> list[Ints]:
+        """Finite elements in each bin, of reference, runtime and error."""
+        every = (edges, edges, error_edges)
+        counts = [np.zeros(len(each) - 1, np.int64) for each in every]
+        bins = (native.Bins * 3)(
+            *(
+                native.Bins(each.ctypes.data, _scale(each), len(held), held.ctypes.data)
+                for each, held in zip(every, counts, strict=True)
+            )
+        )
+        for r, q in self._blocks():
+            if not native.count(_elements(r), _elements(q), q.numel(), self._series, bins):
+                self._count(r, q, every, counts)
+        return [counts[part] for part in self._known]
+
+    def statistics(self) -> dict[str, Statistics]:
+        """Of each part that there is, when all has been counted."""
+        elements = self._runtime.numel()
+        names = ("reference", "runtime", "error")
+        return {names[part]: _statistics(self._series[part], elements) for part in self._known}
+
+    def _blocks(self) -> Iterator[tuple[torch.Tensor | None, torch.Tensor]]:
+        q, r = flat(self._runtime), None if self._reference is None else flat(self._reference)
+        for start in range(0, q.numel(), BLOCK):
+            part = slice(start, start + BLOCK)
+            yield None if r is None else _readable(r[part]), _readable(q[part])
+
+    def _describe(self, r: torch.Tensor | None, q: torch.Tensor) -> None:
+        arrays = _arrays(r, q)
+        if r is not None:
+            self.classes += class_counts(arrays[_REFERENCE], arrays[_RUNTIME])
+        for part in self._known:
+            values, about = _finite(arrays[part]), self._series[part]
+            if len(values):
+                about.low, about.high = min(about.low, values.min()), max(about.high, values.max())
+                about.sum += values.sum()
+                about.squares += np.dot(values, values)
+                about.count += len(values)
+                about.zeros += np.count_nonzero(values == 0)
+
+    def _count(self, r: torch.Tensor | None, q: torch.Tensor, edges: Sequence[Floats], counts: list[Ints]) -> None:
+        arrays = _arrays(r, q)
+        for part in self._known:
+            values, about = _finite(arrays[part]), self._series[part]
+            if len(values):
+                about.spread += np.square(values - about.sum / about.count).sum()
+                counts[part] += np.histogram(values, edges[part])[0]
 
 
-def _errors(reference: torch.Tensor, runtime: torch.Tensor) -> Iterator[Floats]:
-    return (q - r for r, q in blocks(reference, runtime, size=BLOCK))
+def _elements(tensor: torch.Tensor | None) -> native.Elements:
+    if tensor is None:
+        return native.NOTHING
+    return native.Elements(tensor.data_ptr(), str(tensor.dtype).removeprefix("torch."))
 
 
-def _describe(blocks: Callable[[], Iterator[Floats]]) -> Statistics:
-    low, high = math.inf, -math.inf
-    count = total = zeros = elements = 0.0
-    squares = 0.0
-    for block in blocks():
-        elements += len(block)
-        zeros += np.count_nonzero(block == 0)
-        finite = block[np.isfinite(block)] if not np.isfinite(block.sum()) else block
-        if len(finite):
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-            count += len(finite)
-            total += float(finite.sum())
-            squares += float(np.dot(finite, finite))
-    if not count:
-        return Statistics(zeros=zeros / elements if elements else math.nan)
-    mean = total / count
-    spread = sum(float(np.square(f - mean).sum()) for b in blocks() if len(f := b[np.isfinite(b)]))
-    return Statistics(
-        int(count), low, high, mean, math.sqrt(spread / count), math.sqrt(squares / count), zeros / elements
-    )
+def _readable(tensor: torch.Tensor) -> torch.Tensor:
+    """Itself, or as float64 if it is of a type that the compiled passes do not read."""
+    import torch
+
+    known = str(tensor.dtype).removeprefix("torch.") in native.KINDS
+    return tensor if known else torch.from_numpy(floats(tensor))
+
+
+def _arrays(r: torch.Tensor | None, q: torch.Tensor) -> list[Floats]:
+    runtime = floats(q)
+    reference = runtime if r is None else floats(r)
+    return [reference, runtime, runtime - reference]
+
+
+def _finite(values: Floats) -> Floats:
+    return values if np.isfinite(values.sum()) else values[np.isfinite(values)]
+
+
+def _around(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """The limits of both; NaN is none."""
+    return float(np.fmin(one[0], other[0])), float(np.fmax(one[1], other[1]))
+
+
+def _scale(edges: Floats) -> float:
+    """Bins a unit, 0 where float64 can't hold it."""
+    scale = (len(edges) - 1) / (edges[-1] - edges[0])
+    return float(scale) if math.isfinite(scale) else 0.0
+
+
+def _statistics(about: native.Series, elements: int) -> Statistics:
+    zeros = about.zeros / elements if elements else math.nan
+    if not about.count:
+        return Statistics(zeros=zeros)
+    std, rms = math.sqrt(about.spread / about.count), math.sqrt(about.squares / about.count)
+    return Statistics(about.count, about.low, about.high, about.sum / about.count, std, rms, zeros)
 
 
 def bin_edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
@@ -193,11 +271,3 @@ def bin_edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
     if not np.all(np.diff(edges) > 0):
         return np.array([low, np.nextafter(high, math.inf)])
     return edges
-
-
-def _count(blocks: Iterator[Floats], edges: Floats) -> Ints:
-    counts = np.zeros(len(edges) - 1, np.int64)
-    for block in blocks:
-        finite = block if np.isfinite(block.sum()) else block[np.isfinite(block)]
-        counts += np.histogram(finite, edges)[0]
-    return counts

@@ -12,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from etviz import native
 from etviz.tensors.histogram import BLOCK, histogram, worst_elements
+
+
+@pytest.fixture(params=["compiled", "numpy"], autouse=True)
+def _either_pass(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here holds for the compiled passes and for those that machines without a C compiler have."""
+    if request.param == "numpy":
+        monkeypatch.setattr(native, "describe", lambda *_: False)
+        monkeypatch.setattr(native, "count", lambda *_: False)
+    elif not native.available():
+        pytest.skip("etviz was installed without a C compiler")
 
 
 @pytest.mark.parametrize("bins", [1, 7, 64, 4096])
@@ -50,6 +61,45 @@ def test_integers_get_bins_of_whole_numbers() -> None:
     assert found.runtime.tolist() == [1, 0, 2, 0, 0, 1]
     flags = torch.tensor([True, False, True])
     assert histogram(flags, ~flags).runtime.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64, torch.float8_e4m3fn], ids=str)
+def test_statistics_of_every_type(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    reference, runtime = ((torch.rand(3, 1500) * 100).to(dtype) for _ in range(2))
+    found = histogram(reference, runtime.T.contiguous().T)
+    r, q = (tensor.float().double().numpy().ravel() for tensor in (reference, runtime))
+    for name, values in (("reference", r), ("runtime", q), ("error", q - r)):
+        about = found.statistics[name]
+        assert (about.count, about.minimum, about.maximum) == (4500, values.min(), values.max())
+        expected = (values.mean(), values.std(), np.sqrt(np.square(values).mean()), np.mean(values == 0))
+        np.testing.assert_allclose((about.mean, about.std, about.rms, about.zeros), expected, rtol=1e-12)
+    assert found.error is not None
+    assert found.error_edges is not None
+    np.testing.assert_array_equal(found.error, np.histogram(q - r, found.error_edges)[0])
+    np.testing.assert_array_equal(found.runtime, np.histogram(q, found.edges)[0])
+
+
+def test_what_is_not_finite_is_counted_by_class() -> None:
+    kinds = [0.5, math.inf, -math.inf, math.nan]
+    reference = torch.tensor(kinds).repeat_interleave(1030 * 4)
+    runtime = torch.tensor(kinds).repeat(1030 * 4)
+    found = histogram(reference, runtime)
+    assert found.nonfinite is not None
+    assert found.nonfinite.tolist() == [[1030] * 4] * 4
+    assert found.runtime.sum() == 4 * 1030
+    assert found.error is not None
+    assert found.error.sum() == 1030
+
+
+@pytest.mark.parametrize("low", [0.0, 1.0, -1e300, 1e16, 3e38])
+@pytest.mark.parametrize("width", [1e-310, 1e-15, 1.0, 1e5, 1e305])
+def test_counts_at_the_edges_themselves(low: float, width: float) -> None:
+    """Where rounding could put a value into the next bin: on the edges, and one step beside them."""
+    ends = histogram(None, torch.tensor([low, low + width], dtype=torch.float64), 100).edges
+    values = np.concatenate([np.nextafter(ends, -np.inf)[1:], ends, np.nextafter(ends, np.inf)[:-1]])
+    found = histogram(None, torch.from_numpy(values), 100)
+    np.testing.assert_array_equal(found.runtime, np.histogram(values, found.edges)[0])
 
 
 def test_bins_that_are_out_of_range() -> None:

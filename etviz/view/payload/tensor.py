@@ -116,7 +116,7 @@ def build_tensor(
         if counts is not None and any_nonfinite
         else None,
         "beside": [] if beside is None else beside.histograms(row, found.edges, buffers),
-        "fingerprints": pair.fingerprints().to_dict("records"),
+        "fingerprints": pair.fingerprints(),
         "statistics": _statistics(found),
         "worst": [
             {"index": list(item["index"]), "reference": as_text(item["reference"]), "runtime": as_text(item["runtime"])}
