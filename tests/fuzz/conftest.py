@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
 from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
-from tests.fuzz.worker import Outcome, Worker
+from tests.fuzz.worker import Outcome, Try, Worker, smaller
 from tests.kinds.making import Made
 from tests.programs import FILES, RECIPES, Executed
 
@@ -22,34 +22,66 @@ _tried: dict[str, Counter[str]] = {}
 _most: dict[str, tuple[float, float]] = {}
 """By kind, the most seconds of the processor and the most megabytes that one try took."""
 
-Ask = Callable[..., Outcome]
 
-
-@pytest.fixture(scope="session")
-def ask(sound: Callable[..., dict[str, Path]], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
-    """Ask the worker, hold it to the limits, and count.
+class Attempts:
+    """Gives tries to the worker, holds what comes out to the limits, and counts.
 
     The seconds are those of the processor, so that a busy machine fails nothing.
     """
-    worker = Worker(tmp_path_factory.mktemp("damaged"))
-    warm_up = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
 
-    def check(name: str, reader: str, files: dict[str, Path], damaged: str, how: str, changes: object) -> Outcome:
-        if not worker.running:
-            first = worker.ask("load", warm_up, "", "as it is", [])
-            assert first.kind == "value", first.text
-        found = worker.ask(reader, files, damaged, how, changes if isinstance(changes, list) else [])
-        size = sum(path.stat().st_size for path in files.values()) / 1e6
-        _tried.setdefault(name, Counter())[found.kind] += 1
-        seconds, megabytes = _most.get(name, (0.0, 0.0))
-        _most[name] = max(seconds, found.seconds), max(megabytes, found.megabytes)
-        assert found.kind != "bug", found.text
-        assert "allocate" not in found.text, found.text
-        assert found.seconds < SECONDS, (found.seconds, found.text)
-        assert found.megabytes < MEGABYTES + size, (found.megabytes, found.text)
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def __call__(self, name: str, reader: str, files: dict[str, Path]) -> Outcome:
+        """Read files as they are."""
+        one = Try(reader, files)
+        found = self._worker.ask(one)
+        _count(name, found)
+        problem = _problem(one, found)
+        assert not problem, problem
         return found
 
-    yield check
+    def all(self, name: str, tries: Sequence[Try], *, named: bool = False) -> None:
+        """Try all; what was found is told when all are done. `named`: an error has to name the damaged file."""
+        problems = {}
+        for one, found in zip(tries, self._worker.run(tries), strict=True):
+            _count(name, found)
+            if _problem(one, found, named=named):
+                less, problem = self._smallest(one, found, named=named)
+                problems.setdefault(problem.strip().splitlines()[-1], f"{less}\n{problem}")
+        assert not problems, "\n\n".join([f"{len(problems)} findings", *problems.values()])
+
+    def _smallest(self, one: Try, found: Outcome, *, named: bool) -> tuple[Try, str]:
+        """What fails still with as few changes as possible."""
+        for less in smaller(one):
+            if _problem(less, again := self._worker.ask(less), named=named):
+                return self._smallest(less, again, named=named)
+        return one, _problem(one, found, named=named)
+
+
+def _count(name: str, found: Outcome) -> None:
+    _tried.setdefault(name, Counter())[found.kind] += 1
+    seconds, megabytes = _most.get(name, (0.0, 0.0))
+    _most[name] = max(seconds, found.seconds), max(megabytes, found.megabytes)
+
+
+def _problem(one: Try, found: Outcome, *, named: bool = False) -> str:
+    """What is wrong with what a try gave, empty if nothing is."""
+    size = sum(path.stat().st_size for path in one.files.values()) / 1e6
+    if found.kind == "bug" or "allocate" in found.text:
+        return found.text
+    if found.seconds >= SECONDS or found.megabytes >= MEGABYTES + size:
+        return f"{found.text}\nit took {found.seconds:.1f} s and {found.megabytes:.0f} MB"
+    if named and found.kind != "value" and f"{one.damaged}/{one.files[one.damaged].name}" not in found.text:
+        return f"{found.text}\nit does not name the file"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attempts]:
+    """The worker's side of the tests."""
+    worker = Worker(tmp_path_factory.mktemp("damaged"))
+    yield Attempts(worker)
     worker.close()
 
 

@@ -88,9 +88,9 @@ def _exchange(body: Any, what: int, where: int, value: int) -> None:
         nodes[where // 7 % len(nodes)], nodes[value % len(nodes)] = other, one
 
 
-def exchange_members(content: bytes, changes: Sequence[Change], other: bytes) -> bytes:
+def exchange_members(content: bytes, changes: Sequence[Change], other: str) -> bytes:
     """An ETRecord of which some members are another one's, with checksums that fit."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(io.BytesIO(other)) as second:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(other) as second:
         members = {info.filename: archive.read(info) for info in archive.infolist()}
         foreign = {info.filename: second.read(info) for info in second.infolist()}
     for what, where, value in changes:

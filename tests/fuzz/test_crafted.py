@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.fuzz.conftest import Ask
+from tests.fuzz.conftest import Attempts
 
 Sound = Callable[..., dict[str, Path]]
 WHOLE = ("etdump", "etrecord", "debug_buffer", "pte", "record")
@@ -80,7 +80,7 @@ CALLS: dict[str, tuple[str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_hostile_calls(call: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_hostile_calls(call: str, ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Nothing that an operator of a file asks for is granted beyond what the file itself justifies."""
     target, args = CALLS[call]
     files = sound("counter", *WHOLE)
@@ -90,7 +90,7 @@ def test_hostile_calls(call: str, ask: Ask, sound: Sound, tmp_path: Path) -> Non
         graph["nodes"].insert(0, node("hostile", target, first))
 
     files["record"] = with_graph(files["record"], tmp_path / "hostile.etviz", insert)
-    found = ask("hostile calls", "load", files, "", "as it is", [])
+    found = ask("hostile calls", "load", files)
     refused = ("TooLargeError", "UnknownOperatorError", "ArgumentError", "PairingError", "ArtifactError")
     assert found.kind in refused, found
     assert not list(Path.cwd().glob("canary*"))
@@ -117,7 +117,7 @@ WORKSPACES: dict[str, tuple[list[int], str, str, list[Any]]] = {
 
 
 @pytest.mark.parametrize("call", WORKSPACES)
-def test_memory_that_only_the_operator_knows_of(call: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_memory_that_only_the_operator_knows_of(call: str, ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Results and workspaces that are many times their inputs: `ask` holds the peak against files + 512 MB.
 
     The tensor is made smaller until the call is granted; what is just granted takes the most.
@@ -129,7 +129,7 @@ def test_memory_that_only_the_operator_knows_of(call: str, ask: Ask, sound: Soun
         files["record"] = with_graph(
             sound("counter", "record")["record"], tmp_path / "hostile.etviz", _calling(sizes, dtype, target, args)
         )
-        kinds.append(ask("workspaces", "load", files, "", "as it is", []).kind)
+        kinds.append(ask("workspaces", "load", files).kind)
         assert len(kinds) < 20
         sizes = [max(1, size * 4 // 5) for size in sizes[-2:]] if len(sizes) < 3 else [*sizes[:-1], sizes[-1] * 3 // 5]
     assert set(kinds) == {"TooLargeError", "value"}
@@ -147,7 +147,7 @@ def _calling(sizes: list[int], dtype: str, target: str, args: list[Any]) -> Call
     return insert
 
 
-def test_many_large_values(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_many_large_values(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Each is small enough, all of them are not."""
     files = sound("counter", *WHOLE)
 
@@ -156,10 +156,10 @@ def test_many_large_values(ask: Ask, sound: Sound, tmp_path: Path) -> None:
         graph["outputs"] += [{"$": "ref", "v": f"v{i}"} for i in range(400)]
 
     files["record"] = with_graph(files["record"], tmp_path / "many.etviz", insert)
-    assert ask("hostile graphs", "load", files, "", "as it is", []).kind == "TooLargeError"
+    assert ask("hostile graphs", "load", files).kind == "TooLargeError"
 
 
-def test_one_value_many_times(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_one_value_many_times(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """A list may name one tensor two thousand times."""
     files = sound("counter", *WHOLE)
 
@@ -168,10 +168,10 @@ def test_one_value_many_times(ask: Ask, sound: Sound, tmp_path: Path) -> None:
         graph["nodes"][:0] = [node("first", "aten.full.default", [[1 << 20], 1.0]), many]
 
     files["record"] = with_graph(files["record"], tmp_path / "cat.etviz", insert)
-    assert ask("hostile graphs", "load", files, "", "as it is", []).kind == "TooLargeError"
+    assert ask("hostile graphs", "load", files).kind == "TooLargeError"
 
 
-def test_hours_of_work(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_hours_of_work(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """A thousand products of large matrices, from a file of a few kilobytes."""
     files = sound("counter", *WHOLE)
 
@@ -180,10 +180,10 @@ def test_hours_of_work(ask: Ask, sound: Sound, tmp_path: Path) -> None:
         graph["nodes"][:0] = [node("first", "aten.full.default", [[3000, 3000], 1.0]), *products]
 
     files["record"] = with_graph(files["record"], tmp_path / "work.etviz", insert)
-    assert ask("hostile graphs", "load", files, "", "as it is", []).kind == "TooLargeError"
+    assert ask("hostile graphs", "load", files).kind == "TooLargeError"
 
 
-def test_subgraphs_that_unfold_without_end(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_subgraphs_that_unfold_without_end(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Forty levels, each of which calls the next one twice."""
     files = sound("counter", *WHOLE)
 
@@ -197,7 +197,7 @@ def test_subgraphs_that_unfold_without_end(ask: Ask, sound: Sound, tmp_path: Pat
         graph["nodes"].append(node("unfold", "delegate", [], ["s"]))
 
     files["record"] = with_graph(files["record"], tmp_path / "unfold.etviz", insert)
-    found = ask("hostile graphs", "load", files, "", "as it is", [])
+    found = ask("hostile graphs", "load", files)
     assert found.kind == "ArtifactError"
     assert "far too often" in found.text
 
@@ -254,19 +254,19 @@ TENSORS: dict[str, Callable[[Path], bytes]] = {
 
 @pytest.mark.parametrize("member", ["representative_inputs", "edge_dialect_exported_program/forward_state_dict"])
 @pytest.mark.parametrize("tensors", TENSORS)
-def test_hostile_tensor_files(tensors: str, member: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_hostile_tensor_files(tensors: str, member: str, ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     canary = tmp_path / "canary"
     content = TENSORS[tensors](canary)
     files["etrecord"] = rewrite(
         files["etrecord"], tmp_path / "hostile.bin", lambda name, data: content if name == member else data
     )
-    found = ask("hostile tensor files", "load", files, "", "as it is", [])
+    found = ask("hostile tensor files", "load", files)
     assert found.kind == "ArtifactError", found
     assert not canary.exists()
 
 
-def test_code_in_symbolic_sizes(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_code_in_symbolic_sizes(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Upstream evaluates these expressions; here a size stays a text."""
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     canary = tmp_path / "canary"
@@ -281,11 +281,11 @@ def test_code_in_symbolic_sizes(ask: Ask, sound: Sound, tmp_path: Path) -> None:
         return json.dumps(body).encode()
 
     files["etrecord"] = rewrite(files["etrecord"], tmp_path / "code.bin", edit)
-    ask("hostile graphs", "load", files, "", "as it is", [])
+    ask("hostile graphs", "load", files)
     assert not canary.exists()
 
 
-def test_json_bombs(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_json_bombs(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     many = b"[" + b"[]," * 20_000_000 + b"[]]"
     files["etrecord"] = rewrite(
@@ -293,7 +293,7 @@ def test_json_bombs(ask: Ask, sound: Sound, tmp_path: Path) -> None:
         tmp_path / "many.bin",
         lambda name, data: many if name == "edge_dialect_exported_program/forward" else data,
     )
-    assert ask("archive bombs", "load", files, "", "as it is", []).kind == "ArtifactError"
+    assert ask("archive bombs", "load", files).kind == "ArtifactError"
     record = sound("counter", "record")
     for content in (b" " * (256 << 20), b"[" * (60 << 20), many[: 60 << 20], b'"' + b"x" * (62 << 20) + b'"'):
         path = rewrite(
@@ -302,10 +302,10 @@ def test_json_bombs(ask: Ask, sound: Sound, tmp_path: Path) -> None:
             lambda name, data, content=content: content if name == "record.json" else data,
             ("record.json",),
         )
-        assert ask("archive bombs", "record", {"record": path}, "", "as it is", []).kind == "ArtifactError"
+        assert ask("archive bombs", "record", {"record": path}).kind == "ArtifactError"
 
 
-def test_packed_members_of_an_etrecord(ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_packed_members_of_an_etrecord(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     member = "edge_dialect_exported_program/forward"
     files["etrecord"] = rewrite(
@@ -314,11 +314,11 @@ def test_packed_members_of_an_etrecord(ask: Ask, sound: Sound, tmp_path: Path) -
         lambda name, data: b" " * (1 << 30) if name == member else data,
         (member,),
     )
-    assert ask("archive bombs", "load", files, "", "as it is", []).kind == "ArtifactError"
+    assert ask("archive bombs", "load", files).kind == "ArtifactError"
 
 
 @pytest.mark.parametrize("member", ["edge_dialect_exported_program/forward", "debug_handle_map", "delegate_map"])
-def test_members_of_another_etrecord(member: str, ask: Ask, sound: Sound, tmp_path: Path) -> None:
+def test_members_of_another_etrecord(member: str, ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """What belongs to another program is refused, or gives rows that say what is missing; it ends nothing."""
     files = sound("counter", "etdump", "etrecord", "debug_buffer", "pte")
     with zipfile.ZipFile(sound("poisoned", "etrecord")["etrecord"]) as other:
@@ -326,4 +326,4 @@ def test_members_of_another_etrecord(member: str, ask: Ask, sound: Sound, tmp_pa
     files["etrecord"] = rewrite(
         files["etrecord"], tmp_path / "mixed.bin", lambda name, data: content if name == member else data
     )
-    assert ask("exchanged members", "load", files, "", "as it is", []).kind != "bug"
+    assert ask("exchanged members", "load", files).kind != "bug"

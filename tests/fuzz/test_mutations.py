@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
-from tests.fuzz.conftest import Ask
+from tests.fuzz.conftest import Attempts
+from tests.fuzz.worker import Try
 
 EXAMPLES = int(os.environ.get("ETVIZ_FUZZ_EXAMPLES", "500"))
-LONG = "ETVIZ_FUZZ_EXAMPLES" in os.environ
+SEED = int(os.environ.get("ETVIZ_FUZZ_SEED", "0"))
 Sound = Callable[..., dict[str, Path]]
 
-changes = st.lists(
-    st.tuples(st.integers(0, 107), st.integers(0, (1 << 40) - 1), st.integers(0, (1 << 32) - 1)).map(list),
-    min_size=1,
-    max_size=5,
-)
+
+def share(part: float) -> int:
+    """So many of all tries."""
+    return math.ceil(EXAMPLES * part)
 
 
-def fuzz(share: float) -> settings:
-    """As many examples as are this file's share of all."""
-    return settings(
-        max_examples=max(int(EXAMPLES * share), 5),
-        deadline=None,
-        derandomize=not LONG,
-        database=None,
-        phases=[Phase.explicit, Phase.generate, Phase.shrink],
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+def start() -> int:
+    """A number for the first of some tries, from which the others follow."""
+    return SEED * 1_000_000
+
+
+def changes(case: object, count: int) -> Iterator[list[list[int]]]:
+    """Changes of a file, the same ones for the same case; positions of every magnitude."""
+    draw = random.Random(f"{SEED} {case}")
+    for _ in range(count):
+        yield [
+            [draw.randrange(108), draw.getrandbits(draw.randrange(1, 41)), draw.getrandbits(draw.randrange(1, 33))]
+            for _ in range(draw.choice((1, 1, 1, 2, 3, 5)))
+        ]
 
 
 PARSED = [
@@ -87,37 +90,31 @@ UNTRUE = [
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("case", PARSED, ids=lambda case: f"{case[0]}-{case[1]}-{case[3]}-{case[4]}")
-@fuzz(0.065)
-@given(changes=changes)
-def test_one_file(
-    case: tuple[str, str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
-) -> None:
+def test_one_file(case: tuple[str, str, tuple[str, ...], str, str], ask: Attempts, sound: Sound) -> None:
     """An error names the file."""
     reader, program, kinds, damaged, how = case
     files = sound(program, *kinds)
-    found = ask(f"{damaged} ({how})", reader, files, damaged, how, changes)
-    assert found.kind == "value" or f"{damaged}/{files[damaged].name}" in found.text, found.text
+    drawn = changes(case, max(share(0.5 / len(PARSED)), 20))
+    ask.all(f"{damaged} ({how})", [Try(reader, files, damaged, how, item) for item in drawn], named=True)
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("case", LOADED, ids=lambda case: f"{case[2]}-{case[0]}-{len(case[1])}-{case[3]}")
-@fuzz(0.01)
-@given(changes=changes)
-def test_everything(
-    case: tuple[str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
-) -> None:
+def test_everything(case: tuple[str, tuple[str, ...], str, str], ask: Attempts, sound: Sound) -> None:
     program, kinds, damaged, how = case
-    ask(f"load with a damaged {damaged} ({how})", "load", sound(program, *kinds), damaged, how, changes)
+    files = sound(program, *kinds)
+    drawn = changes(case, max(share(0.2 / len(LOADED)), 5))
+    name = f"load with a damaged {damaged} ({how})"
+    ask.all(name, [Try("load", files, damaged, how, item) for item in drawn])
 
 
 @pytest.mark.fuzz
 @pytest.mark.parametrize("case", UNTRUE, ids=lambda case: f"{case[2]}-{case[0]}-{len(case[1])}-{case[3]}")
-@fuzz(0.01)
-@given(changes=changes)
-def test_everything_that_is_asked(
-    case: tuple[str, tuple[str, ...], str, str], changes: list[list[int]], ask: Ask, sound: Sound
-) -> None:
+def test_everything_that_is_asked(case: tuple[str, tuple[str, ...], str, str], ask: Attempts, sound: Sound) -> None:
     """Sound files that are not true, and every question that an Inspection of them answers."""
     program, kinds, damaged, how = case
     where = f"members:{sound('many_outputs', 'etrecord')['etrecord']}" if how == "members" else how
-    ask(f"questions about an untrue {damaged} ({how})", "asked", sound(program, *kinds), damaged, where, changes)
+    files = sound(program, *kinds)
+    drawn = changes(case, max(share(0.05 / len(UNTRUE)), 5))
+    name = f"questions about an untrue {damaged} ({how})"
+    ask.all(name, [Try("asked", files, damaged, where, item) for item in drawn])

@@ -1,35 +1,64 @@
-"""The process that reads damaged files, and the side of the tests that gives it work.
+"""The processes that read damaged files, and the side of the tests that gives them work.
 
-It answers each request, a line of JSON, with what came out, how long it took and how much memory. Its address space is
-limited, a request that it does not answer in time ends it, and so does a crash: all three fail the test.
+A server imports everything and reads the sound files once; from then on a fork of it tries a few hundred damaged ones,
+one after the other, and answers each with what came out, how long it took and how much memory. Its address space is
+limited, and a try that takes too long ends it, as a crash does. Then the try that ended it is found: the last one
+alone, or, where that one is innocent, the shortest row of tries that ends with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import json
 import os
 import resource
-import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 SPARE = 4 << 30
-"""Bytes of address space beyond what the process has at its start; beyond that an allocation fails."""
+"""Bytes of address space beyond what a process has at its start; beyond that an allocation fails."""
+SECONDS = 30
+"""Of the processor, after which a try counts as one that hangs."""
 PATIENCE = 120
-"""Seconds until a request counts as never answered."""
+"""Seconds after which it does so in any case."""
+BATCH = 250
+"""Tries of one fork."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """What to read: `files`, of which the one called `damaged` is changed first.
+
+    Attributes
+    ----------
+    reader
+        A function of `tests.fuzz.reading`.
+    how
+        A way of changing files, with an argument after a colon; for the reader ``call`` the operator.
+    changes
+        Given to it.
+    """
+
+    reader: str
+    files: Mapping[str, Path]
+    damaged: str = ""
+    how: str = "as it is"
+    changes: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one request gave: `kind` is ``value``, the name of an error of etviz, or ``bug``."""
+    """What one try gave: `kind` is ``value``, ``refused``, the name of an error of etviz, or ``bug``."""
 
     kind: str
     text: str = ""
@@ -38,47 +67,68 @@ class Outcome:
 
 
 class Worker:
-    """The process, started when it is first needed and again when it has died."""
+    """The server, started when it is first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the worker
 
-    @property
-    def running(self) -> bool:
-        """False before the first request, and after a crash."""
-        return self._process is not None
+    def ask(self, one: Try) -> Outcome:
+        """What a single try gives."""
+        return next(iter(self.run([one])))
 
-    def ask(self, reader: str, files: Mapping[str, Path], damaged: str, how: str, changes: Sequence[Any]) -> Outcome:
-        """Let it read `files`, of which the one called `damaged` is changed first."""
-        request = {
-            "reader": reader,
-            "files": {kind: str(path) for kind, path in files.items()},
-            "damaged": damaged,
-            "how": how,
-            "changes": changes,
-            "folder": str(self.folder),
-        }
+    def run(self, tries: Sequence[Try]) -> Iterator[Outcome]:
+        """What each of them gives, in order."""
+        at = 0
+        while at < len(tries):
+            batch = tries[at : at + BATCH]
+            found, end = self._forked(batch)
+            yield from found
+            at += len(found)
+            if len(found) < len(batch):
+                yield self._blamed(batch[: len(found) + 1], end)
+                at += 1
+
+    def _blamed(self, batch: Sequence[Try], end: str) -> Outcome:
+        """A bug, with as few tries as end a process."""
+        low, high = 0, len(batch) - 1
+        if len(self._forked(batch[high:])[0]):  # innocent by itself
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (
+                    (low, middle - 1) if len(self._forked(batch[middle:])[0]) == len(batch) - middle else (middle, high)
+                )
+            high = low
+        guilty = "\n".join(map(str, batch[high:][-20:]))
+        return Outcome("bug", f"the process {end} at the last of {len(batch) - high} tries\n{guilty}")
+
+    def _forked(self, tries: Sequence[Try]) -> tuple[list[Outcome], str]:
+        """What a fork gave before it ended, and how it ended."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.write(json.dumps([str(self.folder), *map(asdict, tries)], default=str) + "\n")
         process.stdin.flush()
-        ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
-        line = process.stdout.readline() if ready else ""
-        if line:
-            return Outcome(**json.loads(line))
-        self.close(hard=True)
+        found = []
+        for line in process.stdout:
+            answer = json.loads(line)
+            if "ended" in answer:
+                return found, answer["ended"] + self._last_lines()
+            found.append(Outcome(**answer))
+        raise RuntimeError(f"the server ended{self._last_lines()}")
+
+    def _last_lines(self) -> str:
         self._errors.seek(0)
-        last = self._errors.read()[-2000:]
-        problem = f"died with {process.returncode}" if ready else f"did not answer in {PATIENCE} s"
-        return Outcome("bug", f"the worker {problem}\n{last}")
+        text = self._errors.read()
+        self._errors.seek(0)
+        self._errors.truncate()
+        return f"\n{text[-2000:]}" if text else ""
 
     def _start(self) -> subprocess.Popen[str]:
         environment = os.environ | {"MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz.worker"],
+            [sys.executable, "-W", "ignore", "-m", "tests.fuzz.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -88,75 +138,123 @@ class Worker:
         )
         return self._process
 
-    def close(self, *, hard: bool = False) -> None:
-        """End the process."""
+    def close(self) -> None:
+        """End the server."""
         if self._process is not None:
-            if hard:
-                self._process.kill()
             self._process.communicate()
             self._process = None
 
 
 def serve() -> None:
-    """Answer requests until there are no more."""
+    """Let forks try what is asked for, until there is no more."""
+    from tests.fuzz.operators import load_libraries
+    from tests.fuzz.reading import READERS
+
+    load_libraries()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    known = set[str]()
+    for line in sys.stdin:
+        folder, *asked = json.loads(line)
+        tries = [Try(**one | {"files": {kind: Path(path) for kind, path in one["files"].items()}}) for one in asked]
+        for one in tries:
+            if (key := f"{one.reader} {one.files}") not in known and one.files and one.how != "as it is":
+                known.add(key)
+                with contextlib.suppress(Exception):
+                    READERS[one.reader](one.files)
+        gc.collect()
+        gc.freeze()
+        child = os.fork()
+        if not child:
+            _try_all(tries, Path(folder), answers)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        told = {-signal.SIGALRM: f"took more than {PATIENCE} s", -signal.SIGPROF: f"computed more than {SECONDS} s"}
+        died = f"died of {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
+        answers.write(json.dumps({"ended": told.get(status, died)}) + "\n")
+        answers.flush()
+
+
+def _try_all(tries: Sequence[Try], folder: Path, answers: Any) -> None:
+    """In a fork: each try, held to limits from outside."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, signal.SIG_DFL)
+    peak = Peak()
+    for one in tries:
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
+        answers.write(json.dumps(asdict(_outcome(one, folder, peak))) + "\n")
+        answers.flush()
+
+
+def _outcome(one: Try, folder: Path, peak: Peak) -> Outcome:
     from etviz.errors import EtvizError
+    from tests.fuzz.operators import RefusedError, call
+    from tests.fuzz.reading import READERS
+
+    way, _, other = one.how.partition(":")
+    files = dict(one.files)
+    if way in _ways():
+        whole = files[one.damaged]
+        files[one.damaged] = place = folder / one.damaged / whole.name
+        content = _ways()[way](whole.read_bytes(), one.changes, *filter(None, [other]))
+        place.parent.mkdir(exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.write_bytes(content)
+    before, start = peak.reset(), time.process_time()
+    try:
+        read = functools.partial(call, one.how, *one.changes) if one.reader == "call" else READERS[one.reader]
+        kind, text = "value", str(read(files))
+    except EtvizError as error:
+        kind, text = type(error).__name__, str(error)
+    except RefusedError as error:
+        kind, text = "refused", str(error)
+    except BaseException:  # noqa: BLE001 - whatever else comes out is what the tests look for
+        kind, text = "bug", traceback.format_exc()
+    return Outcome(kind, text[-4000:], time.process_time() - start, (peak.read() - before) / 1024)
+
+
+@functools.cache
+def _ways() -> dict[str, Callable[..., bytes]]:
     from tests.fuzz.calls import damage_calls
     from tests.fuzz.mutations import damage, damage_archive
-    from tests.fuzz.reading import READERS
     from tests.fuzz.structure import damage_graph, damage_tensors, exchange_members
 
-    mutations = {
+    return {
         "bytes": damage,
         "archive": damage_archive,
         "calls": damage_calls,
         "tensors": damage_tensors,
         "graph": damage_graph,
+        "members": exchange_members,
     }
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + SPARE, size + SPARE))
-    for line in sys.stdin:
-        request = json.loads(line)
-        files = {kind: Path(path) for kind, path in request["files"].items()}
-        read = READERS[request["reader"]]
-        how, _, other = request["how"].partition(":")
-        if other:
-            mutations[how] = functools.partial(exchange_members, other=Path(other).read_bytes())
-        if how in mutations:
-            whole = files[request["damaged"]]
-            place = Path(request["folder"]) / request["damaged"]
-            place.mkdir(exist_ok=True)
-            files[request["damaged"]] = place / whole.name
-            content = mutations[how](whole.read_bytes(), request["changes"])
-            files[request["damaged"]].unlink(missing_ok=True)
-            files[request["damaged"]].write_bytes(content)
-        before, start = _reset_peak(), time.process_time()
-        try:
-            kind, text = "value", str(read(files))
-        except EtvizError as error:
-            kind, text = type(error).__name__, str(error)
-        except BaseException:  # noqa: BLE001 - whatever else comes out is what the tests look for
-            kind, text = "bug", traceback.format_exc()
-        seconds, peak = time.process_time() - start, (_peak() - before) / 1024
-        answers.write(json.dumps({"kind": kind, "text": text[-4000:], "seconds": seconds, "megabytes": peak}) + "\n")
-        answers.flush()
 
 
-def _reset_peak() -> int:
-    """Forget the highest memory use so far where the system can; returns it in kilobytes."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return _peak()
+class Peak:
+    """The most memory that this process had, in kilobytes."""
+
+    def __init__(self) -> None:
+        self._status = os.open("/proc/self/status", os.O_RDONLY)
+        self._forget = os.open("/proc/self/clear_refs", os.O_WRONLY)
+
+    def reset(self) -> int:
+        """Forget it; returns what it has now."""
+        os.write(self._forget, b"5")
+        return self.read()
+
+    def read(self) -> int:
+        """Since it was forgotten."""
+        text = os.pread(self._status, 4096, 0)
+        return int(text[text.index(b"VmHWM:") + 6 :].split(None, 1)[0])
 
 
-def _peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM"):
-            return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def smaller(one: Try) -> Iterator[Try]:
+    """The same with one change less."""
+    for at in range(len(one.changes) if len(one.changes) > 1 else 0):
+        yield replace(one, changes=[*one.changes[:at], *one.changes[at + 1 :]])
 
 
 if __name__ == "__main__":
