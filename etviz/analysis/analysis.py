@@ -141,6 +141,8 @@ class Analysis:
         Values that backends logged inside of their delegates stand below the call's; a row's label is its address.
         """
         own = self.tables.rows.drop(columns="stack")
+        if not self.inside:
+            return own
         frames, order = [own], [(at, 0, at) for at in range(len(own))]
         last = {(gap.run, gap.instruction): at for at, gap in enumerate(self.rows.tables.gaps)}
         for first, call, tables in self.rows.parts():

@@ -7,11 +7,13 @@ import errno
 import gc
 import io
 import json
+import math
 import mmap
 import os
 import shutil
 import stat
 import tempfile
+import time
 import zipfile
 import zlib
 from contextlib import contextmanager
@@ -31,6 +33,8 @@ PathLike = str | os.PathLike[str]
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
+_MOMENT: Final = 1e-3
+"""Seconds after which the system is asked again whether a mapped file has changed."""
 _RESIDENT: Final = 384 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
@@ -70,16 +74,19 @@ class MappedFile(mmap.mmap):
 
     def opened(self, path: str, state: os.stat_result) -> None:
         """Note what the file was when it was opened."""
-        self._path, self._state = path, _state_of(state)
+        self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """Look whether it is still the same.
+        """Look whether it is still the same, as of a moment ago.
 
         Raises
         ------
         ArtifactError
             If it is not.
         """
+        if (moment := time.perf_counter()) - self._looked < _MOMENT:
+            return
+        self._looked = moment
         try:
             now = _state_of(os.stat(self._path))  # noqa: PTH116 - asked for each tensor
         except OSError:

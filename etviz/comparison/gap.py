@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from etviz.tensors.blocks import dtype_name
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
 
@@ -68,7 +69,7 @@ class Gap:
     @property
     def dtype(self) -> str:
         """Element type at runtime."""
-        return str(self.runtime.dtype).removeprefix("torch.")
+        return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
         """True if the gap is so far above the cheap floor that its noise has to be measured."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from etviz.comparison.gap import MISMATCH, Comparison, Gap
+from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
 from etviz.tensors.sums import sums_of
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None) -> tuple[Sums, dict[str, float]]:
     """The sums and every metric of one pair."""
     sums = sums_of(reference, runtime, scale)
-    return sums, evaluate(sums, str(runtime.dtype).removeprefix("torch."), scale)
+    return sums, evaluate(sums, dtype_name(runtime.dtype), scale)
 
 
 def as_tensor(value: Any) -> torch.Tensor | None:

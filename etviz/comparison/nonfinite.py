@@ -26,7 +26,7 @@ class NonFinite:
 
     def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
         names = [item.name for item in graph.user_inputs()]
-        self._has = {name: [has_nonfinite(value)] for name, value in zip(names, inputs, strict=False)}
+        self._has = {name: [True] for name, value in zip(names, inputs, strict=False) if has_nonfinite(value)}
 
     def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
         """Take note of a node's runtime values; returns its role, empty if everything is finite.
@@ -34,16 +34,17 @@ class NonFinite:
         `known` tells of outputs that were looked through already whether they hold something that is not finite.
         """
         if (item := item_of(node)) is not None:
-            parts = self._has.get(item[0], [])
-            self._has[node.name] = parts[item[1] : item[1] + 1] or [any(parts)]
+            if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):
+                self._has[node.name] = [True]
             return ""
-        before = any(any(self._has.get(name, ())) for name in node.reads())
+        before = bool(self._has) and not self._has.keys().isdisjoint(node.reads())
         computed = value.local if value.local is not None else value.reference
         values = value.runtime if value.runtime is not None else flat_values(computed)
         known = known or {}
         flags = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
-        self._has[node.name] = flags
+        self._has.pop(node.name, None)
         if any(flags):
+            self._has[node.name] = flags
             return CARRIED if before else CREATED
         return LOST if before and node.instruction >= 0 else ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
 from etviz.graph.labels import describe, owners_of
@@ -43,6 +43,11 @@ COLUMNS: Final = (
     "status",
     "reason",
 )
+_DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
+_OWN: Final = (
+    *("instruction", "output", "dtype", "pairing", "non_finite", "noise", "introduced_noise", "status", "reason"),
+)
+"""Columns that a gap has itself."""
 
 
 def gap_frame(
@@ -51,24 +56,37 @@ def gap_frame(
     """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
     import pandas as pd
 
-    rows, gaps = [], []
-    owners = owners_of(graph)
-    for block, index, comparison in runs:
-        for gap in comparison.gaps:
-            row = {"event_block": block, "input_index": index} | describe(
-                owners.get(gap.instruction, graph), gap.node, gap.output
-            )
-            row |= {"instruction": gap.instruction, "output": gap.output, "pairing": gap.pairing, "status": gap.status}
-            row |= {"shape": tuple(gap.runtime.shape), "dtype": str(gap.runtime.dtype).removeprefix("torch.")}
-            row |= gap.metrics | gap.total.nonfinite()
-            row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
-            row |= {"non_finite": gap.non_finite, "noise": gap.noise, "introduced_noise": gap.introduced_noise}
-            row |= {"latency_ms": latency.get(gap.instruction, NAN), "reason": gap.reason}
-            rows.append(row)
-            gaps.append(gap)
+    placed = [(block, index, gap) for block, index, comparison in runs for gap in comparison.gaps]
+    gaps = [gap for _, _, gap in placed]
     custom = list(dict.fromkeys(name for _, _, comparison in runs for name in comparison.custom.names))
-    frame = pd.DataFrame(rows, columns=[*_columns(custom), "stack"])
+    abouts = _abouts(graph, gaps)
+    columns = {
+        "event_block": [block for block, _, _ in placed],
+        "input_index": [index for _, index, _ in placed],
+        "shape": [tuple(gap.runtime.shape) for gap in gaps],
+        "latency_ms": [latency.get(gap.instruction, NAN) for gap in gaps],
+    }
+    columns |= {name: [about[name] for about in abouts] for name in (*_DESCRIBED, "stack")}
+    columns |= {name: [getattr(gap, name) for gap in gaps] for name in _OWN}
+    columns |= {name: [gap.metrics.get(name, NAN) for gap in gaps] for name in (*BUILT_IN, *custom)}
+    counts = [gap.total.nonfinite() for gap in gaps]
+    columns |= {name: [count[name] for count in counts] for name in NONFINITE}
+    known = [gap.introduced or {} for gap in gaps]
+    columns |= {f"introduced_{name}": [own.get(name, NAN) for own in known] for name in (*BUILT_IN, *custom)}
+    names = [*_columns(custom), "stack"]
+    frame = pd.DataFrame({name: columns[name] for name in names}, columns=names)
     return frame.astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
+
+
+def _abouts(graph: Graph, gaps: Sequence[Gap]) -> list[dict[str, Any]]:
+    """What is said of each gap's node, which is the same in every execution."""
+    owners = owners_of(graph)
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for gap in gaps:
+        key = id(gap.node), gap.output
+        if key not in found:
+            found[key] = describe(owners.get(gap.instruction, graph), gap.node, gap.output)
+    return [found[id(gap.node), gap.output] for gap in gaps]
 
 
 def _columns(custom: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
 from etviz.evaluation.operators import constant
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 State = dict[str, Any]
 """What is in mutable buffers, by `Input.target`."""
+
+_SMALL: Final = 1 << 10
+"""Bytes of a constant that takes longer to find than to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Interpreter(ABC):
     def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
         self.constants = constants
         self.state: State = {}
+        self._small: dict[str, torch.Tensor] = {}
         self._plans: dict[int, tuple[Graph, dict[str, list[str]]]] = {}
 
     @abstractmethod
@@ -84,8 +88,25 @@ class Interpreter(ABC):
         """What an argument stands for."""
         if isinstance(leaf, Ref):
             value = env[leaf.name]
-            return weight_of(self.constants, value.target) if isinstance(value, Weight) else value
+            return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
+
+    def arguments(self, env: Mapping[str, Any], value: Any) -> Any:
+        """What everything stands for in a list, tuple or dict of arguments."""
+        if isinstance(value, (list, tuple)):
+            return [self.arguments(env, item) for item in value]
+        if isinstance(value, dict):
+            return {key: self.arguments(env, item) for key, item in value.items()}
+        return self.look_up(env, value)
+
+    def _kept(self, target: str) -> torch.Tensor:
+        """A constant; small ones are read once."""
+        found = self._small.get(target)
+        if found is None:
+            found = weight_of(self.constants, target)
+            if found.nbytes <= _SMALL:
+                self._small[target] = found
+        return found
 
     def constant(self, tag: Tag) -> Any:
         """The torch object that an argument names."""

@@ -110,6 +110,7 @@ class Limits:
         rule, names = _rule(target)
         if isinstance(function, Operator):
             function.check(args, kwargs)
+            function = function.overload
         if rule is not None:
             values = in_order(names, args, kwargs)
             elements, work = rule(values)
@@ -164,15 +165,8 @@ def _item_size(target: str, values: Sequence[Any]) -> int:
     """Bytes of an element of a result: those of the widest tensor or dtype that goes in."""
     if target.split(".")[1] in _INDICES:
         return 8
-    widest = max(
-        (
-            item.itemsize
-            for value in values
-            if (item := getattr(value, "dtype", value)) is not None and hasattr(item, "itemsize")
-        ),
-        default=8,
-    )
-    return max(widest, 4)
+    widths = [getattr(getattr(value, "dtype", value), "itemsize", 0) for value in values]
+    return max(max(widths, default=0) or 8, 4)
 
 
 def _widened(target: str, values: Sequence[Any]) -> int:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
-from etviz.graph.ir import Graph, Node, Ref, map_arg
+from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
 from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
@@ -306,8 +306,7 @@ class TwoLanes(Evaluator):
 
     def apply_in(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
         """The value of a node in an environment."""
-        args = map_arg(node.args, lambda leaf: self.look_up(env, leaf))
-        return self.apply(graph, node, args, map_arg(node.kwargs, lambda leaf: self.look_up(env, leaf)))
+        return self.apply(graph, node, self.arguments(env, node.args), self.arguments(env, node.kwargs))
 
 
 class Growth:

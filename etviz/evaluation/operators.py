@@ -161,12 +161,14 @@ class Operator:
         As torch has registered it.
     names
         Of its arguments, in order.
+    overload
+        The operator itself, for arguments that were checked.
     """
 
     def __init__(self, target: str, overload: Callable[..., Any]) -> None:
         self.schema = schema_of(overload)
         self.names = tuple(argument.name for argument in self.schema.arguments)
-        self._target, self._overload = target, overload
+        self._target, self.overload = target, overload
         ends = ("start", "end") if ".slice" in target else ()
         self._takes = tuple(
             _is_end if argument.name in ends else _taker(argument.real_type, argument.N, argument.name)
@@ -174,13 +176,14 @@ class Operator:
         )
         self._positional = sum(not argument.kwarg_only for argument in self.schema.arguments)
         self._required = frozenset(a.name for a in self.schema.arguments if not a.has_default_value())
+        self._enough = max((at for at, name in enumerate(self.names, 1) if name in self._required), default=0)
         self._places = {name: place for place, name in enumerate(self.names)}
         self._precondition = _PRECONDITIONS.get(target.rpartition(".")[0])
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The result; an `ArgumentError` where the schema has something else."""
         self.check(args, kwargs)
-        return self._overload(*args, **kwargs)
+        return self.overload(*args, **kwargs)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Hold arguments against the schema; an `ArgumentError` where it has something else."""
@@ -199,7 +202,7 @@ class Operator:
                 )
             if not self._takes[place](value):
                 raise self._unfit(name, value)
-        if missing := self._required.difference(self.names[: len(args)], kwargs):
+        if len(args) < self._enough and (missing := self._required.difference(self.names[: len(args)], kwargs)):
             raise ArgumentError(f"The reference does not give {self._target} its {', '.join(sorted(missing))}")
         if self._precondition is not None:
             given = dict(zip(self.names, args, strict=False)) | dict(kwargs)
@@ -234,7 +237,7 @@ def _is_tensor(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
-        and value.device.type in ("cpu", "meta")
+        and (value.is_cpu or value.is_meta)
         and value.dtype in _tensor_dtypes()
         and value.dim() <= _MOST_AXES
         and (value.numel() > 0 or math.prod(max(size, 1) for size in value.shape) <= _MOST_EMPTY)

@@ -16,7 +16,7 @@ from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.threads import threads_for
-from etviz.graph.ir import OBSERVED, Graph, Node, map_arg
+from etviz.graph.ir import OBSERVED, Graph, Node
 from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _WhatIf(Evaluator):
         return Value(runtime, _with_error(given, own, runtime, chosen), None)
 
     def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
-        args, kwargs = (map_arg(part, lambda leaf: self.look_up(env, leaf)) for part in (node.args, node.kwargs))
+        args, kwargs = (self.arguments(env, part) for part in (node.args, node.kwargs))
         try:
             return self.apply(graph, node, args, kwargs)
         except EtvizError:

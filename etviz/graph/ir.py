@@ -151,18 +151,15 @@ def _count(graph: Graph) -> tuple[int, int]:
 def refs(value: Any) -> Iterator[str]:
     """Names of the nodes that an argument refers to, in order."""
     found: list[str] = []
-    _collect_refs(value, found)
+    _collect_refs((value,), found)
     return iter(found)
 
 
 def _collect_refs(value: Any, found: list[str]) -> None:
-    if isinstance(value, Ref):
-        found.append(value.name)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            _collect_refs(item, found)
-    elif isinstance(value, dict):
-        for item in value.values():
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, Ref):
+            found.append(item.name)
+        elif isinstance(item, (list, tuple, dict)) and item:
             _collect_refs(item, found)
 
 

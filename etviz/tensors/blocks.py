@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,12 @@ def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
     for name, tensor in (("reference", reference), ("runtime", runtime)):
         if tensor.dtype.is_complex:
             raise UsageError(f"the {name} is {tensor.dtype}, real numbers are expected; look at its real part instead")
+
+
+@functools.cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def is_small(tensor: torch.Tensor) -> bool:

@@ -49,7 +49,8 @@ class CustomMetrics:
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
         """The value of each metric for one pair, NaN where it has none, and what there is to say about these."""
-        values, said = {}, []
+        values: dict[str, float] = {}
+        said: list[str] = []
         for metric in self.metrics:
             value, problem = self._one(metric, reference, runtime, handles)
             values[metric.name] = value

@@ -296,15 +296,21 @@ class Sums:
     @property
     def mismatched(self) -> int:
         """Elements that are non-finite in only one of the two, or in different ways."""
+        if self.count == self.elements:
+            return 0
         return sum(n for i, row in enumerate(self.classes) for j, n in enumerate(row) if i != j)
 
     @property
     def runtime_is_nonfinite(self) -> bool:
         """True if the runtime's value has an element that is not finite."""
+        if self.count == self.elements:
+            return False
         return any(any(row[1:]) for row in self.classes)
 
     def nonfinite(self) -> dict[str, int]:
         """``reference_nan, reference_inf, runtime_nan, runtime_inf``."""
+        if self.count == self.elements:
+            return dict.fromkeys(("reference_nan", "reference_inf", "runtime_nan", "runtime_inf"), 0)
         c = self.classes
         return {
             "reference_nan": sum(c[3]),

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.native import pair_sums
-from etviz.tensors.blocks import BLOCK, Floats, class_counts, dot, flat, floats, is_small, pairs
+from etviz.tensors.blocks import BLOCK, Floats, class_counts, dot, dtype_name, flat, floats, is_small, pairs
 from etviz.tensors.metrics import NAN, TOLERANCES, Sums
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ROW: Final = 1 << 13
 """Elements a dot product: beyond 10,000 OpenBLAS starts threads, which wait for torch's and torch's for them."""
 
+_NONE: Final = ((0,) * 4,) * 3
 _SMALL: Final = 2.0**-480
 _LARGE: Final = 2.0**480
 
@@ -38,16 +39,21 @@ def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None 
     """
     if reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: reference {tuple(reference.shape)}, runtime {tuple(runtime.shape)}")
-    rtol, atol = TOLERANCES.get(str(runtime.dtype).removeprefix("torch."), (0.0, 0.0))
+    rtol, atol = TOLERANCES.get(dtype_name(runtime.dtype), (0.0, 0.0))
     if scale is not None:
         atol = max(atol, 1.0001 * abs(scale))
     sums = _compiled(reference, runtime, rtol, atol)
     if sums is None:
         with np.errstate(invalid="ignore", over="ignore"):
             sums = _Pass(reference, runtime, rtol, atol).gather()
-    if any(0 < value < _SMALL or _LARGE < value < math.inf for value in (sums.max_d, sums.max_r)):
+    if _is_extreme(sums.max_d) or _is_extreme(sums.max_r):
         _scale(sums, reference, runtime)
     return sums
+
+
+def _is_extreme(value: float) -> bool:
+    """True if its square may be no float64 number."""
+    return 0 < value < _SMALL or _LARGE < value < math.inf
 
 
 def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> Sums | None:
@@ -57,13 +63,13 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
     count = runtime.numel()
     if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
         return None
-    r, q = flat(reference), flat(runtime)
-    compiled = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
-    if compiled is None:
+    r, q = (tensor if tensor.is_contiguous() else flat(tensor) for tensor in (reference, runtime))
+    found = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
+    if found is None:
         return None
-    gathered = {name: getattr(compiled, name) for name in ("dd", "rr", "qq", "rq", "ad", "max_d", "max_r", "close")}
-    classes = ((count, 0, 0, 0), *((0,) * 4,) * 3)
-    return Sums(count, count, max_ulp=float(compiled.max_ulp), classes=classes, **gathered)
+    sums = Sums(count, count, found.dd, found.ad, found.max_d, found.rr, found.qq, found.rq, found.max_r, found.close)
+    sums.max_ulp, sums.classes = float(found.max_ulp), ((count, 0, 0, 0), *_NONE)
+    return sums
 
 
 class _Side:

@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 import warnings
-from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -62,6 +61,7 @@ class DebugBuffer:
         self.data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
         self._residency = Residency(self.data)
         self._sizes: dict[TensorRef, int] = {}
+        self._views: dict[torch.dtype, torch.Tensor] = {}
         head = bytes(self.data[:64])
         kind = looks_like(head)
         if kind and any(mark in kind for mark in ("ETDump", ".pte", ".bpte", "zip")):
@@ -97,26 +97,29 @@ class DebugBuffer:
         """
         import torch
 
-        raw = self.raw(ref)
+        size = self._checked_size(ref)
         dtype = getattr(torch, ref.dtype, None)
         if not isinstance(dtype, torch.dtype):
             raise ArtifactError(self.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
-        if not len(raw):
+        if not size:
             return torch.empty(ref.sizes, dtype=dtype)
         check_unchanged(self.data)
-        self._residency.add(len(raw))
-        flat = self._bytes[ref.offset : ref.offset + len(raw)]
+        self._residency.add(size)
         if ref.offset % dtype.itemsize:
-            flat = flat.clone()
-        return flat.view(dtype).as_strided(ref.sizes, ref.strides)
+            own = self._as(torch.uint8)[ref.offset : ref.offset + size].clone()
+            return own.view(dtype).as_strided(ref.sizes, ref.strides)
+        return self._as(dtype).as_strided(ref.sizes, ref.strides, ref.offset // dtype.itemsize)
 
-    @cached_property
-    def _bytes(self) -> torch.Tensor:
+    def _as(self, dtype: torch.dtype) -> torch.Tensor:
+        """The whole file as elements of one type."""
         import torch
 
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given buffer is not writable")
-            return torch.frombuffer(self.data, dtype=torch.uint8)
+        if dtype not in self._views:
+            whole = self.data[: self.size // dtype.itemsize * dtype.itemsize]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="The given buffer is not writable")
+                self._views[dtype] = torch.frombuffer(whole, dtype=dtype)
+        return self._views[dtype]
 
     def used(self, refs: Iterable[TensorRef]) -> int:
         """Return how many bytes of the file the tensors reach into: the end of the last one."""

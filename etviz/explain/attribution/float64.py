@@ -80,8 +80,7 @@ class Float64(Interpreter):
             if node.target == "cond":
                 value: Any = self._run(*self.enter(graph, node, env), after)
             else:
-                args = map_arg(node.args, lambda leaf: self.look_up(env, leaf))
-                kwargs = map_arg(node.kwargs, lambda leaf: self.look_up(env, leaf))
+                args, kwargs = self.arguments(env, node.args), self.arguments(env, node.kwargs)
                 value = self.apply(graph, node, args, kwargs)
             env[node.name] = after(node, value) if after is not None else value
             for name in last.get(node.name, ()):

@@ -28,7 +28,7 @@ from etviz.evaluation.replay import Execution, Replay
 from etviz.explain.zoom.zoom import InnerLog, Zoom, numbered
 from etviz.graph.exposure import Exposure
 from etviz.graph.inline import inline
-from etviz.graph.ir import Graph, Node, map_arg
+from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import operators
 from etviz.pipeline.relower import same_bits
 
@@ -125,7 +125,7 @@ class _Watcher(Evaluator):
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """The values of a node; the inputs of a watched call are kept before."""
         if node.target == "delegate" and node.instruction in self._calls:
-            self.keep(node.instruction, list(map_arg(node.args, lambda leaf: self.look_up(scope.env, leaf))))
+            self.keep(node.instruction, self.arguments(scope.env, node.args))
         return super().step(graph, node, scope)
 
 
