@@ -224,6 +224,7 @@ def pair(artifacts: ArtifactSet, method: str) -> Paired:
 
 def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, str]:
     """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
+    from etviz.artifacts.program.xnnpack_payload import origins
     from etviz.pairing.constants import match_constants
     from etviz.pairing.derive import derive
     from etviz.pairing.rebuild import InconsistentError, rebuild
@@ -239,7 +240,8 @@ def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, st
         plan = program.method(method)
         try:
             constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
-            return rebuild(plan, edge, derive(plan, edge, handles, constants)), edge, DERIVED
+            derived = derive(plan, edge, handles, constants, partial(origins, program, plan))
+            return rebuild(plan, edge, derived), edge, DERIVED
         except InconsistentError:
             pass
     blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
+VIEW: Final = "aten.view_copy.default"
 _SAMPLE: Final = 256
 _BLOCK: Final = 1 << 20
 
@@ -41,9 +43,12 @@ class Constants:
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
     """Find the constants of a method among a graph's inputs.
 
-    One that equals none of them may be any of its shape and type: then the files hold different weights.
+    One that equals none of them, nor a view of them, may be any of its shape and type: then the files hold different
+    weights.
     """
     named = {item.name: in_place(weights, item.target) for item in graph.inputs if item.target in weights}
+    own = frozenset(named)
+    named |= _views(graph, named)
     alike: dict[tuple[object, ...], list[str]] = {}
     fitting: dict[tuple[object, ...], list[str]] = {}
     classes: dict[str, str] = {}
@@ -71,7 +76,23 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
             near = alike.get((*kind, _ends(content).tobytes()), [])
         found = [equals[name] for name in near if content.size and equal_bytes(content, stored(named[name], order))]
         domains[value] = found[0] if len(found) == 1 else frozenset().union(*found) or anything.get(kind, frozenset())
-    return Constants(domains, classes)
+    return Constants(domains, {name: first for name, first in classes.items() if name in own and first in own})
+
+
+def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Views of constants, by name: a program holds them as constants of that shape."""
+    found: dict[str, torch.Tensor] = {}
+    for node in graph.nodes:
+        if node.target != VIEW:
+            continue
+        name, meta = next(node.reads(), ""), next(iter(node.outputs), None)
+        source = found.get(name, constants.get(name))
+        if source is None or meta is None or not source.is_contiguous():
+            continue
+        sizes = [size for size in meta.shape if isinstance(size, int)]
+        if len(sizes) == len(meta.shape) and math.prod(sizes) == source.numel():
+            found[node.name] = source.reshape(sizes)
+    return found
 
 
 def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:

@@ -8,22 +8,26 @@ one possibility left is paired; what has more is left out, so a pairing is never
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Region, regions
-from etviz.pairing.constants import Constants
+from etviz.pairing.constants import VIEW, Constants
 from etviz.pairing.edge_values import EdgeValues
 from etviz.pairing.order import Order, takers
 from etviz.upstream.operators import runtime_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping
 
     from etviz.artifacts.program.program import Instruction, Method, TensorSpec
+    from etviz.artifacts.program.xnnpack_payload import Origin
 
-_VIEWS: Final = {"aten.view_copy.default"}
+Origins: TypeAlias = "Callable[[Instruction], Sequence[Origin]]"
+"""What each output of a delegate call is computed from, nothing where that is not known."""
 _WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
 _WORK: Final = 1_000_000
@@ -48,20 +52,35 @@ class Derived:
 
 
 def derive(
-    method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]], constants: Constants | None = None
+    method: Method,
+    edge: Graph,
+    handles: Mapping[int, tuple[int, ...]],
+    constants: Constants | None = None,
+    origins: Origins = lambda _: (),
 ) -> Derived:
     """Pair the values of a method's instructions with those of the ETRecord's edge graph, before delegation.
 
-    `handles` are the debug handles of each instruction; `constants` says which constants are which.
+    `handles` are the debug handles of each instruction; `constants` says which constants are which, and `origins` what
+    each output of a delegate is computed from, where its payload tells.
     """
-    return _Search(method, edge, handles, constants or Constants()).run()
+    return _Search(method, edge, handles, constants or Constants(), origins).run()
 
 
 class _Search:
     def __init__(
-        self, method: Method, edge: Graph, handles: Mapping[int, tuple[int, ...]], constants: Constants
+        self,
+        method: Method,
+        edge: Graph,
+        handles: Mapping[int, tuple[int, ...]],
+        constants: Constants,
+        origins: Origins,
     ) -> None:
-        self.method, self.edge, self.handles = method, EdgeValues(edge, constants.classes), handles
+        self.method, self.edge, self.handles, self._origins = (
+            method,
+            EdgeValues(edge, constants.classes),
+            handles,
+            origins,
+        )
         areas = regions(method)
         branched = {i for area in areas for i in (*area.true, *area.false)}
         self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
@@ -72,6 +91,7 @@ class _Search:
         self.bases: dict[int, int] = {}
         self.produced: set[int] = set()
         self.settled: set[str] = set()
+        self._told: dict[int, Sequence[Origin]] = {}
         self._all = frozenset(self.edge.metas)
         self._fits: dict[frozenset[str], dict[Any, set[str]]] = {}
         self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
@@ -118,7 +138,7 @@ class _Search:
     def _begin_kernel(self, call: Instruction) -> None:
         known = runtime_operator(str(call.operator))
         if str(call.operator).startswith("executorch_prim::et_view"):
-            known = ("aten.view_copy.default", (("self", None), ("size", None)))
+            known = (VIEW, (("self", None), ("size", None)))
         if known is None:
             return
         target, arguments = known
@@ -156,9 +176,7 @@ class _Search:
         written: dict[tuple[int, int], int] = {}
         for value in self.method.inputs:
             self._note_memory(written, value)
-        names = frozenset(
-            v for n in self.edge.operators.values() if n.target in _VIEWS for v in self.edge.given[n.name]
-        )
+        names = frozenset(v for n in self.edge.operators.values() if n.target == VIEW for v in self.edge.given[n.name])
         known = {*self.produced, *self.method.inputs}
         for call in self.calls:
             for value in call.inputs:
@@ -191,7 +209,7 @@ class _Search:
 
     def _ancestors(self, name: str) -> set[str]:
         names: set[str] = set()
-        while (maker := self.edge.maker.get(name)) is not None and self.edge.operators[maker].target in _VIEWS:
+        while (maker := self.edge.maker.get(name)) is not None and self.edge.operators[maker].target == VIEW:
             source = self.edge.operators[maker].kwargs.get("self", self.edge.operators[maker].kwargs.get("input"))
             if not isinstance(source, Ref):
                 break
@@ -254,7 +272,7 @@ class _Search:
             for value, base in self.bases.items():
                 changed |= self._visit_view(value, base)
             changed |= self._exclude()
-            changed = changed or self._put_in_order()
+            changed = changed or self._put_in_order() or self._tell_outputs_apart()
             changed &= self._left > 0
         return self._result()
 
@@ -281,16 +299,23 @@ class _Search:
             if value in self.produced:
                 changed |= self._narrow(value, {self._output(n, position) for n in kept})
         for value, name, default in self.slots[call.index]:
-            for item, taken in self._tensors(value, [self.edge.operators[n].kwargs.get(name, default) for n in kept]):
+            for item, taken in self._tensors(value, kept, name, default):
                 if item in self.domains:
                     changed |= self._narrow(item, taken)
         return changed
 
-    def _tensors(self, value: int, given: Sequence[Any]) -> list[tuple[int, set[str]]]:
-        """Each tensor of an argument with the edge values that the possible operators take there."""
+    def _tensors(self, value: int, operators: Collection[str], name: str, default: Any) -> list[tuple[int, set[str]]]:
+        """Each tensor of an argument with the edge values that the possible operators take there.
+
+        A view may be made of what its source is a view of.
+        """
+        nodes = [self.edge.operators[operator] for operator in operators]
+        given = [node.kwargs.get(name, default) for node in nodes]
         kind = self.method.values[value].kind
         if kind == "tensor":
-            return [(value, {g.name for g in given if isinstance(g, Ref)})]
+            taken = {g.name for g in given if isinstance(g, Ref)}
+            views = [g.name for node, g in zip(nodes, given, strict=True) if node.target == VIEW and isinstance(g, Ref)]
+            return [(value, taken.union(*map(self._ancestors, views)))]
         if kind in ("tensor_list", "optional_tensor_list"):
             return [
                 (item, {g[i].name for g in given if isinstance(g, list) and i < len(g) and isinstance(g[i], Ref)})
@@ -304,9 +329,8 @@ class _Search:
             domain = self.domains.get(value)
             if value in self.produced and domain and self._output(operator, position) not in domain:
                 return False
-        kwargs = self.edge.operators[operator].kwargs
         for value, name, default in self.slots[call.index]:
-            for item, taken in self._tensors(value, [kwargs.get(name, default)]):
+            for item, taken in self._tensors(value, (operator,), name, default):
                 domain = self.domains.get(item)
                 if domain and taken.isdisjoint(domain):
                     return False
@@ -384,6 +408,48 @@ class _Search:
                 kept = {n for n in domain if any(at in where.get(u.name, unknown) for u in self._readers(n))}
                 changed |= self._narrow(value, kept)
         return changed
+
+    def _tell_outputs_apart(self) -> bool:
+        """A delegate gives its outputs in the order of the graph, and its payload may tell what each is made from."""
+        changed = False
+        for call in self.calls:
+            values = [value for value in self.outputs[call.index] if self.domains.get(value)]
+            if call.kind != "delegate" or all(len(self.domains[value]) < 2 for value in values):
+                continue
+            past = {name: self._past(call, name) for name in set().union(*(self.domains[value] for value in values))}
+            if not self._spend(sum(len(names) for names, _ in past.values())):
+                return False
+            for first, later in itertools.combinations(values, 2):
+                names, others = self.domains[first], self.domains[later]
+                changed |= self._narrow(first, {a for a in names if any(b not in past[a][0] for b in others - {a})})
+                changed |= self._narrow(later, {b for b in others if any(b not in past[a][0] for a in names - {b})})
+            changed |= self._follow_origins(call, past)
+        return changed
+
+    def _follow_origins(self, call: Instruction, past: Mapping[str, tuple[set[str], set[int]]]) -> bool:
+        if call.index not in self._told:
+            self._told[call.index] = self._origins(call)
+        told, changed = self._told[call.index], False
+        if any(not origin.handles <= set(self.handles.get(call.index, ())) for origin in told):
+            return False  # they are counted otherwise
+        for value, origin in zip(self.outputs[call.index], told, strict=False):
+            given = [names for at in origin.inputs if (names := self.domains.get(call.inputs[at]))]
+            domain = self.domains.get(value, set())
+            kept = {n for n in domain if origin.handles <= past[n][1] and not any(map(past[n][0].isdisjoint, given))}
+            changed |= self._narrow(value, kept)
+        return changed
+
+    def _past(self, call: Instruction, name: str) -> tuple[set[str], set[int]]:
+        """All values that one is computed from by a delegate, itself included, and the handles of the operators."""
+        found, handles, wanted = set[str](), set[int](), [name]
+        while wanted:
+            name = wanted.pop()
+            maker = self.edge.maker.get(name)
+            if name not in found and maker in self._claimed[call.index]:
+                handles.update(self.edge.operators[maker].handles)
+                wanted.extend(self.edge.operators[maker].reads())
+            found.add(name)
+        return found, handles
 
     def _readers(self, name: str) -> list[Node]:
         return self.edge.users.get(name, [])

@@ -30,9 +30,9 @@ from etviz.upstream.xnnpack import BACKEND
 if TYPE_CHECKING:
     import torch
 
+    from etviz.artifacts.program.xnnpack_payload import Payload
     from etviz.graph.ir import Graph
     from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
-    from etviz.pipeline.xnnpack_payload import Payload
 
 _PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
@@ -265,7 +265,7 @@ class _Given:
 
 def _payload(ran: list[Any]) -> Payload:
     from etviz.artifacts.program.program import read_program
-    from etviz.pipeline.xnnpack_payload import Payload
+    from etviz.artifacts.program.xnnpack_payload import Payload
 
     path, method, instruction = ran
     program = read_program(path)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.program.xnnpack_payload import Payload, changes, pack_graph, unpack
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
-from etviz.pipeline.xnnpack_payload import Payload, changes, pack_graph, unpack
 from etviz.pipeline.xnnpack_values import Values
 from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order

@@ -12,20 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, Unpacked, tensors_of
 from etviz.errors import UsageError
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, conversion
 from etviz.graph.uses import item_of
-from etviz.pipeline.xnnpack_payload import Unpacked, tensors_of
 
 if TYPE_CHECKING:
     import torch
 
+    from etviz.artifacts.program.xnnpack_payload import Json
     from etviz.graph.ir import Graph, Meta, Node
-    from etviz.pipeline.xnnpack_payload import Json
 
-_INSERTED: Final = 65535
-"""Debug handle of the nodes that XNNPACK put in."""
-_INPUT, _OUTPUT = 1, 2
 _NONE: Final = 2**32 - 1
 _IMAGE: Final = 4
 _CHANNELS_LAST: Final = [0, 2, 3, 1]
@@ -149,7 +146,7 @@ class Values:
         """The steps that operators ask for; a concatenation that XNNPACK does in parts is one."""
         found = {step.writes[0]: step for step in self._steps if step.writes[0] not in self._sources}
         for value, step in list(found.items()):
-            if step.handle == _INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in found:
+            if step.handle == INSERTED and "cat" in _KINDS.get(step.kind, "") and step.reads[0] in found:
                 part = found.pop(step.reads[0])
                 found[value] = replace(step, handle=part.handle, reads=(*part.reads, *step.reads[1:]))
         return list(found.values())
@@ -161,7 +158,7 @@ class Values:
         """True for a change of layout or shape that no operator of the graph asks for."""
         if step.kind not in _MOVES or len(step.reads) != 1:
             return False
-        return step.handle == _INSERTED or self._handled.get(step.handle, set()).isdisjoint(_KINDS[step.kind].split())
+        return step.handle == INSERTED or self._handled.get(step.handle, set()).isdisjoint(_KINDS[step.kind].split())
 
     def _root(self, value: int) -> int:
         """The value before changes of layout or shape that no operator asks for."""
@@ -172,7 +169,7 @@ class Values:
 
     def _follow(self, graph: Graph) -> None:
         """Walk the graph, and take for each operator the step that computes it."""
-        given = sorted((t for t in self._tensors.values() if t["flags"] & _INPUT), key=lambda t: t["external_id"])
+        given = sorted((t for t in self._tensors.values() if t["flags"] & INPUT), key=lambda t: t["external_id"])
         if len(given) != len(graph.user_inputs()):
             raise UsageError(f"the payload has {len(given)} inputs, the graph {len(graph.user_inputs())}")
         for item, tensor in zip(graph.user_inputs(), given, strict=True):
@@ -201,7 +198,7 @@ class Values:
         """What a step gives that is of the operator's kind, reads the same, and has its handle if there are several."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
-        own = {*node.handles, _INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
+        own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
         same = [step for step in fits if step.handle in own]
         if same or (len(fits) == 1 and not conversion(node.target)):
             step = (same or fits)[0]
@@ -251,12 +248,12 @@ class Values:
         if later and not before:
             return None
         moved = [written for written, source in self._sources.items() if source == value]
-        outputs_first = sorted([value, *moved], key=lambda held: not self._tensors[held]["flags"] & _OUTPUT)
+        outputs_first = sorted([value, *moved], key=lambda held: not self._tensors[held]["flags"] & OUTPUT)
         for held in [value] if before else outputs_first:
             fits = self._fits(held, meta)
             if fits and _DTYPES.get(self._tensors[held]["datatype"]) == meta.dtype:
                 turned = self._turned[held] if len(fits) > 1 else fits[0]
-                return None if self._tensors[held]["flags"] & _INPUT else Place(held, turned, before)
+                return None if self._tensors[held]["flags"] & INPUT else Place(held, turned, before)
         return None
 
     def give_out(self, places: Sequence[Place]) -> list[int]:
@@ -267,8 +264,8 @@ class Values:
         behind: dict[int, Json] = {}
         for place in places:
             tensor = self._unfuse(place, behind) if place.before else self._tensors[place.value]
-            if not tensor["flags"] & _OUTPUT:
-                tensor["flags"] |= _OUTPUT
+            if not tensor["flags"] & OUTPUT:
+                tensor["flags"] |= OUTPUT
                 tensor["external_id"] = graph["num_externs"]
                 graph["num_externs"] += 1
                 graph["output_ids"].append(tensor["id_out"])
@@ -287,7 +284,7 @@ class Values:
         graph["xvalues"].append({"xvalue_union_type": "XNNTensorValue", "xvalue_union": own})
         self._payload.node(step.at)[1]["output_id"] = own["id_out"]
         clamp = {"input_id": own["id_out"], "output_id": place.value, "flags": 0}
-        about = {"xnode_union_type": "XNNClamp", "xnode_union": clamp, "debug_handle": _INSERTED}
+        about = {"xnode_union_type": "XNNClamp", "xnode_union": clamp, "debug_handle": INSERTED}
         behind[step.at] = about | {"output_min_max": node["output_min_max"]}
         node["output_min_max"] = None
         return own

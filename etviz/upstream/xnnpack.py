@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import importlib.resources
+import importlib.util
 import json
+import struct
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
@@ -13,22 +14,28 @@ from typing import Any, Final
 
 BACKEND: Final = "XnnpackBackend"
 _GRAPH: Final = "executorch.backends.xnnpack.serialization"
+_HEADER: Final = struct.Struct("<8sHIIIQ")
+_MAGIC: Final = b"XH00"
+"""At the fifth byte; then the header's length, and places and sizes: of the flatbuffer, of the constants."""
 
 Look = Callable[[bytes, Mapping[str, bytes]], object]
 """Is shown a payload, and the data that the program keeps by name."""
 
 
 def schema() -> str:
-    """The flatbuffer schema of a payload."""
-    return importlib.resources.files(_GRAPH).joinpath("schema.fbs").read_text()
+    """The flatbuffer schema of a payload; a FileNotFoundError if it is not here."""
+    package, *inner = _GRAPH.split(".")
+    spec = importlib.util.find_spec(package)  # importing the backend takes seconds
+    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(*roots[:1], *inner, "schema.fbs").read_text()
 
 
 def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
     """The flatbuffer of a payload, and the constants behind it; a ValueError if it has no header."""
-    serialize = importlib.import_module(f"{_GRAPH}.xnnpack_graph_serialize")
-    header = serialize.XNNHeader.from_bytes(bytes(payload[: serialize.XNNHeader.EXPECTED_LENGTH]))
-    start, end = header.flatbuffer_offset, header.flatbuffer_offset + header.flatbuffer_size
-    return payload[start:end], payload[header.constant_data_offset :][: header.constant_data_size]
+    if len(payload) < _HEADER.size or bytes(payload[4:8]) != _MAGIC:
+        raise ValueError("it has no header of XNNPACK's")
+    _, _, start, size, constants, length = _HEADER.unpack(payload[: _HEADER.size])
+    return payload[start:][:size], payload[constants:][:length]
 
 
 def pack(graph: dict[str, Any], constants: bytes) -> bytes:

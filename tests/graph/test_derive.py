@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ import pytest
 
 import etviz
 from etviz.artifacts.program.program import read_program
+from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.graph.ir import Graph, Input, Node, Ref
+from etviz.pairing.constants import match_constants
 from etviz.pairing.derive import derive
 from etviz.pairing.order import Order, takers
 from tests.kinds.making import Made
@@ -90,6 +94,33 @@ def test_what_is_ambiguous_is_left_out(executed: Any) -> None:
     assert blind.values
     for place, name in blind.values.items():
         assert whole.values[place] == name
+
+
+@pytest.mark.parametrize(("name", "told"), [("recurrent", True), ("rotary_dynamic_int8", False)])
+def test_what_tells_the_outputs_of_a_delegate_apart(name: str, told: bool, made: Callable[[str], Made]) -> None:
+    """Their order, where one is computed from the other; else the debug handles in XNNPACK's payload."""
+    files = made(name)
+    record, program = ETRecord(files.path("etrecord")), read_program(files.path("pte"))
+    method = program.method("forward")
+    edge, handles = record.edge_graph("forward"), record.debug_handles("forward")
+    constants = match_constants(program, method, edge, record.edge_weights("forward"))
+    whole = derive(method, edge, handles, constants, partial(origins, program, method))
+    blind = derive(method, edge, handles, constants)
+    calls = {i.index: len(i.outputs) for i in method.instructions if i.kind == "delegate"}
+    assert whole.insides.keys() == calls.keys()
+    assert any(count > 1 for count in calls.values())
+    assert (blind.values == whole.values) is told
+    assert blind.values.items() <= whole.values.items()
+
+
+def test_a_payload_that_cannot_be_read_tells_nothing(made: Callable[[str], Made]) -> None:
+    program = read_program(made("rotary_dynamic_int8").path("pte"))
+    method = program.method("forward")
+    calls = [call for call in method.instructions if call.kind == "delegate"]
+    assert all(len(origins(program, method, call)) == len(call.outputs) for call in calls)
+    for end in (0, 8, 30, 200):
+        cut = replace(program, segments=tuple(part[:end] for part in program.segments))
+        assert [origins(cut, method, call) for call in calls] == [[]] * len(calls)
 
 
 def test_the_order_tells_alike_operators_apart() -> None:

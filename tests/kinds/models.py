@@ -217,3 +217,53 @@ class Stack(nn.Module):
             query, key, value = mixer(norm(x)).chunk(3, -1)
             x = x + feed(torch.softmax(query @ key.transpose(-1, -2), -1) @ value)
         return x
+
+
+class Rotary(nn.Module):
+    """Attention with rotary positions, whose queries and keys have one shape and leave one delegate together."""
+
+    def __init__(self, width: int = 16, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.RMSNorm(width, eps=1e-5)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        angles = torch.arange(x.shape[1])[:, None] * torch.tensor([1.0, 0.1])
+        cos, sin = torch.cos(angles).repeat(1, 2), torch.sin(angles).repeat(1, 2)
+        y = self.norm(x)
+        query, key, value = (
+            part(y).view(*x.shape[:2], self.heads, -1).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        query, key = (part * cos + torch.cat([-part[..., 2:], part[..., :2]], -1) * sin for part in (query, key))
+        weights = torch.softmax(query @ key.transpose(-2, -1), -1)
+        return x + self.out((weights @ value).transpose(1, 2).reshape(x.shape))
+
+
+class MobileBlock(nn.Module):
+    """A block of a MobileNetV3: hard swish, and squeeze and excitation with a hard sigmoid."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.expand, self.project = nn.Conv2d(width, 2 * width, 1), nn.Conv2d(2 * width, width, 1)
+        self.squeeze, self.excite = nn.Conv2d(2 * width, width, 1), nn.Conv2d(width, 2 * width, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.functional.hardswish(self.expand(x))
+        scale = torch.relu(self.squeeze(nn.functional.adaptive_avg_pool2d(y, 1)))
+        return x + nn.functional.hardswish(self.project(y * nn.functional.hardsigmoid(self.excite(scale))))
+
+
+class Several(nn.Module):
+    """Delegates with several outputs of one shape, which kernels and the program's own outputs read."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        a, b, c = (torch.relu(part(x)) for part in self.parts[:3])
+        total, product = a + b, a * b
+        d = torch.cumsum(c, -1) + torch.cumsum(total, -1)
+        e = self.parts[3](d)
+        return product, torch.flip(a, [0]), torch.sigmoid(e) - d, e * d, torch.cumsum(torch.tanh(e), 0), c

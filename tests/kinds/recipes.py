@@ -32,8 +32,6 @@ class Kind:
         Inputs of each execution; the first ones are the ETRecord's.
     partitioners
         What lowers it to a backend; none for portable kernels.
-    share
-        Share of the logged values that derived pairing must reach.
     told
         The ETDump can't hold its values, so every value is an output of the program.
     same_as
@@ -44,7 +42,6 @@ class Kind:
     runs: Callable[[], list[Inputs]]
     partitioners: Callable[[], list[Any] | None] = lambda: [XnnpackPartitioner()]
     method: str = "forward"
-    share: float = 1.0
     told: bool = False
     same_as: str = ""
 
@@ -132,7 +129,13 @@ _row = plain(models.Feed, _one(1, 16))
 KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
-    "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)], share=0.9),
+    "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)]),
+    "rotary_dynamic_int8": Kind(quantized(True, models.Rotary, _one(1, 4, 16)), lambda: [(_normal(1, 4, 16),)]),
+    "mobile_int8": Kind(quantized(False, models.MobileBlock, _one(1, 4, 4, 4)), lambda: [(_normal(1, 4, 4, 4),)]),
+    "weight_only_portable": Kind(
+        weight_only(models.Feed, _one(1, 5, 16)), lambda: [(_normal(1, 5, 16),)], partitioners=_none
+    ),
+    "several": Kind(plain(models.Several, _one(3, 6)), lambda: [(_normal(3, 6),)]),
     "openvino": Kind(
         plain(models.Feed, _one(5, 16)), lambda: [(_normal(5, 16),), (_normal(5, 16, seed=2),)], partitioners=openvino
     ),

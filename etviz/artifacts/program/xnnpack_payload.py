@@ -1,7 +1,8 @@
 """What a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
 
-A piece that is lowered again is what the reference is lowered to. The program that ran may hold something else: other
-weights, another padding. What differs is named by operator.
+Its nodes carry the debug handles of the operators that they were made from. A piece that is lowered again is what the
+reference is lowered to. The program that ran may hold something else: other weights, another padding. What differs is
+named by operator.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.errors import ArtifactError
 from etviz.upstream import xnnpack
+
+if TYPE_CHECKING:
+    from etviz.artifacts.program.program import Instruction, Method, Program
 
 _SCALARS: Final = {
     **{"uint": "<u4", "int": "<i4", "float": "<f4", "short": "<i2", "ushort": "<u2", "uint64": "<u8"},
@@ -23,6 +28,8 @@ _SCALARS: Final = {
 }
 _ADVICE: Final = "export the program again"
 _RANGE: Final = "output_min_max"
+INPUT, OUTPUT, INSERTED = 1, 2, 65535
+"""Flags of the values that a delegate is given and gives; debug handle of the nodes that XNNPACK put in."""
 
 Json = dict[str, Any]
 
@@ -69,6 +76,14 @@ class Unpacked:
         return {key: bytes(self.named[key]) for key in keys if key}
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What an output is computed from: debug handles of the operators, and which of the delegate's inputs."""
+
+    handles: frozenset[int]
+    inputs: frozenset[int]
+
+
 @dataclass(slots=True)
 class Change:
     """What a node has otherwise: arguments, and by the name of its argument, the grid and the content of its values."""
@@ -91,6 +106,45 @@ def unpack(payload: Payload) -> Unpacked:
     flat, constants = xnnpack.parts(payload.data)
     root = FlatBuffer(flat, "the delegate's payload", "XNNPACK payload", _ADVICE).root()
     return Unpacked(_read(root, "XNNGraph")[0], constants, payload.named)
+
+
+def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
+    """What each output of a delegate call is computed from, in order; nothing of what can't be read."""
+    data = program.payload(method.name, call.index)
+    if data is None or method.backend(call) != xnnpack.BACKEND:
+        return []
+    try:
+        unpacked = unpack(Payload(data, program.named))
+        given = _externals(unpacked, OUTPUT)
+        return [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
+    except (ArtifactError, ValueError, LookupError, OSError):
+        return []
+
+
+def _externals(unpacked: Unpacked, flag: int) -> dict[int, Json]:
+    """The values that a delegate is given, or gives, by their place among its arguments."""
+    values = (value["tensor_value"] for value in unpacked.tensors().values())
+    return {value["external_id"]: value for value in values if value["flags"] & flag}
+
+
+def _origin(unpacked: Unpacked, value: int) -> Origin:
+    makers: dict[int, list[int]] = {}
+    for at in range(len(unpacked.graph["xnodes"])):
+        for name, written in tensors_of(unpacked.node(at)[1]):
+            if name.startswith("output"):
+                makers.setdefault(written, []).append(at)
+    wanted, values, nodes = [value], set[int](), set[int]()
+    while wanted:
+        value = wanted.pop()
+        if value in values:
+            continue
+        values.add(value)
+        for at in makers.get(value, ()):
+            nodes.add(at)
+            wanted.extend(read for name, read in tensors_of(unpacked.node(at)[1]) if not name.startswith("output"))
+    handles = frozenset(unpacked.graph["xnodes"][at]["debug_handle"] for at in nodes) - {INSERTED}
+    given = (at for at, tensor in _externals(unpacked, INPUT).items() if tensor["id_out"] in values)
+    return Origin(handles, frozenset(given))
 
 
 def pack_graph(unpacked: Unpacked) -> bytes:
