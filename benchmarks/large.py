@@ -17,10 +17,15 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
+
+from benchmarks.tasks import Meter
+
+if TYPE_CHECKING:
+    from etviz.evaluation.replay import Replay
 
 CACHE: Final = Path("build/bench-large")
 CONTEXT: Final = 128
@@ -168,9 +173,12 @@ def make(size: Size, tokens: int, folder: Path) -> None:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Files to table, report, attribution and one look inside; in a process that did nothing before."""
+    """Files to table, report, attribution and one look inside; in a process that did nothing before.
+
+    ``forward`` is the operators of the edge program, one after the other on the mapped weights: what a reference costs
+    at least. ``eager`` is the quantized model in memory, when the artifacts were made.
+    """
     import etviz
-    from benchmarks.tasks import Meter
 
     found: dict[str, Any] = dict(json.loads((folder / "eager.json").read_text(encoding="utf-8")))
     found["files_mb"] = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) / 2**20
@@ -180,25 +188,36 @@ def measure(folder: Path) -> dict[str, Any]:
         "pte": folder / "model.pte",
     }
     for name, introduced in (("table", False), ("introduced", True)):
-        meter = Meter()
+        meter = Meter(apart=True)
         inspection = etviz.load(folder / "etdump.etdp", **given, introduced=introduced)  # pyright: ignore[reportArgumentType]
         found |= {f"{name}_rows": len(inspection.gaps)}
         found |= {f"{name}_{what}": value for what, value in meter.read().items()}
         found["verdict"] = inspection.digest.verdict
-        meter = Meter()
+        meter = Meter(apart=True)
         if not introduced:
+            found |= _forward(inspection.analysis.tables.compared.replay)
             continue
         with tempfile.TemporaryDirectory() as out:
             report = inspection.to_html(Path(out) / "report.html")
             found["report_mb"] = Path(report).stat().st_size / 2**20
         found |= {f"report_{what}": value for what, value in meter.read().items()}
-        meter = Meter()
+        meter = Meter(apart=True)
         found["attribution_sum"] = float(inspection.attribution()["share"].sum())
         found |= {f"attribution_{what}": value for what, value in meter.read().items()}
         delegate = inspection.gaps[inspection.gaps["kind"] == "delegate"].iloc[0]
-        meter = Meter()
+        meter = Meter(apart=True)
         found["inside_rows"] = len(inspection.zoom(delegate).gaps)
         found |= {f"inside_{what}": value for what, value in meter.read().items()}
+    return found
+
+
+def _forward(replay: Replay | None) -> dict[str, float]:
+    """The edge program on the mapped weights, twice."""
+    found = {}
+    for often in ("first", "again") if replay is not None else ():
+        meter = Meter(apart=True)
+        replay.fresh().run(replay.executions[0].inputs)
+        found |= {f"forward_{often}_{what}": value for what, value in meter.read().items()}
     return found
 
 

@@ -13,6 +13,7 @@ import os
 import resource
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -175,12 +176,16 @@ def gaps_upstream(files: Files, tiny: Files, *, cold: bool = False) -> Result:
 
 
 class Meter:
-    """Time, processor time and peak resident memory from its making to `read`."""
+    """Time, processor time and peak resident memory from its making to `read`.
 
-    def __init__(self) -> None:
+    With `apart`, memory that is no part of a mapped file is asked for all the time, which takes a thread.
+    """
+
+    def __init__(self, *, apart: bool = False) -> None:
         gc.collect()
         _reset_peak()
         self._resident = _resident()
+        self._apart = _Apart() if apart else None
         self._processor = time.process_time()
         self._start = time.perf_counter()
 
@@ -188,7 +193,28 @@ class Meter:
         """Seconds, and the largest resident set above that at the beginning, in MB (mapped files count too)."""
         seconds = time.perf_counter() - self._start
         processor = time.process_time() - self._processor
-        return {"seconds": seconds, "processor": processor, "peak_mb": max(0.0, _peak() - self._resident) / _MB}
+        found = {"seconds": seconds, "processor": processor, "peak_mb": max(0.0, _peak() - self._resident) / _MB}
+        return found if self._apart is None else found | {"own_mb": self._apart.stop() / _MB}
+
+
+class _Apart:
+    """The most memory that is no part of a mapped file, above that at the beginning, asked for every few moments."""
+
+    def __init__(self) -> None:
+        self._start = self._most = _status("RssAnon") or 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        while not self._done.wait(0.01):
+            self._most = max(self._most, _status("RssAnon") or 0)
+
+    def stop(self) -> int:
+        """Bytes."""
+        self._done.set()
+        self._thread.join()
+        return self._most - self._start
 
 
 def _status(name: str) -> int | None:
