@@ -213,8 +213,10 @@ def measure(folder: Path) -> dict[str, Any]:
 
 def _forward(replay: Replay | None) -> dict[str, float]:
     """The edge program on the mapped weights, twice."""
-    found = {}
-    for often in ("first", "again") if replay is not None else ():
+    found: dict[str, float] = {}
+    if replay is None:
+        return found
+    for often in ("first", "again"):
         meter = Meter(apart=True)
         replay.fresh().run(replay.executions[0].inputs)
         found |= {f"forward_{often}_{what}": value for what, value in meter.read().items()}
