@@ -7,6 +7,7 @@ Values are freed when their last use is past.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -187,7 +188,7 @@ class Evaluator(Interpreter):
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self._unpacked.holds(graph, node):
-            return self._unpacked.value(graph, node, partial(self.limits.call, node.target, args, kwargs))
+            return self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
         if self.rounding is not None:
             return self.rounding.call(
                 self.limits.call,
@@ -198,6 +199,16 @@ class Evaluator(Interpreter):
                 delegated=bool(graph.backend_id),
             )
         return self.limits.call(node.target, args, kwargs)
+
+    def _unpack(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        import torch
+
+        made = None
+        if node.outputs and node.outputs[0] is not None and node.outputs[0].dtype == "float32":
+            elements = math.prod(size for size in node.outputs[0].shape if isinstance(size, int))
+            if self.limits.is_plain(node.target) and self.limits.has_room(4 * elements):
+                made = self._unpacked.dequantized(node.target, args, kwargs, torch.float32)
+        return made if made is not None else self.limits.call(node.target, args, kwargs)
 
     def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding) -> Any:
         """The value of a node with another rounding of every operator in it."""

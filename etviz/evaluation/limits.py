@@ -122,6 +122,10 @@ class Limits:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
         return result
 
+    def is_plain(self, target: str) -> bool:
+        """True if `call` calls the operator itself."""
+        return True
+
     def terms(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Products that each element of a result is a sum of, 1 if it is no sum."""
         rule, names = _rule(target)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError
+from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.graph.ir import Graph, Node, Ref
@@ -42,6 +43,8 @@ SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
+_PIECE: Final = 1 << 18
+"""Elements of a large operand that are perturbed at a time: what is in the processor's cache."""
 _KEPT: Final = 64 << 20
 """Bytes of values of a few elements that are kept from pass to pass."""
 CHAINED: Final = 2
@@ -78,6 +81,8 @@ class Rounding:
         import torch
 
         self._generator = torch.Generator().manual_seed(_SEEDS + seed)
+        self._buffers = Buffers()
+        self._pool: torch.Tensor | None = None
 
     def call(
         self,
@@ -151,8 +156,25 @@ class Rounding:
         half = _half_ulp(value)
         if not isinstance(value, torch.Tensor) or half is None:
             return value
-        change = self._uniform(value).mul_(value).mul_(amount * half)  # in place: weights are large
+        if value.numel() >= LARGE and value.is_contiguous():
+            return self._wobbled_in_pieces(value, amount * half)
+        change = self._uniform(value).mul_(value).mul_(amount * half)
         return torch.nan_to_num_(change, 0.0, 0.0, 0.0).add_(value)
+
+    def _wobbled_in_pieces(self, value: torch.Tensor, share: float) -> torch.Tensor:
+        """The same of a large tensor: each piece takes the same random numbers, beginning somewhere else in them."""
+        import torch
+
+        if self._pool is None:
+            self._pool = self._uniform(torch.empty(2 * _PIECE))
+        pool, flat = self._pool.to(value.dtype), value.view(-1)
+        made = self._buffers.empty(value.shape, value.dtype)
+        for start, piece in zip(range(0, flat.numel(), _PIECE), made.view(-1).split(_PIECE), strict=True):
+            at = int(torch.randint(_PIECE, (), generator=self._generator))
+            plain = flat[start : start + piece.numel()]
+            torch.mul(plain, pool[at : at + piece.numel()], out=piece).mul_(share)
+            torch.nan_to_num_(piece, 0.0, 0.0, 0.0).add_(plain)
+        return made
 
     def _rounded(self, value: Any, exact: Any) -> Any:
         import torch

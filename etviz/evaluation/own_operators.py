@@ -39,6 +39,10 @@ class OwnOperators(Limits):
         super().__init__(files, budget)
         self._own = own
 
+    def is_plain(self, target: str) -> bool:
+        """True where no function stands for an operator."""
+        return self._own.find(target) is None
+
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator, or what stands for it."""
         value = super().call(target, args, kwargs)

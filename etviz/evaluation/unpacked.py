@@ -6,16 +6,21 @@ Its weights are the same each time, and to dequantize them takes longer than to 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.limits import nbytes
-from etviz.graph.quantize_ops import unpacked_weights
+from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, unpacked_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
 
     from etviz.graph.ir import Graph, Node
+    from etviz.graph.quantize_ops import GridArguments
 
 _KEPT: Final = 128 << 20
 """Bytes of the values that were asked for last; one is kept whatever its size."""
@@ -28,6 +33,7 @@ class Unpacked:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
         self._values: OrderedDict[int, tuple[Graph, Node, Any]] = OrderedDict()
         self._size = 0
+        self._buffers = Buffers()
 
     def holds(self, graph: Graph, node: Node) -> bool:
         """True if a node's value is such a weight."""
@@ -42,11 +48,14 @@ class Unpacked:
             self._values.move_to_end(id(node))
             return kept[2]
         value = compute()
+        self._make_room(nbytes(value))
         self._values[id(node)] = graph, node, value
         self._size += nbytes(value)
-        while self._size > _KEPT and len(self._values) > 1:
-            self._size -= nbytes(self._values.popitem(last=False)[1][2])
         return value
+
+    def _make_room(self, size: int) -> None:
+        while self._values and self._size + size > _KEPT:
+            self._size -= nbytes(self._values.popitem(last=False)[1][2])
 
     def source(self, storage: int) -> tuple[Graph, Node] | None:
         """The node whose value has its elements at an address; None if no kept one has."""
@@ -58,3 +67,53 @@ class Unpacked:
             ),
             None,
         )
+
+    def dequantized(
+        self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
+    ) -> torch.Tensor | None:
+        """``(x − zero) · scale`` in `dtype`, each block of elements with its own: what the operators give, bit for bit.
+
+        None for other operators, for small tensors, and for types that operators treat in ways of their own.
+        """
+        import torch
+
+        grid = grid_arguments(target, args, kwargs) if conversion(target) == DEQUANTIZE else None
+        x = args[0] if args else kwargs.get("input")
+        if grid is None or not isinstance(x, torch.Tensor) or x.numel() < LARGE or not _plain(grid, x, dtype):
+            return None
+        blocks = list(zip(x.shape, grid.blocks(x.shape), strict=False))
+        if len(blocks) != x.ndim or any(block < 1 or size % block for size, block in blocks):
+            return None
+        number = math.prod(size // block for size, block in blocks)
+        several = [v for v in (grid.scale, grid.zero_point) if isinstance(v, torch.Tensor) and v.numel() != 1]
+        if any(v.numel() != number for v in several):
+            return None
+        self._make_room(x.numel() * dtype.itemsize)
+        made = self._buffers.empty(x.shape, dtype)
+        apart = made.view([part for size, block in blocks for part in (size // block, block)])
+
+        def spread(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or value.numel() == 1:
+                return value.item() if isinstance(value, torch.Tensor) else value
+            return value.detach().to(dtype).reshape([part for size, block in blocks for part in (size // block, 1)])
+
+        apart.copy_(x.reshape(apart.shape))
+        zero = spread(grid.zero_point)
+        if isinstance(zero, torch.Tensor) or zero:
+            apart.sub_(zero)
+        apart.mul_(spread(grid.scale))
+        return made
+
+
+def _plain(grid: GridArguments, x: torch.Tensor, dtype: torch.dtype) -> bool:
+    """True for integers whose differences from a zero point are told exactly, and scales that are not rounded."""
+    import torch
+
+    zeros = [torch.int32, torch.int64, torch.float32, dtype]
+    if grid.granularity == "affine":  # the others subtract first, in the type of both
+        zeros.append(torch.int8)
+    fits = not isinstance(grid.zero_point, torch.Tensor) or grid.zero_point.dtype in zeros
+    scale = isinstance(grid.scale, float) or (
+        isinstance(grid.scale, torch.Tensor) and grid.scale.dtype in (torch.float32, dtype)
+    )
+    return fits and scale and x.dtype in (torch.int8, torch.uint8)

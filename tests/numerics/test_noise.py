@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, total_noise
@@ -208,3 +209,11 @@ def test_noise_of_one_element_is_that_of_five_roundings() -> None:
         evaluator.rounding = Rounding(seed)
         others.append(float(evaluator.run([x])[0]) - float(plain))
     assert noise[0, "mean", 0] == outputs[0][0] == pytest.approx(rms(others), rel=1e-9)
+
+
+def test_large_operands_are_perturbed_as_small_ones() -> None:
+    """In pieces that share their random numbers, which leaves no trace in the sums."""
+    a, b = normal(40, 512), normal(512, 2200, seed=1)
+    large, small = noise_of("aten.mm.default", a, b), noise_of("aten.mm.default", a, b[:, :100].contiguous())
+    assert b.numel() >= LARGE > b[:, :100].numel()
+    assert large == pytest.approx(small, rel=0.05)

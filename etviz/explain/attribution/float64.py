@@ -96,8 +96,14 @@ class Float64(Interpreter):
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator gives on widened arguments; a `PairingError` if it fails in the program's types too."""
         if self._unpacked.holds(graph, node):
-            return self._unpacked.value(graph, node, partial(self._compute, graph, node, args, kwargs))
+            return self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
         return self._compute(graph, node, args, kwargs)
+
+    def _unpack(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        import torch
+
+        made = self._unpacked.dequantized(node.target, args, kwargs, torch.float64)
+        return made if made is not None else self._compute(graph, node, args, kwargs)
 
     def _compute(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = node.target
@@ -189,9 +195,9 @@ def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
     x, grid = args[0], grid_arguments(target, args, {})
     if grid is None:
         return _through(x, resolve(target)(x.detach()), 1.0)
-    if conversion(target) != QUANTIZE:
-        return _dequantized(grid, x)
     scale, zero = _spread(grid, grid.scale, x), _spread(grid, grid.zero_point, x)
+    if conversion(target) != QUANTIZE:
+        return (x.double() - zero) * scale
     narrow = [_float32(arg) if arg is x or arg is grid.scale else arg for arg in args]
     rounded = resolve(target)(*narrow).double()
     if not x.requires_grad:
@@ -199,26 +205,6 @@ def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
     place = x.detach() / scale + zero
     inside = (place >= float(grid.qmin) - 0.5) & (place <= float(grid.qmax) + 0.5)
     return _through(x, rounded, inside.double() / scale)
-
-
-def _dequantized(grid: GridArguments, x: torch.Tensor) -> torch.Tensor:
-    """``(x − zero) · scale``, each block of elements with its own."""
-    import torch
-
-    blocks = list(zip(x.shape, grid.blocks(x.shape), strict=True))
-
-    def spread(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.numel() == 1:
-            return float(value.detach() if isinstance(value, torch.Tensor) else value)
-        return value.detach().double().reshape([part for size, block in blocks for part in (size // block, 1)])
-
-    scale, zero = spread(grid.scale), spread(grid.zero_point)
-    apart = x.double()
-    if isinstance(scale, torch.Tensor) or isinstance(zero, torch.Tensor):
-        apart = apart.reshape([part for size, block in blocks for part in (size // block, block)])
-    if x.dtype == torch.float64:
-        return ((apart - zero) * scale).reshape(x.shape)
-    return apart.sub_(zero).mul_(scale).reshape(x.shape)
 
 
 def _float32(value: Any) -> Any:

@@ -1,0 +1,60 @@
+"""Memory for large tensors that follow one another.
+
+A tensor of many megabytes gets pages from the system, which clears each of them; that takes longer than what is
+computed in it. So the memory of one that nobody refers to any longer is given to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+LARGE: Final = 1 << 20
+"""Elements from which that pays."""
+_KEPT: Final = 320 << 20
+"""Bytes that are kept; what takes more than half of them is not."""
+
+
+class Buffers:
+    """Gives out tensors whose elements are not set."""
+
+    def __init__(self) -> None:
+        self._kept: list[torch.Tensor] = []
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A contiguous tensor; of memory that was in use before, where no tensor refers to it any longer."""
+        import torch
+
+        size = math.prod(shape) * dtype.itemsize
+        free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
+        found = min(free, key=lambda item: item.nbytes, default=None)
+        if found is None:
+            found = torch.empty(size, dtype=torch.uint8)
+            self._keep(found)
+        return found[:size].view(dtype).view(tuple(shape))
+
+    def _keep(self, memory: torch.Tensor) -> None:
+        if 2 * memory.nbytes > _KEPT or not _owners(memory):
+            return
+        while sum(item.nbytes for item in self._kept) + memory.nbytes > _KEPT:
+            self._kept.pop(0)
+        self._kept.append(memory)
+
+
+_OURS: Final = 2
+"""Owners of memory that is kept, and of nothing else: the tensor, and the storage that is asked."""
+
+
+def _owners(memory: torch.Tensor) -> int:
+    """How many refer to a tensor's memory, views among them; 0 where torch does not tell."""
+    import torch
+
+    private = torch._C  # pyright: ignore[reportPrivateUsage]
+    count = getattr(private, "_storage_Use_Count", None)  # what torch's own memory pools ask
+    address = getattr(memory.untyped_storage(), "_cdata", None)
+    return count(address) if count is not None else 0

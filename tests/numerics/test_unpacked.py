@@ -1,0 +1,114 @@
+"""Large weights that are dequantized: the operators' own bits, in memory that is used again but never too early."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from etviz.evaluation.buffers import Buffers
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.limits import Limits
+from etviz.evaluation.operators import resolve
+from etviz.evaluation.unpacked import Unpacked
+from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+
+ROWS, COLUMNS = 1024, 1056
+
+
+def packed(dtype: torch.dtype = torch.int8) -> torch.Tensor:
+    low, high = (0, 256) if dtype == torch.uint8 else (-128, 128)
+    return torch.randint(low, high, (ROWS, COLUMNS), generator=torch.Generator().manual_seed(0)).to(dtype)
+
+
+def scales(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(1)) / 100
+
+
+def zeros(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randint(-8, 8, shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+
+
+PER_CHANNEL = "quantized_decomposed.dequantize_per_channel.default"
+PER_GROUP = "quantized_decomposed.dequantize_per_channel_group.default"
+AFFINE = "torchao.dequantize_affine.default"
+GRIDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "tensor": ("quantized_decomposed.dequantize_per_tensor.default", (0.013, 3, -128, 127, torch.int8)),
+    "channel": (PER_CHANNEL, (scales(ROWS), zeros(ROWS, dtype=torch.int64), 0, -128, 127, torch.int8)),
+    "last channel": (PER_CHANNEL, (scales(COLUMNS), zeros(COLUMNS, dtype=torch.int32), 1, -128, 127, torch.int8)),
+    "group": (
+        PER_GROUP,
+        (scales(ROWS, 33), zeros(ROWS, 33, dtype=torch.int32), -8, 7, torch.int8, 32, torch.float32),
+    ),
+    "affine": (AFFINE, ([1, 32], scales(ROWS, 33), zeros(ROWS, 33, dtype=torch.int8), torch.int8, -128, 127)),
+    "affine without zero": (AFFINE, ([1, 32], scales(ROWS, 33), None, torch.int8, -128, 127)),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_weights_as_the_operators_dequantize_them(name: str) -> None:
+    target, rest = GRIDS[name]
+    expected = resolve(target)(packed(), *rest)
+    found = Unpacked().dequantized(target, (packed(), *rest), {}, torch.float32)
+    assert found is not None
+    assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_weights_in_float64_are_not_rounded(name: str) -> None:
+    target, rest = GRIDS[name]
+    wide = [item.double() if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in rest]
+    found = Unpacked().dequantized(target, (packed(), *wide), {}, torch.float64)
+    assert found is not None
+    expected = resolve(target)(packed(), *rest).double()
+    assert torch.allclose(found, expected, rtol=2.0**-23, atol=0)
+    assert not torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ([1, 31], scales(ROWS, 33), None, torch.int8, -128, 127),
+        ([1, 0], scales(ROWS, 33), None, torch.int8, -128, 127),
+        ([1, 32], scales(ROWS, 32), None, torch.int8, -128, 127),
+        ([1, 32], scales(ROWS, 33).double(), None, torch.int8, -128, 127),
+        ([32], scales(ROWS, 33), None, torch.int8, -128, 127),
+    ],
+)
+def test_what_does_not_fit_is_left_to_the_operator(rest: tuple[Any, ...]) -> None:
+    assert Unpacked().dequantized(AFFINE, (packed(), *rest), {}, torch.float32) is None
+
+
+def test_memory_is_given_to_the_next_when_nobody_refers_to_it() -> None:
+    buffers = Buffers()
+    first = buffers.empty((ROWS, COLUMNS), torch.float32)
+    address, row = first.data_ptr(), first[3]
+    del first
+    second = buffers.empty((ROWS, COLUMNS), torch.float32)
+    assert second.data_ptr() != address, "a row of the first is still there"
+    del row
+    assert buffers.empty((ROWS, COLUMNS), torch.float32).data_ptr() == address
+
+
+def test_weights_that_follow_one_another_keep_their_values() -> None:
+    """More of them than are kept, read by views and by copies, in an evaluation that goes over all of them twice."""
+    shape, graph, constants = (4096, 2048), Graph("forward"), dict[str, torch.Tensor]()
+    graph.inputs = [Input("x", "user", "x", Meta("float32", (2048,), None))]
+    for at in range(8):
+        constants[f"w{at}"] = torch.full(shape, at + 1, dtype=torch.int8)
+        graph.inputs.append(Input(f"w{at}", "constant", f"w{at}", None))
+        meta = (Meta("float32", shape, None),)
+        grid = (1.0, 0, -128, 127, Tag("dtype", "int8"))
+        target = "quantized_decomposed.dequantize_per_tensor.default"
+        graph.nodes += [
+            Node(f"d{at}", target, (Ref(f"w{at}"), *grid), {}, outputs=meta),
+            Node(f"s{at}", "aten.select_copy.int", (Ref(f"d{at}"), 0, 0), {}),
+            Node(f"m{at}", "aten.mv.default", (Ref(f"d{at}"), Ref("x")), {}),
+        ]
+        graph.outputs += [Ref(f"s{at}"), Ref(f"m{at}")]
+    evaluator = Evaluator(graph, constants, Limits(1 << 30))
+
+    for _ in range(2):
+        for at, value in enumerate(evaluator.run([torch.ones(2048)])):
+            assert value.unique().tolist() == [(at // 2 + 1) * (2048 if at % 2 else 1)]
