@@ -38,6 +38,7 @@ AUTO: Final = "auto"
 """Cycles where a microcontroller's log tells so, else nanoseconds, which ExecuTorch's own platforms count."""
 CALLS: Final = ("OPERATOR_CALL", "DELEGATE_CALL")
 """Events that time a whole instruction."""
+_HALF: Final = 1 << 31
 _WRAP: Final = 1 << 32
 COLUMNS: Final = (
     "event_block",
@@ -89,6 +90,24 @@ def durations(profile: ProfileEvents, factor: float) -> npt.NDArray[np.float64]:
     return ticks * factor
 
 
+def spans(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Milliseconds from the first event's start to each event's, and how long each took; NaN where that is not known.
+
+    A clock of 32 bits that wraps around goes on; events are in the order in which they ended.
+    """
+    if not len(events):
+        return np.zeros(0), np.zeros(0)
+    length = durations(events, factor)
+    start, end = events.start, events.end
+    late = end.copy()
+    if int(max(start.max(), end.max())) < _WRAP:
+        laps = 1 + np.concatenate([[0], np.cumsum(np.diff(end.astype(np.int64)) < -_HALF)])
+        late = end + laps.astype(np.uint64) * np.uint64(_WRAP)
+    ticks = np.where(end < start, end + np.uint64(_WRAP) - start, end - start)
+    early = late - np.where(np.isnan(length), np.uint64(0), ticks)
+    return (early - early.min()).astype(float) * factor, length
+
+
 def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, float]:
     """Mean latency of each instruction over all blocks, in milliseconds."""
     samples: dict[int, list[float]] = {}
@@ -122,6 +141,8 @@ class Profile:
         Converts the clock of a backend's own events, which `factor` is not meant for.
     note
         What is to be known of the times.
+    distorted
+        True if values were logged while the times were taken.
     """
 
     blocks: Sequence[RunBlock] = ()
@@ -129,15 +150,34 @@ class Profile:
     parser: MetadataParser | None = None
     converter: TimeConverter | None = None
     note: str = ""
+    distorted: bool = False
 
     def events(self, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
         """See `events_frame`."""
         return events_frame(self, graph, handles)
 
+    @property
+    def executions(self) -> list[ProfileEvents]:
+        """The timed events of each execution that has any."""
+        return [block.profile for block in self.blocks if block.name == "Execute" and len(block.profile)]
+
+    @property
+    def typical(self) -> int:
+        """The execution whose duration is the median; the shorter one of two."""
+        took = [np.max(sum(spans(events, self.factor)), initial=0.0) for events in self.executions]
+        return int(np.argsort(np.nan_to_num(took), kind="stable")[(len(took) - 1) // 2]) if took else 0
+
     def ran(self) -> list[set[int]]:
         """The instructions of each execution."""
-        profiles = [block.profile for block in self.blocks if block.name == "Execute"]
-        return [set(item.instruction_id[item.chain >= 0].tolist()) for item in profiles if len(item)]
+        return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
+
+    def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, Joined]]:
+        """By delegate call and name of an event inside of it: the operator that it is of, where that is known."""
+        timed: dict[int, dict[str, None]] = {}
+        for _, name, instruction, inner in _collect(self):
+            if inner:
+                timed.setdefault(instruction, {})[name] = None
+        return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
         """Mean milliseconds of the operators inside of a delegate call, by name, as far as their events are known."""
@@ -209,11 +249,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
     owners = owners_of(graph)
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
     rows, collected = [], _collect(profile)
-    timed: dict[int, list[str]] = {}
-    for _, name, instruction, inner in collected:
-        if inner:
-            timed.setdefault(instruction, []).append(name)
-    joined = {at: _joined(graph, at, list(dict.fromkeys(names)), handles.get(at, {})) for at, names in timed.items()}
+    joined = profile.joined(graph, handles)
     parser = profile.parser
     for (block, name, instruction, inner), samples in collected.items():
         row: dict[str, Any] = {"event_block": block, "name": name}
@@ -244,7 +280,7 @@ def _collect(profile: Profile) -> dict[_Key, _Samples]:
             inside = events.delegate_debug_id[at]
             name = str(inside) if inside is not None else str(events.name[at] or "")
             if inside is not None and profile.converter is not None:
-                time = _convert(profile.converter, name, int(events.start[at]), int(events.end[at]))
+                time = converted(profile.converter, name, int(events.start[at]), int(events.end[at]))
             instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
             samples = found.setdefault((block.name, name, instruction, inside is not None), _Samples())
             samples.times.append(time)
@@ -310,7 +346,8 @@ def _statistics(times: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _convert(converter: TimeConverter, name: str, start: int, end: int) -> float:
+def converted(converter: TimeConverter, name: str, start: int, end: int) -> float:
+    """Milliseconds between two times of a backend's clock."""
     try:
         return float(converter(name, end)) - float(converter(name, start))
     except Exception as error:

@@ -114,7 +114,12 @@ def read(
         with_operators=(lambda own: compare(introduced=True, own=own)) if compared.runs and not missing else None,
         latency=instruction_latency(timed, factor),
         profile=Profile(
-            [*(block for block in blocks if block.name != "Execute"), *timed], factor, parser, converter, note
+            [*(block for block in blocks if block.name != "Execute"), *timed],
+            factor,
+            parser,
+            converter,
+            note,
+            distorted=note == _LOGGED,
         ),
         delegation=paired.delegation,
         listing=paired.listing,

@@ -1,6 +1,6 @@
 // The payload, decoded: columns by name, trees with parents and rows, ranks computed once a column.
 import { decodeFloats, decodeInts } from "../kernel/codec";
-import type { Attribution, Summary, TreeName, WireBeside, WireColumn, WirePayload } from "../kernel/contract";
+import type { Attribution, Summary, TimedRuns, TreeName, WireBeside, WireColumn, WirePayload } from "../kernel/contract";
 import type { Answer } from "../kernel/source";
 import { type Column, hasValues, mismatchRows, numberAt, textAt } from "./columns";
 import { type Edges, decodeEdges } from "./edges";
@@ -29,6 +29,8 @@ export interface Payload extends FilterTable {
   /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
   attribution: Attribution | null;
   zooms: Zooms;
+  /** null: nothing was timed. */
+  timed: TimedRuns | null;
   /** Who reads whose values, in the program tree. */
   edges: Edges;
   /** Ascending ranks of a column (see sort.ts); null if there is no such column. */
@@ -146,6 +148,7 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     beside: (wire.beside ?? []).map(({ label }, k) => ({ label, suffix: `_${k + 2}`, tree: `beside_${k + 2}` as const })),
     label: wire.label ?? wire.title,
     attribution: wire.attribution ?? null,
+    timed: wire.timeline ?? null,
     zooms: decodeZooms(wire, buffers, column),
     edges: decodeEdges(wire, buffers),
     ranks,

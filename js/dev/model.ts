@@ -3,6 +3,7 @@ import type { WireError, WireMessage } from "../kernel/contract";
 import type { Answer } from "../kernel/source";
 import { type SampleOptions, samplePayload } from "./samplePayload";
 import { sampleChannels, sampleMap, sampleScatter, sampleTensor } from "./sampleTensor";
+import { sampleTimeline } from "./sampleTimeline";
 
 type Callback = (...values: unknown[]) => void;
 type Params = Record<string, unknown>;
@@ -132,6 +133,8 @@ export class SampleModel {
         return samplePayload(this.options);
       case "tensor":
         return sampleTensor(Number(params.row), Number(params.bins));
+      case "timeline":
+        return sampleTimeline(Number(params.run));
       case "error_map":
         return sampleMap(params);
       case "scatter":

@@ -34,6 +34,9 @@ export interface SampleOptions {
   unfound?: boolean;
   /** The label of a program beside, in which every tenth row is ten times worse. */
   beside?: string;
+  /** How many executions were timed, and whether values were logged meanwhile. */
+  timed?: number;
+  distorted?: boolean;
   /** How often the program ran. */
   runs?: number;
   /** The output whose error was attributed. */
@@ -449,6 +452,9 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     },
     edges: pool.ints(sampleEdges(program.program)),
     ...(options.beside ? { label: "first", beside: [{ label: options.beside, tree: wireTree(pool, program.program, count) }] } : {}),
+    timeline: options.timed
+      ? { runs: options.timed, typical: Math.floor((options.timed - 1) / 2), note: "About these times.", distorted: options.distorted ?? false }
+      : null,
     ...explanations(pool, program.rows, empty ? null : options, zoomed),
   };
   return { result, buffers: pool.buffers };

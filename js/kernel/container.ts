@@ -12,7 +12,7 @@
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes]}
 // "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
-// that a view asks with at first. An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
+// that a view asks with at first, and of some runs (timeline). An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
 // etviz/view/pages/container.py writes it.
 import { signal } from "@preact/signals";
 import type { WireError, WirePayload } from "./contract";
@@ -91,6 +91,7 @@ const NAMES: Record<string, string> = {
   error_map: "error map",
   scatter: "scatter",
   channels: "channels",
+  timeline: "timeline",
 };
 
 /** A stored answer fits only the question that it was stored for. */
@@ -101,12 +102,13 @@ function isStored(method: string, params: Record<string, unknown>): boolean {
 function outcomeOf(report: Report, method: string, params: Record<string, unknown>): Answer | WireError {
   if (method === "payload") return report.payload;
   const notHeld = (message: string): WireError => ({ type: NOT_IN_REPORT, message });
-  const row = Number(params.row);
+  const row = Number(params.row ?? params.run);
   const held = report.answer(method, row);
   if (held && isStored(method, params)) return held;
   if (method === "tensor") return notHeld(report.reason(row) ?? WITHOUT_TENSORS);
   const name = NAMES[method];
   if (!name) return notHeld("A report can't compute anything new. A notebook can.");
+  if (method === "timeline") return notHeld("This report does not hold the times of this run. A notebook does.");
   if (held) return notHeld(`Not in this report: it holds the ${name} of this row as shown at first.`);
   return notHeld(
     `Not in this report: a report written with tensors="worst" holds the ${name} of its worst rows, ` +

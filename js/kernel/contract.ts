@@ -107,6 +107,40 @@ export interface WireZoom {
   message: string;
 }
 
+/** What is known of the times before they are asked for. */
+export interface TimedRuns {
+  runs: number;
+  /** The execution whose duration is the median. */
+  typical: number;
+  note: string;
+  /** Values were logged while the times were taken. */
+  distorted: boolean;
+}
+
+/** The events of one execution, by start, in milliseconds. */
+export interface WireTimeline {
+  run: number;
+  count: number;
+  start: Values;
+  /** NaN: not known. */
+  length: Values;
+  /** On which line an event is drawn, from the top. */
+  level: Values;
+  /** 0 the framework's, 1 a call, 2 an operator inside of a delegate, 3 a kernel inside of a call. */
+  kind: Values;
+  /** The worst row that it is of; -1 for none. */
+  row: Values;
+  instruction: Values;
+  name: Values;
+  names: string[];
+  /** The operator that an event inside of a delegate is of, and whether that is "certain" or "likely". */
+  operator: Values;
+  operators: string[];
+  confidence: Values;
+  confidences: string[];
+  notes: string[];
+}
+
 export interface WirePayload {
   version: number;
   title: string;
@@ -127,6 +161,8 @@ export interface WirePayload {
   /** 1: a delegate call that can be zoomed and is not yet. */
   zoomable?: Values;
   zooms?: WireZoom[];
+  /** null: nothing was timed. */
+  timeline?: TimedRuns | null;
   /** How many changes of the Inspection it contains; not in a report. */
   changes?: number;
 }

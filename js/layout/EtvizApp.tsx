@@ -19,7 +19,7 @@ import { Table } from "../table/Table";
 import { TreeBar } from "../tree/TreeBar";
 import { TreeGrid } from "../tree/TreeGrid";
 import { GraphPane } from "../graph/GraphPane";
-import { ProfileStrip } from "../profile/ProfileStrip";
+import { Strip } from "../profile/Strip";
 import { TensorPane } from "../tensor/TensorPane";
 import { Header } from "./Header";
 import { Help } from "./Help";
@@ -190,7 +190,6 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
   useLarge(app, root);
   useCommands(app, value.status === "ready");
   usePageKeys(app, root, frame === "page");
-  const profile = app.profile.value;
   const onKeyDown = (event: KeyboardEvent): void => {
     const chord = event.ctrlKey || event.metaKey || event.altKey;
     if (!chord && !isTyping(event.target) && runKey(app, event.key)) event.preventDefault();
@@ -214,7 +213,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         {value.status === "ready" && (
           <>
             <Header payload={value.value} alone={frame === "page"} />
-            {profile && <ProfileStrip payload={value.value} profile={profile} />}
+            <Strip payload={value.value} />
             <FilterBar payload={value.value} />
             <Panes payload={value.value} />
           </>

@@ -1,7 +1,7 @@
 // The error over the whole program, between header and panes: where it begins, who adds to it, what becomes of it. A
 // press selects, a drag keeps the rows of a span, arrows read one value after the other.
 import type { JSX, RefObject } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { withSpan } from "../data/query";
 import { formatNumber } from "../data/format";
 import type { Payload } from "../data/payload";
@@ -12,7 +12,9 @@ import { followPointer } from "../ui/drag";
 import { arrowOf } from "../ui/keys";
 import { useWidth } from "../ui/useWidth";
 import { AttributionLine } from "./AttributionLine";
-import { type Frame, type Paint, type Scene, draw, frameOf, placeAt, xOf } from "./draw";
+import { type Frame, type Scene, draw, frameOf, placeAt, xOf } from "./draw";
+import { paints, usePicture } from "./picture";
+import { StripSwitch } from "./StripSwitch";
 
 const HEIGHT = 92;
 const HEIGHT_WITH_SHARES = 112;
@@ -23,19 +25,6 @@ const PRESS = 4;
 const NAMED = 6;
 /** Height of the title in a picture of the profile. */
 const TITLE = 22;
-
-/** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
-function paints(probe: HTMLElement): Paint {
-  const known = new Map<string, string>();
-  return (name) => {
-    let color = known.get(name);
-    if (color === undefined) {
-      probe.style.color = `var(${name})`;
-      known.set(name, (color = getComputedStyle(probe).color));
-    }
-    return color;
-  };
-}
 
 const PNG_RATIO = 2;
 
@@ -70,34 +59,6 @@ function usePng(frame: Frame, scene: Scene, probe: RefObject<HTMLSpanElement | n
     link.href = canvas.toDataURL("image/png");
     link.click();
   }, [wanted]);
-}
-
-function usePicture(frame: Frame, scene: Scene): [RefObject<HTMLCanvasElement | null>, RefObject<HTMLSpanElement | null>] {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  const probe = useRef<HTMLSpanElement>(null);
-  const paint = (): void => {
-    const context = canvas.current?.getContext("2d");
-    if (!canvas.current || !probe.current || !context) return;
-    const ratio = globalThis.devicePixelRatio || 1;
-    canvas.current.width = Math.round(frame.width * ratio);
-    canvas.current.height = Math.round(frame.height * ratio);
-    context.scale(ratio, ratio);
-    draw(context, frame, scene, paints(probe.current));
-  };
-  useLayoutEffect(paint, [frame.width, frame.height, scene]);
-  useLayoutEffect(() => {
-    // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.
-    const dark = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
-    const observer = new MutationObserver(paint);
-    observer.observe(document.documentElement, { attributes: true });
-    observer.observe(document.body, { attributes: true });
-    dark?.addEventListener("change", paint);
-    return () => {
-      observer.disconnect();
-      dark?.removeEventListener("change", paint);
-    };
-  }, [frame.width, frame.height, scene]);
-  return [canvas, probe];
 }
 
 /** The worst row of the places near a position. */
@@ -181,7 +142,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   const frame = frameOf(width, attributed ? HEIGHT_WITH_SHARES : HEIGHT, attributed);
   const passes = rows.passes.value;
   const scene = useMemo((): Scene => ({ payload, profile, passes, named: namedRows(payload) }), [payload, profile, passes]);
-  const [canvas, probe] = usePicture(frame, scene);
+  const [canvas, probe] = usePicture(frame.width, frame.height, (context, paint) => draw(context, frame, scene, paint), scene);
   usePng(frame, scene, probe);
   const selected = profile.places[selection.row.value] ?? -1;
 
@@ -226,6 +187,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
   return (
     <div class="etv-profile">
       <div class="etv-profile-line">
+        <StripSwitch payload={payload} />
         <p class="etv-profile-reading" aria-live="polite">
           {shown >= 0 ? (
             <Reading payload={payload} row={shown} />

@@ -4,6 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { type Band, type Peaks, type Profile, bandsOf, heightOf, peaksOf } from "../data/profile";
+import type { Paint } from "./picture";
 
 export interface Frame {
   width: number;
@@ -16,9 +17,6 @@ export interface Frame {
   /** The lower end of the attribution's bars. */
   foot: number;
 }
-
-/** Resolves the colour of a custom property. */
-export type Paint = (name: string) => string;
 
 export interface Scene {
   payload: Payload;

@@ -140,6 +140,13 @@ export const COMMANDS: readonly Command[] = [
   },
   { id: "view.large", title: "Full screen, or back", key: "f", run: ({ view }) => void view.large.value++ },
   {
+    id: "strip.time",
+    title: "Timeline, or error along the program",
+    key: "m",
+    run: ({ view }) => void (view.strip.value = view.strip.peek() === "time" ? "error" : "time"),
+    can: ({ payload }) => (payload.peek()?.timed ?? null) !== null,
+  },
+  {
     id: "profile.png",
     title: "Save the profile as PNG",
     run: ({ view }) => void view.pictures.value++,

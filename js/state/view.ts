@@ -6,6 +6,9 @@ import type { SortKey } from "../data/sort";
 /** How the delegated graph is shown. */
 export type TreeMode = "tree" | "graph";
 
+/** What is drawn between the header and the panes: the error along the program, or what was timed. */
+export type Strip = "error" | "time";
+
 /** What the tensor pane draws. */
 export type Chart = "histogram" | "map" | "channels" | "scatter";
 /** What the strongest colour of a map stands for: the largest value, three deviations, or the largest by decades. */
@@ -46,6 +49,11 @@ export function createViewState() {
     element: signal<{ row: number; index: readonly number[] } | null>(null),
     /** What is typed after ">" in the search box; null while it holds a query. */
     palette: signal<string | null>(null),
+    strip: signal<Strip>("error"),
+    /** The execution whose times are shown; null: the typical one. */
+    timedRun: signal<number | null>(null),
+    /** The milliseconds that the timeline shows; null: all. */
+    timeSpan: signal<readonly [number, number] | null>(null),
     /** Counts the wishes to have the profile as a picture. */
     pictures: signal(0),
     /** Counts the wishes to type into the search box. */

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from etviz.analysis.analysis import Analysis
-from etviz.analysis.profile import Profile
+from etviz.analysis.profile import Profile, spans
 from etviz.artifacts.etdump.etdump import ProfileEvents
 from etviz.errors import ArtifactError, UsageError
-from etviz.view.export.chrome_trace import chrome_trace, timeline, write_chrome_trace
+from etviz.view.export.chrome_trace import chrome_trace, write_chrome_trace
 from tests.programs import Executed
 
 CALLS = ("OPERATOR_CALL", "DELEGATE_CALL")
@@ -61,10 +61,10 @@ def test_events_of_a_track_lie_beside_or_inside_of_each_other(trace: dict[str, A
     tracks = defaultdict(list)
     for event in complete(trace):
         tracks[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
-    for spans in tracks.values():
-        assert spans == sorted(spans, key=lambda span: (span[0], -span[1]))
-        for one, (_, end) in enumerate(spans):
-            for later_start, later_end in spans[one + 1 :]:
+    for intervals in tracks.values():
+        assert intervals == sorted(intervals, key=lambda span: (span[0], -span[1]))
+        for one, (_, end) in enumerate(intervals):
+            for later_start, later_end in intervals[one + 1 :]:
                 assert later_start >= end - 1e-6 or later_end <= end + 1e-6
 
 
@@ -122,16 +122,16 @@ def test_executions_follow_each_other(executed: Callable[[str], Executed]) -> No
 def test_a_clock_of_32_bits_goes_on_after_it_wrapped() -> None:
     start = np.array([2**32 - 100, 2**32 - 10, 30], np.uint64)
     end = np.array([2**32 - 50, 20, 60], np.uint64)
-    begin, length = timeline(events(start, end), 1e-6)
+    begin, length = spans(events(start, end), 1e-3)
     np.testing.assert_allclose(begin, [0.0, 0.09, 0.13])
     np.testing.assert_allclose(length, [0.05, 0.03, 0.03])
 
 
 def test_a_duration_that_is_not_known_is_not_made_up() -> None:
-    begin, length = timeline(events(np.array([2**40, 2**41], np.uint64), np.array([2**40 + 5, 7], np.uint64)), 1.0)
+    begin, length = spans(events(np.array([2**40, 2**41], np.uint64), np.array([2**40 + 5, 7], np.uint64)), 1.0)
     assert np.isnan(length[1])
     assert np.isfinite(begin).all()
-    assert timeline(events(np.zeros(0, np.uint64), np.zeros(0, np.uint64)), 1.0)[0].size == 0
+    assert spans(events(np.zeros(0, np.uint64), np.zeros(0, np.uint64)), 1.0)[0].size == 0
 
 
 def events(start: Any, end: Any) -> ProfileEvents:

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from etviz._version import __version__
-from etviz.analysis.profile import CALLS, durations
+from etviz.analysis.profile import CALLS, spans
 from etviz.artifacts.files import check_target, whole_file
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe, describe_outputs, node_label, owners_of
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 PROCESS: Final = 1
 _PAUSE_US: Final = 100.0
 _US_PER_MS: Final = 1e3
-_HALF: Final = 1 << 31
-_WRAP: Final = 1 << 32
 
 Event = dict[str, Any]
 
@@ -62,7 +59,7 @@ def chrome_trace(analysis: Analysis) -> dict[str, Any]:
         executed = block.name == "Execute" and bool(runs)
         run = runs[min(count, len(runs) - 1)] if executed else None  # a timed run has the values of the logged one
         count += executed
-        start, length = timeline(block.profile, profile.factor)
+        start, length = (times * _US_PER_MS for times in spans(block.profile, profile.factor))
         for at in np.lexsort((-np.nan_to_num(length), start)).tolist():
             told = about.event(block.profile, at, run)
             lane, event = told.pop("lane"), told | {"pid": PROCESS, "ts": begin + start[at]}
@@ -79,24 +76,6 @@ def chrome_trace(analysis: Analysis) -> dict[str, Any]:
         "displayTimeUnit": "ms",
         "otherData": {"title": analysis.title, "written_by": f"etviz {__version__}"},
     }
-
-
-def timeline(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Start since the first event, and duration, of each event, in µs; a duration that is not known is NaN.
-
-    A clock of 32 bits that wraps around goes on; events are in the order in which they ended.
-    """
-    if not len(events):
-        return np.zeros(0), np.zeros(0)
-    length = durations(events, factor) * _US_PER_MS
-    start, end = events.start, events.end
-    late = end.copy()
-    if int(max(start.max(), end.max())) < _WRAP:
-        laps = 1 + np.concatenate([[0], np.cumsum(np.diff(end.astype(np.int64)) < -_HALF)])
-        late = end + laps.astype(np.uint64) * np.uint64(_WRAP)
-    ticks = np.where(end < start, end + np.uint64(_WRAP) - start, end - start)
-    early = late - np.where(np.isnan(length), np.uint64(0), ticks)
-    return (early - early.min()).astype(float) * factor * _US_PER_MS, length
 
 
 class _Instructions:

@@ -23,6 +23,7 @@ from etviz.view.pages.html import view_page
 from etviz.view.pages.tables import MARKS, html_facts, html_table, worst_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
+from etviz.view.payload.timeline import build_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +44,9 @@ MAPPED: Final = 20
 _MAP_SIZE: Final = 128
 _IMAGE: Final = 4
 """Dimensions of a batch of images: their channels are the second axis, those of other tensors the last."""
+
+_TIMED: Final = 20_000
+"""Events of executions that a report holds; those of the typical one whatever their number."""
 
 _PRINTED: Final = 25
 
@@ -71,7 +75,7 @@ def report_page(
     payload, buffers = build_payload(analysis, beside)
     payload["title"] = title
     answers = _tensors(analysis, tensors, payload["compared"], beside)
-    data = pack((payload, buffers), *answers, _maps(analysis, tensors))
+    data = pack((payload, buffers), *answers, _maps(analysis, tensors) | _timelines(analysis))
     return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
 
 
@@ -112,6 +116,18 @@ def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
                 answers[method, int(row)] = builder(analysis, {"row": int(row), "axis": axis, "size": _MAP_SIZE})
         except EtvizError as error:
             logger.debug("row %d has no maps: %s", row, error)
+    return answers
+
+
+def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
+    """The times of the executions, the typical one's first, as far as there is room."""
+    profile, answers, room = analysis.profile, {}, _TIMED
+    sizes = [len(events) for events in profile.executions]
+    for run in sorted(range(len(sizes)), key=lambda run: (run != profile.typical, run)):
+        room -= sizes[run]
+        if room < 0 and answers:
+            break
+        answers["timeline", run] = build_timeline(analysis, {"run": run})
     return answers
 
 

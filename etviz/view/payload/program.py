@@ -31,6 +31,7 @@ from etviz.view.payload.wire import Buffers, encode
 
 if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
+    from etviz.analysis.profile import Profile
     from etviz.analysis.tables import Tables
     from etviz.view.payload.beside import Beside
 
@@ -110,6 +111,7 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
             "modules": _tree(analysis.modules, rows, buffers),
         },
         "edges": buffers.add(_edge_pairs(analysis), "int32"),
+        "timeline": _timed(analysis.profile),
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
     if beside is not None:
@@ -126,6 +128,13 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
             if column["name"] in LIMITED:
                 column["label"] = f"{beside.labels[0]}: {column['label']}"
     return payload, buffers.data
+
+
+def _timed(profile: Profile) -> dict[str, Any] | None:
+    """What a view knows of the times before it asks for a timeline; None if nothing was timed."""
+    runs = len(profile.executions)
+    about = {"runs": runs, "typical": profile.typical, "note": profile.note, "distorted": profile.distorted}
+    return about if runs else None
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from etviz.settings import options
 from etviz.view.pages.html import STATIC
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
+from etviz.view.payload.timeline import build_timeline
 from etviz.view.widget.jobs import WORK, Jobs
 from etviz.view.widget.panel import NO_PANEL, Area, Place, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
@@ -104,6 +105,7 @@ class InspectionWidget(anywidget.AnyWidget):
             "hello": lambda params: ({"protocol": 1, "changes": self._changes}, []),
             "payload": lambda params: self.payload(),
             "tensor": self._tensor,
+            "timeline": functools.partial(build_timeline, analysis),
             "cancel": self._stop,
         } | {name: functools.partial(build, analysis) for name, build in BUILDERS.items()}
         self._cached_tensor = functools.lru_cache(64)(

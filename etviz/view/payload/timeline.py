@@ -1,0 +1,175 @@
+"""One execution on a time axis: calls, and below each call what its backend timed inside of it.
+
+Levels are for drawing: the framework's events on top, calls below them, what is inside of a call below that; what would
+overlap goes further down. Operators that a backend timed with a clock of its own stand from the start of their call on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from etviz.analysis.profile import CALLS, converted, spans
+from etviz.errors import UsageError
+from etviz.graph.labels import node_label, owners_of
+from etviz.view.payload.program import INNER, table_rows
+from etviz.view.payload.wire import Buffers, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etviz.analysis.analysis import Analysis
+    from etviz.artifacts.etdump.etdump import ProfileEvents
+
+KINDS: Final = ("framework", "call", "operator", "kernel")
+"""The framework's own events, calls of an instruction, operators inside of a delegate, and kernels inside of a call."""
+_FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
+_LEVELS: Final = (0, 1, 2, 2)
+_SLACK: Final = 1e-9
+"""Milliseconds by which ends that are the same tick may differ."""
+_MOST_LEVELS: Final = 12
+OWN_CLOCK: Final = (
+    "Operators inside of a delegate are timed by a clock of its own: they stand from the start of their call on."
+)
+
+
+def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+    """The events of one execution, by start: ``{"run"}``, a number among those that were timed."""
+    run, profile = params.get("run"), analysis.profile
+    executions = profile.executions
+    if not isinstance(run, int) or isinstance(run, bool) or not 0 <= run < len(executions):
+        raise UsageError(f"run must be one of the {len(executions)} timed executions, found {run!r}")
+    events, buffers = executions[run], Buffers()
+    start, length = spans(events, profile.factor)
+    chained = events.chain >= 0
+    kinds = np.full(len(events), _FRAMEWORK)
+    kinds[chained] = _KERNEL
+    kinds[chained & np.isin(events.name.astype(str), CALLS)] = _CALL
+    kinds[[inner is not None for inner in events.delegate_debug_id]] = _OPERATOR
+    own_clock = _settle(analysis, events, kinds, start, length)
+    names, operators, confidences, rows = _told(analysis, events, kinds, run)
+    containing = np.where(kinds == _FRAMEWORK, -np.nan_to_num(length), 0.0)
+    order = np.lexsort((containing, np.array(_LEVELS)[kinds], start))
+    levels = _levels(start[order], np.nan_to_num(length[order]), kinds[order])
+    answer: dict[str, Any] = {
+        "run": run,
+        "count": len(order),
+        "start": buffers.add(start[order], "float64"),
+        "length": buffers.add(length[order], "float64"),
+        "level": buffers.add(levels, "uint8"),
+        "kind": buffers.add(kinds[order], "uint8"),
+        "row": buffers.add(np.array(rows, np.int64)[order], "int32"),
+        "instruction": buffers.add(np.where(chained, events.instruction_id, -1)[order], "int32"),
+        "notes": [OWN_CLOCK] if own_clock else [],
+    }
+    for name, texts in (("name", names), ("operator", operators), ("confidence", confidences)):
+        codes, words = encode([texts[at] for at in order])
+        answer |= {name: buffers.add(codes, "int32"), f"{name}s": words}
+    return answer, buffers.data
+
+
+def _settle(
+    analysis: Analysis,
+    events: ProfileEvents,
+    kinds: npt.NDArray[np.int64],
+    start: npt.NDArray[np.float64],
+    length: npt.NDArray[np.float64],
+) -> bool:
+    """Put operators whose clock is not the runtime's below their call; True if there are any. Changes the arrays."""
+    converter = analysis.profile.converter
+    calls = np.flatnonzero(kinds == _CALL)
+    inside = np.flatnonzero(kinds == _OPERATOR)
+    moved = False
+    first = 0
+    for call in calls.tolist():  # in the order in which they ended; what is inside of a call ended before it
+        at = inside[(inside >= first) & (inside < call)]
+        at = at[events.instruction_id[at] == events.instruction_id[call]]
+        first = call + 1
+        if not len(at):
+            continue
+        begin, end = start[call], start[call] + np.nan_to_num(length[call])
+        if converter is not None:
+            names = [str(events.delegate_debug_id[k]) for k in at]
+            ticks = list(zip(names, events.start[at].tolist(), events.end[at].tolist(), strict=True))
+            earliest = int(events.start[at].min())
+            length[at] = [converted(converter, name, int(a), int(b)) for name, a, b in ticks]
+            start[at] = [begin + converted(converter, name, earliest, int(a)) for name, a, _ in ticks]
+            moved = True
+        elif np.any(start[at] < begin - _SLACK) or np.any(start[at] + np.nan_to_num(length[at]) > end + _SLACK):
+            start[at] += begin - start[at].min()
+            moved = True
+    if moved:
+        start -= start.min()
+    return moved
+
+
+def _told(
+    analysis: Analysis, events: ProfileEvents, kinds: npt.NDArray[np.int64], run: int
+) -> tuple[list[str], list[str], list[str], list[int]]:
+    """Name, operator, confidence and row of the view of each event."""
+    graph = analysis.graph
+    owners, nodes = owners_of(graph), {node.instruction: node for node in graph.walk() if node.instruction >= 0}
+    joined = analysis.profile.joined(graph, analysis.findings.inner_handles)
+    outer, inner = _places(analysis, run)
+    names, operators, confidences, rows = [], [], [], []
+    for at, kind in enumerate(kinds.tolist()):
+        instruction = int(events.instruction_id[at])
+        name, row, operator, confidence = str(events.name[at] or ""), -1, "", ""
+        if kind == _OPERATOR:
+            name = str(events.delegate_debug_id[at])
+            told = joined.get(instruction, {}).get(name)
+            if told is not None:
+                operator, confidence = told.node.name, told.confidence
+                row = inner.get((instruction, operator), -1)
+        elif kind != _FRAMEWORK:
+            row = outer.get(instruction, -1)
+            node = nodes.get(instruction)
+            if kind == _CALL and node is not None:
+                name = node_label(owners.get(instruction, graph), node)
+        for held, value in ((names, name), (operators, operator), (confidences, confidence), (rows, row)):
+            held.append(value)
+    return names, operators, confidences, rows
+
+
+def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tuple[int, str], int]]:
+    """The worst row of each instruction, and of each operator inside of a call, in the execution that a run is of."""
+    rows, _ = table_rows(analysis)
+    blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist()))
+    if blocks:  # a timed run has the values of the logged one
+        rows = rows[rows["event_block"].isna() | (rows["event_block"] == blocks[min(run, len(blocks) - 1)])]
+    ranks = [name for name in ("introduced_severity", "severity") if name in rows]
+    known = rows[ranks].apply(pd.to_numeric, errors="coerce").fillna(-1.0)
+    ordered = rows.loc[known.sort_values(ranks, ascending=False, kind="stable").index] if ranks else rows
+    outer: dict[int, int] = {}
+    inner: dict[tuple[int, str], int] = {}
+    fields = zip(ordered.index, ordered["instruction"], ordered[INNER].fillna(""), ordered["kind"], strict=True)
+    for row, instruction, name, kind in fields:
+        if pd.isna(instruction):
+            continue
+        if name:
+            inner.setdefault((int(instruction), str(name)), int(row))
+        elif kind != "inner":
+            outer.setdefault(int(instruction), int(row))
+    for row, gap in enumerate(analysis.tables.gaps):
+        if row in rows.index and rows["kind"].at[row] == "inner":
+            inner.setdefault((gap.instruction, gap.node.name), row)
+    return outer, inner
+
+
+def _levels(
+    start: npt.NDArray[np.float64], length: npt.NDArray[np.float64], kinds: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """For events by start, what contains others first, the first level from its kind's on that is free."""
+    ends: list[float] = []
+    levels = np.zeros(len(start), np.int64)
+    for at, (begin, long, kind) in enumerate(zip(start.tolist(), length.tolist(), kinds.tolist(), strict=True)):
+        level = _LEVELS[kind]
+        while level < len(ends) and ends[level] > begin + _SLACK and level < _MOST_LEVELS:
+            level += 1
+        ends += [-np.inf] * (level + 1 - len(ends))
+        ends[level] = max(ends[level], begin + long)
+        levels[at] = level
+    return levels

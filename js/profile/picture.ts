@@ -1,0 +1,55 @@
+// A picture on a canvas in the colours of the page, drawn anew when these change.
+import type { RefObject } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
+
+/** Resolves the colour of a custom property. */
+export type Paint = (name: string) => string;
+
+/** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
+export function paints(probe: HTMLElement): Paint {
+  const known = new Map<string, string>();
+  return (name) => {
+    let color = known.get(name);
+    if (color === undefined) {
+      probe.style.color = `var(${name})`;
+      known.set(name, (color = getComputedStyle(probe).color));
+    }
+    return color;
+  };
+}
+
+type Draw = (context: CanvasRenderingContext2D, paint: Paint) => void;
+
+/** For a canvas and an element whose colour can be set: drawn when its size or `what` it shows changes. */
+export function usePicture(
+  width: number,
+  height: number,
+  draw: Draw,
+  what: unknown,
+): [RefObject<HTMLCanvasElement | null>, RefObject<HTMLSpanElement | null>] {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const probe = useRef<HTMLSpanElement>(null);
+  const paint = (): void => {
+    const context = canvas.current?.getContext("2d");
+    if (!canvas.current || !probe.current || !context) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    canvas.current.width = Math.round(width * ratio);
+    canvas.current.height = Math.round(height * ratio);
+    context.scale(ratio, ratio);
+    draw(context, paints(probe.current));
+  };
+  useLayoutEffect(paint, [width, height, what]);
+  useLayoutEffect(() => {
+    // Another theme is another colour of the text: hosts say it by an attribute of the page, or the system does.
+    const dark = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
+    const observer = new MutationObserver(paint);
+    observer.observe(document.documentElement, { attributes: true });
+    observer.observe(document.body, { attributes: true });
+    dark?.addEventListener("change", paint);
+    return () => {
+      observer.disconnect();
+      dark?.removeEventListener("change", paint);
+    };
+  }, [width, height, what]);
+  return [canvas, probe];
+}
