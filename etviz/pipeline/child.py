@@ -37,11 +37,15 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
     "torch",
-    "executorch.runtime",
+    "etviz.upstream.runtime",
     "executorch.kernels.quantized",  # its library registers the runtime's kernels too
+)
+_LATER: Final = (
     "etviz.pipeline.piece_program",
     "executorch.backends.xnnpack.xnnpack_preprocess",  # of all backends the likeliest
 )
+_LEISURE: Final = 0.5
+"""Seconds without a request after which what may be needed later is imported."""
 
 
 Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
@@ -50,12 +54,13 @@ Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
 
 def main(connection: int, parent: int) -> None:
     """The process that runs programs, and lowers pieces of them."""
-    serve(
-        connection, parent, _NEEDED, {"run": _run, "inside": _inside, "relower": _relower, "alterations": _alterations}
-    )
+    work = {"run": _run, "inside": _inside, "relower": _relower, "alterations": _alterations}
+    serve(connection, parent, _NEEDED, work, _LATER)
 
 
-def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work]) -> None:
+def serve(
+    connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
+) -> None:
     """Answer requests until the parent ends, or has had none for a while.
 
     Parameters
@@ -66,6 +71,8 @@ def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str
         Modules to import before the first request; one that is not there is left to the request that needs it.
     work
         By what a request asks for, who answers it.
+    later
+        Modules that only some requests need, which are imported as soon as there is nothing else to do.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -77,11 +84,16 @@ def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str
 
     status = 1
     try:
-        for name in needed:
-            with contextlib.suppress(ImportError):  # the request that needs it says so
-                importlib.import_module(name)
+        _import(needed)
         while True:
-            request = requests.get(timeout=IDLE)
+            try:
+                request = requests.get(timeout=_LEISURE if later else IDLE)
+            except queue.Empty:
+                if not later:
+                    raise
+                _import(later)
+                later = ()
+                continue
             say(answer=work[request["work"]](request, lambda step: say(step=step)))
     except queue.Empty:
         status = 0
@@ -90,6 +102,12 @@ def serve(connection: int, parent: int, needed: Sequence[str], work: Mapping[str
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # taking torch and its libraries apart takes a second
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):  # the request that needs it says so
+            importlib.import_module(name)
 
 
 def _end_with(parent: int) -> None:
@@ -113,7 +131,8 @@ def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]])
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
     """Run a program, and write its ETDump, its debug buffer and its outputs."""
     import torch
-    from executorch.runtime import Runtime, Verification
+
+    from etviz.upstream.runtime import Runtime, Verification
 
     program = Runtime.get().load_program(
         Path(request["pte"]),

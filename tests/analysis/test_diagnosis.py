@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jsonschema import Draft202012Validator
 
 import etviz
 from etviz.analysis.diagnosis import _ADVICE, schema  # pyright: ignore[reportPrivateUsage]
@@ -22,11 +21,18 @@ from tests.shifted import load_shifted
 Make = Callable[[str], Executed]
 
 
+def validator() -> Any:
+    """What holds a diagnosis against the schema; its import takes long."""
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(schema())
+
+
 def checked(inspection: etviz.Inspection, **options: Any) -> dict[str, Any]:
     """The diagnosis, after it went through strict JSON and held against the schema."""
     body = inspection.diagnosis(**options)
     assert json.loads(json.dumps(body, allow_nan=False)) == body
-    Draft202012Validator(schema()).validate(body)
+    validator().validate(body)
     return body
 
 
@@ -45,7 +51,7 @@ def described(part: Any, path: str = "") -> list[str]:
 
 
 def test_the_schema_is_one_and_describes_every_field() -> None:
-    Draft202012Validator.check_schema(schema())
+    validator().check_schema(schema())
     assert described(schema()) == []
     assert set(_ADVICE) == set(NAMES)
 
@@ -159,7 +165,7 @@ def test_why_as_json(faulty: etviz.Inspection, tmp_path: Path, monkeypatch: pyte
         main()
     body = json.loads(capsys.readouterr().out)
     assert not end.value.code
-    Draft202012Validator(schema()).validate(body)
+    validator().validate(body)
     here = faulty.diagnosis()
     assert body["finding"]["row"] == here["finding"]["row"]
     assert np.isclose(body["culprit"]["share"], here["culprit"]["share"])

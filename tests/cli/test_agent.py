@@ -15,13 +15,13 @@ from etviz.cli.agent import server
 from etviz.errors import UsageError
 from tests.programs import Executed
 
-mcp = pytest.importorskip("mcp")
 Get = Callable[[str], Executed]
 
 
 @pytest.fixture
 def ask(executed: Get, tmp_path: Path) -> Callable[..., Any]:
     """Call a tool of a server that was started in a folder with one program, `run`."""
+    mcp = pytest.importorskip("mcp")
     shutil.copytree(executed("encoder").folder, tmp_path / "root" / "run")
     (tmp_path / "root" / "away").symlink_to(executed("plain_cnn").folder)
     shutil.copytree(executed("encoder").folder, tmp_path / "root" / "mixed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,42 @@ def _lower(model: nn.Module, inputs: tuple[Any, ...]) -> ExecutorchProgramManage
     return to_edge_transform_and_lower(torch.export.export(model.eval(), inputs)).to_executorch()
 
 
+@dataclass(frozen=True)
+class Lowered:
+    """The model, lowered once for all tests, and two inputs."""
+
+    model: nn.Module
+    inputs: list[tuple[Any, ...]]
+    manager: ExecutorchProgramManager
+
+    def expected(self) -> list[list[Tensor]]:
+        """The eager outputs, to be changed."""
+        return [[value.detach().clone() for value in self.model(*given)] for given in self.inputs]
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Lowered:
+    torch.manual_seed(0)
+    model, inputs = Mixed().eval(), _inputs(2)
+    return Lowered(model, inputs, _lower(model, inputs[0]))
+
+
+@pytest.fixture(scope="module")
+def given(mixed: Lowered, tmp_path_factory: pytest.TempPathFactory) -> list[list[Tensor]]:
+    """What the runtime gives, so that only a change is off."""
+    plain = etviz.bundle(mixed.manager, mixed.inputs, tmp_path_factory.mktemp("bundle") / "plain.bpte")
+    assert len(etviz.verify(plain, rtol=0, atol=0)) == 8
+    module = _load_bundled_program_from_buffer(plain.read_bytes())
+    found = []
+    for test_set in range(2):
+        try:
+            outputs = module.verify_result_with_bundled_expected_output("forward", test_set, 1e-2, 1e-1)
+        except RuntimeError as error:
+            pytest.fail(str(error))
+        found.append([item.clone() for item in outputs])
+    return found
+
+
 def _upstream_verdict(path: Path, test_set: int, rtol: float, atol: float) -> bool:
     module = _load_bundled_program_from_buffer(path.read_bytes())
     try:
@@ -68,10 +106,8 @@ def test_bundle_of_a_model_holds_its_inputs_and_eager_outputs(tmp_path: Path):
     assert list(table.test_set) == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_bundle_of_a_program_is_upstreams_bundle(tmp_path: Path):
-    model, inputs = Mixed().eval(), _inputs(2)
-    manager = _lower(model, inputs[0])
-    expected = [[t.detach() for t in model(*item)] for item in inputs]
+def test_bundle_of_a_program_is_upstreams_bundle(mixed: Lowered, tmp_path: Path):
+    manager, inputs, expected = mixed.manager, mixed.inputs, mixed.expected()
     path = etviz.bundle(manager, {"forward": inputs}, tmp_path / "ours.bpte", expected={"forward": expected})
     cases = [MethodTestCase(*pair) for pair in zip(inputs, expected, strict=True)]
     theirs = serialize_from_bundled_program_to_flatbuffer(BundledProgram(manager, [MethodTestSuite("forward", cases)]))
@@ -98,23 +134,13 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("case", SPOILED.values(), ids=SPOILED)
-def test_verdict_is_upstreams(case: tuple[int, float, float, float], tmp_path: Path):
+def test_verdict_is_upstreams(
+    case: tuple[int, float, float, float], mixed: Lowered, given: list[list[Tensor]], tmp_path: Path
+):
     output, change, rtol, atol = case
-    model, inputs = Mixed().eval(), _inputs(2)
-    manager = _lower(model, inputs[0])
-    plain = etviz.bundle(manager, inputs, tmp_path / "plain.bpte")
-    first = etviz.verify(plain, rtol=0, atol=0)
-    module = _load_bundled_program_from_buffer(plain.read_bytes())
-    expected = []
-    for test_set in range(2):  # what the runtime gives, so that only the change is off
-        try:
-            outputs = module.verify_result_with_bundled_expected_output("forward", test_set, 1e-2, 1e-1)
-        except RuntimeError as error:
-            pytest.fail(str(error))
-        expected.append([item.clone() for item in outputs])
-    assert len(first) == 8
+    expected = copy.deepcopy(given)
     expected[1][output].view(-1)[2 if output != 1 else 1] += change
-    path = etviz.bundle(manager, inputs, tmp_path / "model.bpte", expected=expected)
+    path = etviz.bundle(mixed.manager, mixed.inputs, tmp_path / "model.bpte", expected=expected)
     table = etviz.verify(path, rtol=rtol, atol=atol)
     for test_set in range(2):
         ours = bool(table[table.test_set == test_set].verified.all())
@@ -128,19 +154,18 @@ def test_verdict_is_upstreams(case: tuple[int, float, float, float], tmp_path: P
             assert row["expected"] - row["found"] == pytest.approx(change, rel=1e-6)
 
 
-def test_command_says_which_element_is_off(tmp_path: Path):
-    model, inputs = Mixed().eval(), _inputs(2)
-    expected = [tuple(t.detach() for t in model(*item)) for item in inputs]
+def test_command_says_which_element_is_off(mixed: Lowered, tmp_path: Path):
+    expected = mixed.expected()
     expected[1][0][1, 2] += 3
-    path = etviz.bundle(model, inputs, tmp_path / "model.bpte", expected=expected)
+    path = etviz.bundle(mixed.manager, mixed.inputs, tmp_path / "model.bpte", expected=expected)
     ended = CliRunner().invoke(app, ["verify", str(path), "--atol", "0.1"])
     assert ended.exit_code == 1
     assert "FAILED forward, test set 1, output 0: 1 of 6 elements are off, the worst at [1, 2]" in ended.stdout
     assert CliRunner().invoke(app, ["verify", str(path), "--atol", "4"]).exit_code == 0
 
 
-def test_mistakes_are_said(tmp_path: Path):
-    model, inputs = Mixed().eval(), _inputs(1)
+def test_mistakes_are_said(mixed: Lowered, tmp_path: Path):
+    model, inputs = mixed.model, mixed.inputs[:1]
     path = tmp_path / "model.bpte"
     with pytest.raises(UsageError, match="a list of tuples"):
         etviz.bundle(model, 3, path)
@@ -157,19 +182,18 @@ def test_mistakes_are_said(tmp_path: Path):
         etviz.verify(path)
     with pytest.raises(UsageError, match="rtol must not be negative"):
         etviz.verify(path, rtol=-1)
-    etviz.bundle(model, inputs, path)
+    etviz.bundle(mixed.manager, inputs, path)
     with pytest.raises(UsageError, match="no test sets of the method 'other'"):
         etviz.verify(path, method="other")
 
 
-def test_outputs_of_another_shape_are_not_compared(tmp_path: Path):
-    model, inputs = Mixed().eval(), _inputs(1)
-    outputs = [t.detach() for t in model(*inputs[0])]
-    path = etviz.bundle(model, inputs, tmp_path / "a.bpte", expected=[(outputs[0][:1], *outputs[1:])])
+def test_outputs_of_another_shape_are_not_compared(mixed: Lowered, tmp_path: Path):
+    program, inputs, outputs = mixed.manager, mixed.inputs[:1], mixed.expected()[0]
+    path = etviz.bundle(program, inputs, tmp_path / "a.bpte", expected=[(outputs[0][:1], *outputs[1:])])
     row = etviz.verify(path).iloc[0]
     assert not row.verified
     assert row.reason == "the expected output is float32 (1, 3), the program gives float32 (2, 3)"
-    path = etviz.bundle(model, inputs, tmp_path / "b.bpte", expected=[outputs[:2]])
+    path = etviz.bundle(program, inputs, tmp_path / "b.bpte", expected=[outputs[:2]])
     row = etviz.verify(path).iloc[0]
     assert not row.verified
     assert row.reason == "the test set has 2 expected outputs, the program gives 4"

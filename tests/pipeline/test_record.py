@@ -287,7 +287,7 @@ def test_every_flipped_byte_of_a_record(executed: Callable[[str], Executed], tmp
         (b'{"%s":{"dtype":"F32","shape":[1],"data_offsets":[0,1000000000000]}}', "beyond the end"),
         (b'{"%s":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}', "its shape needs"),
         (b'{"%s":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}', "checksum"),
-        (b"{" + b",".join(b'"%d":[]' % number for number in range(1_000_000)) + b"}", "beyond the end"),
+        (b"{%m}", "beyond the end"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -297,6 +297,8 @@ def test_tensors_that_are_not_what_they_claim(
     """Headers of many millions of values are not even read."""
     source = executed("branches").path("record")
     name = next(iter(read_record(source).tensors))
+    if b"%m" in header:
+        header = header.replace(b"%m", b",".join(b'"%d":[]' % number for number in range(1_000_000)))
     header = header.replace(b"%s", name.encode())
     tensors = len(header).to_bytes(8, "little") + header + b"\0" * 4 if header else b""
     found = read_record(with_tensors(source, tmp_path / "wrong.etviz", tensors))

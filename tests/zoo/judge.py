@@ -47,7 +47,7 @@ class Said:
     compared, instructions, values
         Instructions that were compared, by themselves or in a group, all of them, and rows.
     seconds
-        To load it.
+        CPU time to load it.
     """
 
     level: str
@@ -174,10 +174,10 @@ def _severity(rows: pd.DataFrame) -> float:
 
 
 def _opened(made: Made, way: str) -> tuple[Said, etviz.Inspection | None]:
-    started = time.perf_counter()
+    started = time.process_time()
     try:
         inspection = made.load(way)
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         return _said(inspection, seconds), inspection
     except Exception as error:  # noqa: BLE001 - whatever ends it is a finding, and the others are still to be judged
         return Said("error", f"{type(error).__name__}: {error}"), None

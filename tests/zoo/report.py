@@ -16,8 +16,8 @@ from tests.zoo.programs import FAULTY, RECIPES
 PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
 PICTURE = PAGE.parent / "images" / "verdicts.svg"
 CORRECT = ("program", "instr.", "compared", "verdict", "first divergence", "worst introduced")
-CORRECT += ("÷ noise", "output ÷ noise", "time")
-FAULTS = ("program: fault", "size", "outcome", "rank", "severity", "named instead", "share", "inside", "time")
+CORRECT += ("÷ noise", "output ÷ noise", "CPU time")
+FAULTS = ("program: fault", "size", "outcome", "rank", "severity", "named instead", "share", "inside", "CPU time")
 RATES = ("", *WAYS)
 OUTCOMES = ("found", "not known", "another", "missed")
 _T = TypeVar("_T")
