@@ -6,11 +6,12 @@ What imports torch is imported where it is needed: not by the process that only 
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
     from tests.cpp_runner import CppRunner
+    from tests.kernels import Kernels
     from tests.kinds.making import Made
     from tests.programs import Executed
     from tests.scheduling import ByProgram
@@ -59,6 +61,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes long."""
     items.sort(key=lambda item: not any(item.get_closest_marker(mark) for mark in LONG))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +113,16 @@ def made(shelf: Shelf) -> Callable[[str], Made]:
 def kind(request: pytest.FixtureRequest, made: Callable[[str], Made]) -> Made:
     """The program of the kind that the test is parametrized with."""
     return made(request.param)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
+    """A process that forks the kernels of JupyterLab and of the notebooks."""
+    from tests.kernels import Kernels
+
+    kernels = Kernels(tmp_path_factory.mktemp("kernels"))
+    yield kernels
+    kernels.stop()
 
 
 @pytest.fixture(scope="session")

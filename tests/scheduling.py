@@ -10,12 +10,12 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 from tests.kinds.recipes import KINDS
 from tests.programs import RECIPES
 
-BROWSER = "tests/browser/"
+KERNELS = ("tests/browser/", "tests/test_notebooks.py")
 _PROGRAMS = {name: name for name in RECIPES} | {name: kind.same_as or name for name, kind in KINDS.items()}
 
 
 def scope_of(nodeid: str) -> str:
-    """The program that a test is about, or its file; all tests that share a browser are one scope.
+    """The program that a test is about, or its file; all tests that share a browser, or kernels, are one scope.
 
     >>> scope_of("tests/graph/test_tree.py::test_preorder[modules-encoder]")
     'encoder'
@@ -23,8 +23,8 @@ def scope_of(nodeid: str) -> str:
     'tests/test_docs.py'
     """
     file, _, test = nodeid.partition("::")
-    if file.startswith(BROWSER):
-        return BROWSER
+    if file.startswith(KERNELS):
+        return KERNELS[0]
     return next((_PROGRAMS[part] for part in re.split(r"[\[\]-]", test) if part in _PROGRAMS), file)
 
 

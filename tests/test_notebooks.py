@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ from tests.kernels import Kernels
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TIMEOUT = 300
-
-
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernels]:
-    """A process that forks kernels."""
-    kernels = Kernels(tmp_path_factory.mktemp("kernels"))
-    yield kernels
-    kernels.stop()
 
 
 def test_there_are_notebooks() -> None:

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.browser.chromium import launch
 from tests.browser.lab import WAIT_TIMEOUT, Lab, open_lab
 from tests.browser.server import JupyterServer
+from tests.kernels import Kernels
 from tests.programs import Executed
 
 HERE = Path(__file__).parent
@@ -49,9 +50,9 @@ def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+def jupyter_server(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> Iterator[JupyterServer]:
     """A running JupyterLab server."""
-    server = JupyterServer(tmp_path_factory.mktemp("jupyter"))
+    server = JupyterServer(tmp_path_factory.mktemp("jupyter"), kernels)
     yield server
     server.stop()
 

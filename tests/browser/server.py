@@ -64,7 +64,7 @@ def silence_announcements(settings: Path) -> None:
 class JupyterServer:
     """A running JupyterLab; `root` is the folder that it serves."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, kernels: Kernels) -> None:
         self.root = home / "root"
         self.root.mkdir(parents=True)
         self.token = secrets.token_hex(16)
@@ -73,8 +73,7 @@ class JupyterServer:
         self._ready = False
         self._log = home / "server.log"
         self._direct = build_opener(ProxyHandler({}))
-        self._kernels = Kernels(home)
-        environment = {**isolated_environment(home), "JUPYTER_PATH": str(self._kernels.path)}
+        environment = {**isolated_environment(home), "JUPYTER_PATH": str(kernels.path)}
         self._settings = Path(environment["JUPYTERLAB_SETTINGS_DIR"])
         self._extensions = home / "labextensions"
         self._extensions.mkdir()
@@ -115,7 +114,6 @@ class JupyterServer:
 
     def stop(self) -> None:
         """End the server with its kernels; harsher when it doesn't listen."""
-        self._kernels.stop()
         if self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)

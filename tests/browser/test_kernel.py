@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,9 @@ SHUTDOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext.session.s
 
 
 @pytest.fixture
-def view(lab: Lab, artifacts: Path) -> Locator:
-    """The widget of an Inspection."""
-    lab.open("kernel", LOAD.format(artifacts.name), "inspection")
+def view(lab: Lab, artifacts: Path, request: pytest.FixtureRequest) -> Locator:
+    """The widget of an Inspection, in a notebook of its own."""
+    lab.front(f"kernel-{request.node.callspec.id}", LOAD.format(artifacts.name), "inspection")
     lab.run_all()
     view = lab.output(".etviz")
     view.locator(".etv-table [data-row]").first.wait_for()
@@ -29,7 +28,7 @@ def view(lab: Lab, artifacts: Path) -> Locator:
 def test_run_all_paints_the_view_while_a_slow_cell_runs_behind_it(lab: Lab, artifacts: Path) -> None:
     done = artifacts.parent / "done"
     wait = f"import time\nfrom pathlib import Path\nwhile not Path({done.name!r}).exists():\n    time.sleep(0.1)"
-    lab.open("run-all", LOAD.format(artifacts.name), "inspection", wait)
+    lab.front("run-all", LOAD.format(artifacts.name), "inspection", wait)
     lab.page.evaluate(RUN_ALL)
     view = lab.output(".etviz")
     view.locator(".etv-table [data-row]").first.wait_for()
@@ -57,7 +56,7 @@ def test_what_is_on_screen_outlives_the_kernel(lab: Lab, view: Locator, end: str
 
 def test_a_notebook_without_its_kernel_shows_the_table(lab: Lab, artifacts: Path) -> None:
     """Trusted, no saved widget state, another kernel: what ipywidgets calls "model not found"."""
-    lab.open("reopened", LOAD.format(artifacts.name), "inspection")
+    lab.front("reopened", LOAD.format(artifacts.name), "inspection")
     lab.run_all()
     lab.output(".etviz .etv-table [data-row]")
     lab.command("docmanager:save")
@@ -69,17 +68,3 @@ def test_a_notebook_without_its_kernel_shows_the_table(lab: Lab, artifacts: Path
     expect(lab.page.locator(".jp-OutputArea", has_text="run the cell again").first).to_be_visible()
     expect(lab.page.locator(".jp-OutputArea", has_text="model not found")).to_have_count(0)
     lab.screenshot("reopened")
-
-
-def test_two_views_of_one_inspection_share_the_attribution_and_the_inside(lab: Lab, artifacts: Path) -> None:
-    lab.open("shared", LOAD.format(artifacts.name), "inspection", "inspection")
-    lab.run_all()
-    first, second = (lab.page.locator(".jp-OutputArea .etviz").nth(i) for i in range(2))
-    second.get_by_role("button", name="Attribute the output's error").click()
-    for view in (first, second):
-        expect(view.locator(".etv-attribution")).to_contain_text(re.compile(r"Error of output|no share"))
-    rows = first.locator(".etv-table [data-row]").count()
-    second.locator(".etv-table [data-zoomable]").first.click()
-    second.get_by_role("button", name="Zoom", exact=True).click()
-    expect(first.locator(".etv-table [data-inner]").first).to_be_attached(timeout=120_000)
-    assert first.locator(".etv-table [data-row]").count() > rows

@@ -18,12 +18,18 @@ DIRTY = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
 PLACES = (".etv-table [data-row][tabindex='0']", "[role=treegrid] [data-node][tabindex='0']", ".etv-edge")
 
 
-@pytest.fixture
-def view(lab: Lab, artifacts: Path) -> Locator:
-    """The widget of an Inspection, above another cell."""
+@pytest.fixture(scope="module")
+def notebook(lab: Lab, artifacts: Path) -> Lab:
+    """Shows an Inspection above another cell."""
     lab.open("keys", LOAD.format(artifacts.name), "inspection", "1 + 1")
-    lab.run_all()
-    view = lab.output(".etviz")
+    return lab
+
+
+@pytest.fixture
+def view(notebook: Lab) -> Locator:
+    """The widget of a new Inspection."""
+    notebook.run_all()
+    view = notebook.output(".etviz")
     view.locator(".etv-table [data-row]").first.wait_for()
     return view
 

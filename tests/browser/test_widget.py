@@ -43,6 +43,11 @@ def rows(view: Locator) -> Locator:
     return view.locator(".etv-table [data-row]")
 
 
+def other(lab: Lab) -> Locator:
+    """The second view of the same Inspection."""
+    return lab.page.locator(".jp-OutputArea .etviz").nth(1)
+
+
 def top(view: Locator) -> Locator:
     """The row on top of the table."""
     return view.locator(".etv-table [data-row][aria-rowindex='2']")
@@ -140,8 +145,7 @@ def test_the_text_filter_keeps_what_matches(lab: Lab, view: Locator) -> None:
 
 
 def test_the_same_inspection_twice_is_linked(lab: Lab, view: Locator) -> None:
-    second = lab.page.locator(".jp-OutputArea .etviz").nth(1)
-    rows(second).filter(has_text="cumsum").first.click()
+    rows(other(lab)).filter(has_text="cumsum").first.click()
     expect(selected(view)).to_contain_text("cumsum")
 
 
@@ -158,7 +162,10 @@ def test_it_takes_the_theme_of_jupyterlab(lab: Lab, view: Locator) -> None:
 
 
 def test_the_error_of_the_output_is_attributed(lab: Lab, view: Locator) -> None:
-    view.get_by_role("button", name="Attribute the output's error").click()
+    """Asked for in one view, it is there in both."""
+    other(lab).get_by_role("button", name="Attribute the output's error").click()
+    for place in (view, other(lab)):
+        expect(place.locator(".etv-attribution")).to_contain_text(re.compile(r"Error of output|no share"))
     view.locator(".etv-sum").wait_for()
     total = float(lab.python("print(inspection.attribution().attrs['sum'])"))
     said = view.locator(".etv-sum").inner_text().replace("Σ", "").replace("%", "")
@@ -190,6 +197,8 @@ def test_slices_and_axes_are_chosen(lab: Lab, view: Locator) -> None:
 
 
 def test_a_delegate_is_zoomed_into(lab: Lab, view: Locator) -> None:
+    """Asked for in one view, it is there in both."""
+    before = rows(other(lab)).count()
     rows(view).filter(has_text="#0 conv2d").first.click()
     call = int(selected(view).get_attribute("data-row") or -1)
     view.locator(".etv-detail-head").get_by_role("button", name="Zoom").click()
@@ -200,6 +209,8 @@ def test_a_delegate_is_zoomed_into(lab: Lab, view: Locator) -> None:
     inside = int(lab.python(f"print(len(inspection.zoom({call}).gaps))"))
     inner = view.locator(".etv-table [data-row][data-inner]")
     expect(inner).to_have_count(inside)
+    expect(other(lab).locator(".etv-table [data-inner]").first).to_be_attached()
+    assert rows(other(lab)).count() > before
     expect(view.locator("[role=treegrid] [data-node][aria-level='3'] .etv-gauge").first).to_be_visible()
     expect(view.get_by_role("progressbar")).to_have_count(0)
     inner.first.click()
