@@ -7,7 +7,9 @@ computed in it. So the memory of one that nobody refers to any longer is given t
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+import threading
+import weakref
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,20 +25,33 @@ _KEPT: Final = 320 << 20
 class Buffers:
     """Gives out tensors whose elements are not set."""
 
+    _shared: ClassVar[weakref.ref[Buffers] | None] = None
+
     def __init__(self) -> None:
         self._kept: list[torch.Tensor] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def shared(cls) -> Buffers:
+        """Those of all evaluations, for as long as there is one."""
+        found = cls._shared() if cls._shared is not None else None
+        if found is None:
+            found = cls()
+            cls._shared = weakref.ref(found)
+        return found
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A contiguous tensor; of memory that was in use before, where no tensor refers to it any longer."""
         import torch
 
         size = math.prod(shape) * dtype.itemsize
-        free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
-        found = min(free, key=lambda item: item.nbytes, default=None)
-        if found is None:
-            found = torch.empty(size, dtype=torch.uint8)
-            self._keep(found)
-        return found[:size].view(dtype).view(tuple(shape))
+        with self._lock:
+            free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
+            found = min(free, key=lambda item: item.nbytes, default=None)
+            if found is None:
+                found = torch.empty(size, dtype=torch.uint8)
+                self._keep(found)
+            return found[:size].view(dtype).view(tuple(shape))
 
     def _keep(self, memory: torch.Tensor) -> None:
         if 2 * memory.nbytes > _KEPT or not _owners(memory):

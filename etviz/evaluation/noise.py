@@ -81,7 +81,7 @@ class Rounding:
         import torch
 
         self._generator = torch.Generator().manual_seed(_SEEDS + seed)
-        self._buffers = Buffers()
+        self._buffers = Buffers.shared()
         self._pool: torch.Tensor | None = None
 
     def call(

@@ -7,6 +7,7 @@ Its weights are the same each time, and to dequantize them takes longer than to 
 from __future__ import annotations
 
 import math
+import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from etviz.graph.quantize_ops import GridArguments
 
 _KEPT: Final = 128 << 20
-"""Bytes of the values that were asked for last; one is kept whatever its size."""
+"""Bytes of the values that were asked for last."""
 
 
 class Unpacked:
@@ -31,9 +32,10 @@ class Unpacked:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
-        self._values: OrderedDict[int, tuple[Graph, Node, Any]] = OrderedDict()
+        self._values: OrderedDict[int, tuple[Node, Any]] = OrderedDict()
         self._size = 0
-        self._buffers = Buffers()
+        self._buffers = Buffers.shared()
+        self._alive: dict[int, tuple[Graph, Node, weakref.ref[Any]]] = {}
 
     def holds(self, graph: Graph, node: Node) -> bool:
         """True if a node's value is such a weight."""
@@ -46,27 +48,27 @@ class Unpacked:
         kept = self._values.get(id(node))
         if kept is not None:
             self._values.move_to_end(id(node))
-            return kept[2]
+            return kept[1]
         value = compute()
-        self._make_room(nbytes(value))
-        self._values[id(node)] = graph, node, value
-        self._size += nbytes(value)
+        self._alive = {key: item for key, item in self._alive.items() if item[2]() is not None}
+        self._alive[id(node)] = graph, node, weakref.ref(value)
+        if nbytes(value) <= _KEPT:
+            self._make_room(nbytes(value))
+            self._values[id(node)] = node, value
+            self._size += nbytes(value)
         return value
 
     def _make_room(self, size: int) -> None:
         while self._values and self._size + size > _KEPT:
-            self._size -= nbytes(self._values.popitem(last=False)[1][2])
+            self._size -= nbytes(self._values.popitem(last=False)[1][1])
 
     def source(self, storage: int) -> tuple[Graph, Node] | None:
-        """The node whose value has its elements at an address; None if no kept one has."""
-        return next(
-            (
-                (graph, node)
-                for graph, node, value in reversed(self._values.values())
-                if value.untyped_storage().data_ptr() == storage
-            ),
-            None,
-        )
+        """The node whose value has its elements at an address; None if none that is still there has."""
+        for graph, node, reference in self._alive.values():
+            value = reference()
+            if value is not None and value.untyped_storage().data_ptr() == storage:
+                return graph, node
+        return None
 
     def dequantized(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
