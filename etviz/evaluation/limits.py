@@ -8,18 +8,18 @@ before it runs. All that one call evaluates, however often, has one budget.
 from __future__ import annotations
 
 import functools
+import inspect
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
-from etviz.evaluation.operators import Operator, resolve
+from etviz.evaluation.operators import ArgumentError, Operator, UnknownOperatorError, resolve
 from etviz.evaluation.result_sizes import Rule, in_order, size_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    import torch
 
 _BYTES: Final = 192 << 20
 """Memory that every evaluation may use."""
@@ -36,18 +36,25 @@ _SECONDS_PER_BYTE: Final = 5e-6
 _MOMENT: Final = 0.02
 """Seconds after which the system is asked again how long it computed."""
 _LARGEST: Final = 1 << 64
-_WITH_INDICES: Final = "nonzero where nonzero_numpy sort argsort topk argmax argmin median cummax cummin"
-_INDICES: Final = frozenset((*_WITH_INDICES.split(), "max_pool2d_with_indices", "max_pool3d_with_indices"))
-"""Operators whose result has indices of 64 bits."""
-_SUMS: Final = frozenset(("cumsum", "cumprod"))
-"""Operators that keep the size of a tensor of integers, and give integers of 64 bits."""
-_REAL_NAMES: Final = """
-_log_softmax _softmax acos acosh asin asinh atan atanh cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 lgamma
-log log10 log1p log2 log_sigmoid log_softmax logit rad2deg reciprocal rsqrt sigmoid silu sin sinc sinh softmax
-special_erf special_expit special_log1p sqrt tan tanh
+_WIDE_NAMES: Final = """
+adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d argmax argmin argsort bucketize cummax cummin float_power
+masked_scatter masked_select max_pool1d max_pool2d_with_indices max_pool3d_with_indices median nonzero nonzero_numpy
+searchsorted sort topk tril_indices triu_indices
 """
-_REAL: Final = frozenset(_REAL_NAMES.split())
-"""Operators that keep the size of a tensor of integers, and give float32."""
+_WIDE: Final = frozenset(_WIDE_NAMES.split())
+"""Operators whose result, or what they compute it with, has elements of 64 bits."""
+_SUMS: Final = frozenset(("sum", "prod", "trace", "cumsum", "cumprod"))
+"""Operators that give integers of 64 bits for any integers."""
+_KEEP_TYPE_NAMES: Final = """
+_reshape_copy _unsafe_view alias alias_copy channel_shuffle clone copy detach detach_copy diagonal diagonal_copy dropout
+feature_dropout fill flatten flip fliplr flipud gather index_add index_copy index_fill index_put _unsafe_index_put
+lift_fresh_copy moveaxis movedim narrow narrow_copy numpy_T permute permute_copy pixel_shuffle pixel_unshuffle ravel
+relu reshape resolve_conj resolve_neg roll rot90 scatter scatter_add scatter_reduce select select_copy select_scatter
+slice slice_copy slice_scatter squeeze squeeze_copy swapaxes swapdims t t_copy take transpose transpose_copy tril triu
+unflatten unsqueeze unsqueeze_copy view view_as view_copy _clone_dim_order
+"""
+_KEEP_TYPE: Final = frozenset(_KEEP_TYPE_NAMES.split())
+"""Operators whose result has the type of their first tensor."""
 
 
 class TooLargeError(PairingError):
@@ -107,16 +114,10 @@ class Limits:
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
         function = resolve(target)
-        rule, names = _rule(target)
         if isinstance(function, Operator):
             function.check(args, kwargs)
             function = function.overload
-        if rule is not None:
-            values = in_order(names, args, kwargs)
-            elements, work = rule(values)
-            self._admit(target, elements * _item_size(target, values), work)
-        elif widened := _widened(target, (*args, *kwargs.values())):
-            self._admit(target, widened, 0)
+        self._admit(target, *needs(target, args, kwargs))
         result = function(*args, **kwargs)
         if isinstance(result, int) and abs(result) >= _LARGEST:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
@@ -128,9 +129,9 @@ class Limits:
 
     def terms(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Products that each element of a result is a sum of, 1 if it is no sum."""
-        rule, names = _rule(target)
-        if rule is None or target.startswith(("py.", "executorch_prim.")):
+        if target.startswith(("py.", "executorch_prim.")):
             return 1
+        rule, _, names = _rule(target)
         elements, work = rule(in_order(names, args, kwargs))
         return max(1, work // max(elements, 1))
 
@@ -165,34 +166,37 @@ class Limits:
         return size
 
 
-def _item_size(target: str, values: Sequence[Any]) -> int:
-    """Bytes of an element of a result: those of the widest tensor or dtype that goes in."""
-    if target.split(".")[1] in _INDICES:
-        return 8
+def needs(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:
+    """Bytes of the result of a call whose arguments are of the right types, and multiply-adds for it, at most."""
+    rule, width, names = _rule(target)
+    values = in_order(names, args, kwargs)
+    try:
+        elements, work = rule(values)
+        return elements * width(values), work
+    except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError):
+        raise ArgumentError(f"The reference gives {target} shapes and sizes that don't go together") from None
+
+
+def _width(target: str) -> Callable[[Sequence[Any]], int]:
+    """What tells the bytes of an element of a target's result."""
+    name = target.split(".")[1]
+    if name in _WIDE or target == "aten.where.default":
+        return lambda values: 8
+    if name in _SUMS:
+        return lambda values: 4 if _is_real(values[0]) and _widest(values) < 8 else 8
+    if name in _KEEP_TYPE:
+        return lambda values: values[0].itemsize
+    return _widest
+
+
+def _is_real(value: Any) -> bool:
+    return value.is_floating_point() or value.is_complex()
+
+
+def _widest(values: Sequence[Any]) -> int:
+    """Of all tensors and dtypes that go in; at least those of the numbers that integers become."""
     widths = [getattr(getattr(value, "dtype", value), "itemsize", 0) for value in values]
     return max(max(widths, default=0) or 8, 4)
-
-
-def _widened(target: str, values: Sequence[Any]) -> int:
-    """Bytes of the result of an operator without a rule, where it has wider elements than its tensor; else 0."""
-    import torch
-
-    tensor = next((value for value in values if isinstance(value, torch.Tensor)), None)
-    if tensor is None:
-        return 0
-    name, size = target.split(".")[1], tensor.itemsize
-    asked = next((value.itemsize for value in values if isinstance(value, torch.dtype)), 0)
-    if asked:
-        size = asked
-    elif name.startswith("dequantize") or (name in _REAL and not _is_real(tensor)):
-        size = max(size, 4)
-    elif name in _SUMS and not _is_real(tensor):
-        size = 8
-    return tensor.numel() * size if size > tensor.itemsize else 0
-
-
-def _is_real(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def nbytes(value: Any) -> int:
@@ -218,9 +222,17 @@ def _shift(values: list[Any]) -> tuple[int, int]:
 
 
 @functools.cache
-def _rule(target: str) -> tuple[Rule | None, tuple[str, ...]]:
-    """The rule for the size of a target's result, and the names of its arguments."""
+def _rule(target: str) -> tuple[Rule, Callable[[Sequence[Any]], int], tuple[str, ...]]:
+    """The rule for the size of a target's result, what tells its width, and the names of its arguments."""
     if target.startswith(("py.", "executorch_prim.")):
-        return (_shift if "shift" in target else _arithmetic), ()
+        return (_shift if "shift" in target else _arithmetic), _nothing, ()
     function = resolve(target)
-    return size_rule(target), function.names if isinstance(function, Operator) else ()
+    rule = size_rule(target)
+    if rule is None:
+        raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")
+    names = function.names if isinstance(function, Operator) else tuple(inspect.signature(function).parameters)
+    return rule, _width(target), names
+
+
+def _nothing(values: Sequence[Any]) -> int:
+    return 0

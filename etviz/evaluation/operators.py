@@ -127,8 +127,14 @@ def _clone_dim_order(
     return resolve("aten.clone.default")(self, memory_format=_memory_format(dim_order))
 
 
-def _to_dim_order_copy(self: torch.Tensor, *, dim_order: Sequence[int] | None = None, **options: Any) -> torch.Tensor:
-    return resolve("aten._to_copy.default")(self, memory_format=_memory_format(dim_order), **options)
+def _to_dim_order_copy(
+    self: torch.Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    dim_order: Sequence[int] | None = None,
+    **options: Any,
+) -> torch.Tensor:
+    return resolve("aten._to_copy.default")(self, dtype=dtype, memory_format=_memory_format(dim_order), **options)
 
 
 def _copy_to_device(self: torch.Tensor) -> torch.Tensor:
@@ -207,7 +213,11 @@ class Operator:
         if self._precondition is not None:
             given = dict(zip(self.names, args, strict=False)) | dict(kwargs)
             values = [given.get(a.name, a.default_value) for a in self.schema.arguments]
-            if not self._precondition(*values):
+            try:
+                fits = self._precondition(*values)
+            except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError):
+                fits = False
+            if not fits:
                 raise ArgumentError(f"The reference gives {self._target} arguments that don't go together")
 
     def _unfit(self, name: str, value: Any) -> ArgumentError:
@@ -261,7 +271,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_dtype(value: Any) -> bool:
-    return value in _tensor_dtypes()
+    import torch
+
+    return isinstance(value, torch.dtype) and value in _tensor_dtypes()
 
 
 def _is_torch(name: str, value: Any) -> bool:

@@ -1,8 +1,8 @@
 """How large the result of an operator will be, and how much work it is, known before it runs.
 
-Graphs may come from somebody else's file, and one ``aten.full`` in it may ask for a terabyte. Most operators can't give
-more than they take; for the others the size of the result follows from shapes and arguments, by the rules below. What
-has no rule is asked of torch's meta device, which computes shapes only but takes seconds to import.
+Graphs may come from somebody else's file, and one ``aten.full`` in it may ask for a terabyte. So every operator that is
+called has a rule here, by its class: what keeps the size of its tensor, what computes element by element on shapes that
+fit each other, reductions, factories, views that list sizes, products. An operator without a rule is not called.
 """
 
 from __future__ import annotations
@@ -19,52 +19,52 @@ Size = tuple[int, int]
 """Elements of the result (an upper bound), and multiply-adds for them."""
 Rule = Callable[[list[Any]], Size]
 
-# No result has more elements than all arguments together (pooling: than a small multiple of them).
+# At most as many elements as the first tensor, with its type.
 _KEEP_NAMES: Final = """
-_assert_scalar _assert_tensor_metadata _conj_physical _fused_rms_norm _local_scalar_dense _log_softmax
-_native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _reshape_copy
-_safe_softmax _softmax _to_copy _unsafe_index_put _unsafe_view abs acos acosh alias alias_copy all amax amin aminmax
-any argmax argmin asin asinh atan atanh atleast_1d atleast_2d batch_norm bitwise_not ceil celu channel_shuffle clone
-copy cos cosh cummax cummin cumprod cumsum deg2rad detach detach_copy diagonal diagonal_copy digamma dropout elu
-empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten flip fliplr flipud floor frac full_like
-gather gelu glu group_norm hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy index_fill index_put
-instance_norm isfinite isinf isnan isneginf isposinf layer_norm leaky_relu lgamma lift_fresh_copy linalg_vector_norm
-log log10 log1p log2 log_sigmoid log_softmax logcumsumexp logical_not logit logsumexp masked_select mean mish moveaxis
-movedim nan_to_num narrow narrow_copy native_batch_norm native_dropout native_group_norm native_layer_norm neg
-negative norm numpy_T ones_like permute permute_copy pixel_shuffle pixel_unshuffle positive prod rad2deg rand_like
-randn_like ravel real reciprocal relu relu6 reshape reshape_as resolve_conj resolve_neg rms_norm roll rot90 round
-rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn sigmoid sign signbit
-silu sin sinc sinh slice slice_copy slice_scatter softmax softplus softshrink softsign special_erf special_expit
-special_log1p sqrt square squeeze squeeze_copy std std_mean sum swapaxes swapdims sym_numel sym_size
-sym_storage_offset sym_stride t t_copy take take_along_dim tan tanh threshold to trace transpose transpose_copy tril
-triu trunc type_as unflatten unsqueeze unsqueeze_copy var var_mean view view_as view_as_complex view_as_complex_copy
-view_as_real view_as_real_copy view_copy zeros_like
+_assert_scalar _assert_tensor_metadata _conj_physical _local_scalar_dense _log_softmax _reshape_copy _safe_softmax
+_softmax _to_copy _unsafe_view abs acos acosh alias alias_copy asin asinh atan atanh bitwise_not ceil celu
+channel_shuffle clone copy cos cosh cumprod cumsum deg2rad detach detach_copy diagonal diagonal_copy digamma dropout elu
+empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten flip fliplr flipud floor frac full_like gelu
+glu hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy index_fill isfinite isinf isnan isneginf
+isposinf leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid log_softmax logcumsumexp logical_not logit
+mish moveaxis movedim nan_to_num narrow narrow_copy neg negative numpy_T ones_like permute permute_copy pixel_shuffle
+pixel_unshuffle positive rad2deg rand_like randn_like ravel real reciprocal relu relu6 reshape resolve_conj resolve_neg
+roll rot90 round rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn
+sigmoid sign signbit silu sin sinc sinh slice slice_copy slice_scatter softmax softplus softshrink special_erf
+special_expit special_log1p sqrt square squeeze squeeze_copy swapaxes swapdims sym_numel sym_size sym_storage_offset
+sym_stride t t_copy tan tanh threshold to transpose transpose_copy tril triu trunc unflatten unsqueeze unsqueeze_copy
+view view_as view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy zeros_like
+_clone_dim_order _to_dim_order_copy _h2d_copy _d2h_copy convert_element_type
+"""
+# The same, with the statistics that they normalise by, or with a mask.
+_NORMALIZE_NAMES: Final = """
+_fused_rms_norm _native_batch_norm_legit _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
+batch_norm group_norm instance_norm layer_norm native_batch_norm native_dropout native_group_norm native_layer_norm
+rms_norm
+"""
+_REDUCE_NAMES: Final = """
+all amax amin aminmax any argmax argmin linalg_vector_norm logsumexp max mean min norm prod std std_mean sum trace var
+var_mean
 """
 _ELEMENTWISE_NAMES: Final = """
 _prelu_kernel add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
 clamp clamp_max clamp_min copysign cosine_similarity cross dist div divide eq expand_as float_power floor_divide fmax
 fmin fmod ge greater greater_equal gt heaviside hypot isclose l1_loss le lerp less less_equal linalg_cross logaddexp
-logaddexp2 logical_and logical_or logical_xor lt masked_fill masked_scatter max maximum min minimum mse_loss mul
-multiply ne not_equal pairwise_distance pow prelu remainder rsub smooth_l1_loss sub subtract true_divide where xlogy
+logaddexp2 logical_and logical_or logical_xor lt masked_fill maximum minimum mse_loss mul multiply ne not_equal
+pairwise_distance pow prelu remainder rsub smooth_l1_loss sub subtract take_along_dim true_divide where xlogy
 """
-_KEEP: Final = frozenset(_KEEP_NAMES.split())
-_ELEMENTWISE: Final = frozenset(_ELEMENTWISE_NAMES.split())
-_FACTORIES: Final = frozenset(
-    (
-        "new_empty",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "empty",
-        "full",
-        "ones",
-        "rand",
-        "randn",
-        "zeros",
-        "expand",
-        "expand_copy",
-    )
-)
+_TWO: Final = frozenset(("max", "min", "aminmax", "std_mean", "var_mean"))
+_CONVERT: Final = frozenset(("sum", "prod", "mean", "norm", "linalg_vector_norm", "logsumexp"))
+_COPY: Final = frozenset(("logsumexp",))
+_FACTORY_NAMES: Final = "new_empty new_full new_ones new_zeros empty full ones rand randn zeros expand expand_copy"
+_QPARAMS_NAMES: Final = """
+choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric
+_choose_qparams_per_token_asymmetric_impl choose_qparams_affine choose_scale_float8
+"""
+_QUANTIZE_NAMES: Final = """
+dequantize_per_channel dequantize_per_channel_group dequantize_per_tensor dequantize_per_token fake_quant_per_channel
+quantize_per_channel quantize_per_channel_group quantize_per_tensor quantize_per_token dequantize_affine quantize_affine
+"""
 _ELEMENTS_OF_A_TENSOR: Final = 100
 """What a tensor takes beside its elements, in elements."""
 _SORTED: Final = 64
@@ -73,29 +73,32 @@ _UNLIMITED: Final = (1 << 62, 0)
 
 
 def size_rule(target: str) -> Rule | None:
-    """The rule for a target such as ``aten.add.Tensor``; None if its result can't be larger than its arguments.
+    """The rule for a target such as ``aten.add.Tensor``; None if there is none.
 
     Rules take the values of all arguments in the order of the operator's schema.
     """
-    namespace, name = target.split(".")[:2]
-    if namespace in ("dim_order_ops", "et_copy", "quantized_decomposed", "torchao"):
-        return _rows_by_width if "embedding" in name else None
-    if namespace == "aten":
-        if target == "aten.where.default":
-            return _places
-        if name in _KEEP or (name in ("max", "min") and not target.endswith("other")):
-            return None
-        if name in _ELEMENTWISE:
-            return _broadcast
-        if name in _FACTORIES:
-            return _sizes
-        if name in _RULES:
-            return _RULES[name]
-        if "pad" in name:
-            return _padded
-        if "upsample" in name:
-            return _resized
-    return functools.partial(_by_meta, target)
+    namespace, name, overload = target.split(".")[:3]
+    if target == "aten.where.default":
+        return _places
+    if overload == "other" and name in ("max", "min"):
+        return _broadcast
+    if (namespace, name) in (("quantized_decomposed", "add"), ("quantized_decomposed", "add_relu")):
+        return _broadcast
+    if name in ("embedding_2bit", "embedding_4bit"):
+        return _packed_rows
+    return functools.partial(_reduced, name) if name in _REDUCE_NAMES.split() else _RULES.get(name)
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _is_dtype(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.dtype)
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -114,6 +117,55 @@ def _numbers(values: Any) -> Iterator[float]:
     elif isinstance(values, (list, tuple)):
         for value in values:
             yield from _numbers(value)
+
+
+def _kept(values: list[Any]) -> Size:
+    """As large as the first tensor."""
+    return next((tensor.numel() for tensor in _tensors(values)), 1), 0
+
+
+def _normalized(values: list[Any]) -> Size:
+    """The same, and two statistics of which there may be as many."""
+    return 3 * values[0].numel(), 0
+
+
+def _qparams(values: list[Any]) -> Size:
+    """Scales and zero points, at most one for each element, and the rounding that they are found by."""
+    return 3 * max(tensor.numel() for tensor in _tensors(values)), 0
+
+
+def _reduced(name: str, values: list[Any]) -> Size:
+    """What the axes that are not reduced leave, twice where there are two results; torch converts integers whole."""
+    x = values[0]
+    if not _is_tensor(x):
+        return 1, 0
+    place = 2 if name in ("norm", "linalg_vector_norm") else 1
+    axes = values[place] if len(values) > place else None
+    axes = [axes] if type(axes) is int else axes
+    kept = 1
+    if isinstance(axes, (list, tuple)):
+        reduced = {axis % max(x.dim(), 1) for axis in axes}
+        kept = math.prod(size for axis, size in enumerate(x.shape) if axis not in reduced)
+    asked = any(_is_dtype(value) for value in values[1:])
+    whole = x.numel() if asked or (name in _CONVERT and not (x.is_floating_point() or x.is_complex())) else 0
+    return kept * (2 if name in _TWO else 1) + whole + (x.numel() if name in _COPY else 0), 0
+
+
+def _taken(values: list[Any]) -> Size:
+    """`gather`, `take`: as many as the index has."""
+    return [*_tensors(values)][-1].numel(), 0
+
+
+def _put(values: list[Any]) -> Size:
+    """`index_put`: the tensor, and the places that its indices mean together."""
+    x, indices = values[0], [*_tensors(values[1])]
+    places = _broadcast(indices)[0] if indices else 1
+    return x.numel() + 8 * (len(indices) + 1) * places // x.element_size() + 1, _SORTED * places
+
+
+def _masked(values: list[Any]) -> Size:
+    """`masked_select`, `masked_scatter`: two counts of 64 bits for each element."""
+    return 3 * _broadcast(values)[0], 0
 
 
 def _broadcast(values: list[Any]) -> Size:
@@ -399,14 +451,131 @@ def _square(values: list[Any]) -> Size:
     return int(max(rows, 1)) * int(max(more[0] if more else rows, 1)), 0
 
 
+def _grid(values: list[Any]) -> Size:
+    """`affine_grid_generator`: the coordinates of each pixel, before and after."""
+    sizes = [max(int(size), 1) for size in _numbers(values[1])]
+    return 8 * math.prod(sizes[:1] + sizes[2:]), 0
+
+
+def _diagonals(values: list[Any]) -> Size:
+    """`diag`, `diag_embed`: a square for each row."""
+    x, offset = [*values, 0][:2]
+    last = x.shape[-1] if x.dim() else 1
+    return max(x.numel() // max(last, 1), 1) * (last + abs(offset or 0)) ** 2, 0
+
+
+def _bags(values: list[Any]) -> Size:
+    """`embedding_bag`: a row for each index and each bag."""
+    table, indices, offsets = values[:3]
+    width = table.numel() // max(table.shape[0] if table.dim() else 1, 1)
+    return (indices.numel() + offsets.numel() + 1) * (width + 3), 0
+
+
+def _packed_rows(values: list[Any]) -> Size:
+    """`embedding_4bit`, `embedding_2bit`: up to four numbers from each byte, and what they are computed by."""
+    elements, work = _rows_by_width(values)
+    return 8 * elements, work
+
+
+def _strided(values: list[Any]) -> Size:
+    """`empty_strided`: up to the last place that the strides reach."""
+    sizes, strides = ([*_numbers(value)] for value in values[:2])
+    reach = sum(max(int(size) - 1, 0) * abs(int(stride)) for size, stride in zip(sizes, strides, strict=False))
+    return 1 + reach + math.prod(max(int(size), 1) for size in sizes), 0
+
+
+def _window(values: list[Any]) -> Size:
+    return 4 * max(int(values[0]), 1), 0
+
+
+def _spaced(values: list[Any]) -> Size:
+    """`linspace`: as many as are asked for."""
+    return max(int(values[2]), 1), 0
+
+
+def _mesh(values: list[Any]) -> Size:
+    """`meshgrid`: every tensor in as many dimensions as there are tensors."""
+    tensors = [*_tensors(values)]
+    return len(tensors) * math.prod(max(tensor.numel(), 1) for tensor in tensors), 0
+
+
+def _triangle(values: list[Any]) -> Size:
+    """`tril_indices`, `triu_indices`: a row and a column of each place."""
+    return 2 * max(int(values[0]), 1) * max(int(values[1]), 1), 0
+
+
+def _cached_attention(values: list[Any]) -> Size:
+    """`llama.custom_sdpa`: batch, positions, heads and width of each."""
+    query, key = values[:2]
+    scores = query.numel() // max(query.shape[-1], 1) * (key.shape[1] if key.dim() > 1 else 1)
+    return query.numel() + scores, 2 * scores * query.shape[-1]
+
+
+def _hadamard(values: list[Any]) -> Size:
+    return 2 * values[0].numel(), _SORTED * values[0].numel()
+
+
+def _mixed(values: list[Any]) -> Size:
+    """`mixed_mm`, `mixed_linear`: a product with weights that are dequantized first."""
+    x, weight = values[:2]
+    elements, work = _multiplied(x, weight) if x.dim() else _UNLIMITED
+    return elements + 2 * weight.numel(), work
+
+
+def _resized_twice(values: list[Any]) -> Size:
+    """`adaptive_max_pool2d`: values, and indices of 64 bits."""
+    elements, work = _resized(values)
+    return 2 * elements, work
+
+
+def _running(values: list[Any]) -> Size:
+    """`cummax`: values, and indices of 64 bits."""
+    return 2 * values[0].numel(), 0
+
+
 _RULES: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(_KEEP_NAMES.split(), _kept),
+    **dict.fromkeys(_ELEMENTWISE_NAMES.split(), _broadcast),
+    **dict.fromkeys(_NORMALIZE_NAMES.split(), _normalized),
+    **dict.fromkeys(_QPARAMS_NAMES.split(), _qparams),
+    **dict.fromkeys(_QUANTIZE_NAMES.split(), _kept),
+    **dict.fromkeys(_FACTORY_NAMES.split(), _sizes),
+    **dict.fromkeys(("cummax", "cummin"), _running),
+    **dict.fromkeys((f"adaptive_max_pool{axes}d" for axes in "123"), _resized_twice),
+    **dict.fromkeys(("gather", "take"), _taken),
+    **dict.fromkeys(("index_put", "_unsafe_index_put"), _put),
+    **dict.fromkeys(("masked_select", "masked_scatter"), _masked),
+    **dict.fromkeys(("atleast_1d", "atleast_2d"), _together),
+    **dict.fromkeys(("to", "type_as"), _kept),
+    **dict.fromkeys(("diag", "diag_embed"), _diagonals),
+    **dict.fromkeys(("tril_indices", "triu_indices"), _triangle),
+    **dict.fromkeys(("mixed_mm", "mixed_linear"), _mixed),
+    **dict.fromkeys(
+        ("constant_pad_nd", "pad", *(f"{kind}_pad{axes}d" for kind in ("reflection", "replication") for axes in "123")),
+        _padded,
+    ),
+    **dict.fromkeys(
+        (
+            *("upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_bicubic2d", "upsample_linear1d"),
+            *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"),
+        ),
+        _resized,
+    ),
+    "affine_grid_generator": _grid,
+    "embedding_bag": _bags,
+    "empty_strided": _strided,
+    "hann_window": _window,
+    "linspace": _spaced,
+    "meshgrid": _mesh,
+    "custom_sdpa": _cached_attention,
+    "fast_hadamard_transform": _hadamard,
     **dict.fromkeys(
         ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "dot", "mv", "addmv", "_weight_int8pack_mm"), _matrices
     ),
     **dict.fromkeys(("repeat", "tile", "unfold", "unfold_copy", "im2col", "col2im"), _product),
     **dict.fromkeys(("index", "_unsafe_index"), _indexed),
-    **dict.fromkeys(("embedding", "index_select"), _rows_by_width),
-    **dict.fromkeys((f"{a}adaptive_{b}_pool{c}d" for a in ("", "_") for b in ("avg", "max") for c in "123"), _resized),
+    **dict.fromkeys(("embedding", "index_select", "embedding_byte"), _rows_by_width),
+    **dict.fromkeys((f"{a}adaptive_avg_pool{c}d" for a in ("", "_") for c in "123"), _resized),
     **dict.fromkeys(("as_strided", "as_strided_copy"), _sizes),
     **dict.fromkeys(("cat", "stack"), _together),
     **dict.fromkeys(("tensor_split", "chunk", "unsafe_chunk"), _sections),
@@ -447,41 +616,6 @@ _RULES: Final[Mapping[str, Rule]] = {
         _attention,
     ),
 }
-
-
-@functools.lru_cache(maxsize=4096)
-def _meta_elements(target: str, shape_of_call: Any) -> int | None:
-    """Elements of all results as the meta device tells them, None if it can't."""
-    import torch
-
-    from etviz.evaluation.operators import resolve
-
-    def back(value: Any) -> Any:
-        if isinstance(value, tuple) and value and value[0] == "tensor":
-            return torch.empty_strided(value[1], value[2], dtype=value[3], device="meta")
-        return [back(item) for item in value[1]] if isinstance(value, tuple) and value else value
-
-    try:
-        result = resolve(target)(*back(shape_of_call))
-    except Exception:  # noqa: BLE001 - an operator may fail on the meta device in any way; then it tells nothing
-        return None
-    tensors = [*_tensors(result)]
-    return (
-        sum(tensor.numel() for tensor in tensors) if all(tensor.device.type == "meta" for tensor in tensors) else None
-    )
-
-
-def _by_meta(target: str, values: list[Any]) -> Size:
-    """Ask the meta device; where it can't tell, the product of everything is the bound."""
-    import torch
-
-    def shape(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return ("tensor", tuple(value.shape), value.stride(), value.dtype)
-        return ("list", tuple(map(shape, value))) if isinstance(value, (list, tuple)) else value
-
-    elements = _meta_elements(target, shape(list(values))) if [*_tensors(values)] else None
-    return (elements, 0) if elements is not None else _product(values)
 
 
 def in_order(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

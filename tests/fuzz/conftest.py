@@ -68,7 +68,7 @@ def _count(name: str, found: Outcome) -> None:
 def _problem(one: Try, found: Outcome, *, named: bool = False) -> str:
     """What is wrong with what a try gave, empty if nothing is."""
     size = sum(path.stat().st_size for path in one.files.values()) / 1e6
-    if found.kind == "bug" or "allocate" in found.text:
+    if found.kind in ("bug", "UnexpectedError") or "allocate" in found.text:
         return found.text
     if found.seconds >= SECONDS or found.megabytes >= MEGABYTES + size:
         return f"{found.text}\nit took {found.seconds:.1f} s and {found.megabytes:.0f} MB"

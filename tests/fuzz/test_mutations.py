@@ -103,7 +103,7 @@ def test_one_file(case: tuple[str, str, tuple[str, ...], str, str], ask: Attempt
 def test_everything(case: tuple[str, tuple[str, ...], str, str], ask: Attempts, sound: Sound) -> None:
     program, kinds, damaged, how = case
     files = sound(program, *kinds)
-    drawn = changes(case, max(share(0.2 / len(LOADED)), 5))
+    drawn = changes(case, max(share(0.1 / len(LOADED)), 5))
     name = f"load with a damaged {damaged} ({how})"
     ask.all(name, [Try("load", files, damaged, how, item) for item in drawn])
 
@@ -115,6 +115,6 @@ def test_everything_that_is_asked(case: tuple[str, tuple[str, ...], str, str], a
     program, kinds, damaged, how = case
     where = f"members:{sound('many_outputs', 'etrecord')['etrecord']}" if how == "members" else how
     files = sound(program, *kinds)
-    drawn = changes(case, max(share(0.05 / len(UNTRUE)), 5))
+    drawn = changes(case, max(share(0.02 / len(UNTRUE)), 5))
     name = f"questions about an untrue {damaged} ({how})"
     ask.all(name, [Try("asked", files, damaged, where, item) for item in drawn])

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from etviz.evaluation.limits import Limits, TooLargeError
-from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, resolve
+from etviz.evaluation.operators import ADMITTED, ArgumentError, UnknownOperatorError, resolve
+from etviz.evaluation.result_sizes import size_rule
 from tests.fuzz.conftest import Attempts
 from tests.fuzz.operators import admitted
 from tests.fuzz.test_mutations import share, start
@@ -81,11 +82,17 @@ def test_work_and_memory_are_estimated(target: str, args: list[Any]) -> None:
         Limits().call(target, args, {})
 
 
+def test_the_size_of_every_result_is_known_before() -> None:
+    """Each operator has a rule; `test_no_arguments_end_the_process` holds what it gives against it."""
+    names = [f"{library}.{name}.default" for library, names in ADMITTED.items() for name in names]
+    assert [name for name in (*admitted(), *names) if size_rule(name) is None] == []
+
+
 @pytest.mark.fuzz
 def test_no_arguments_end_the_process(ask: Attempts) -> None:
     """Every operator, with arguments that don't fit, mostly."""
     targets = admitted()
     assert len(targets) > 400
-    count = max(3, math.ceil(share(0.25) / len(targets)))
+    count = max(3, math.ceil(share(0.38) / len(targets)))
     tries = [Try("call", {}, how=target, changes=[start() + number]) for target in targets for number in range(count)]
     ask.all(f"arguments of {len(targets)} operators", tries)

@@ -16,6 +16,7 @@ import numpy as np
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock, TensorRef
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import dense_strides
+from etviz.artifacts.scalar_types import SCALAR_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,6 +195,8 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
     for spec in expected.specs:
         if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):
             raise _MismatchError("a lost value has a dynamic shape")
+        if spec.scalar_type not in SCALAR_TYPES:
+            raise _MismatchError(f"the program gives a lost value the type {spec.dtype}")
         refs.append(
             TensorRef(
                 spec.scalar_type, spec.sizes, dense_strides(spec.sizes, spec.dim_order), cursor.write(spec.nbytes)
