@@ -4,11 +4,13 @@
 >>> inspection  # the widget  # doctest: +SKIP
 """
 
+import gc
+
 import lazy_loader
 
 # Names are loaded when they are used: `import etviz` itself takes no torch and no executorch.
 # `__init__.pyi` says the same to type checkers.
-__getattr__, __dir__, __all__ = lazy_loader.attach(
+_load, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submodules=["errors"],
     submod_attrs={
@@ -27,3 +29,14 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "tensors.metrics": ["metrics"],
     },
 )
+
+
+def __getattr__(name: str) -> object:
+    """Load a name; the collector, which would walk through all of torch meanwhile, waits."""
+    paused = gc.isenabled()
+    gc.disable()
+    try:
+        return _load(name)
+    finally:
+        if paused:
+            gc.enable()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -10,14 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, doing
-from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
@@ -29,7 +30,6 @@ from etviz.pipeline.probe import Probe, probe
 from etviz.pipeline.record import record
 from etviz.pipeline.worker import warm
 from etviz.settings import options
-from etviz.side_by_side import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,11 @@ if TYPE_CHECKING:
     from executorch.devtools import Inspector
     from torch.export import ExportedProgram
 
+    from etviz.analysis.analysis import Analysis
+    from etviz.analysis.findings import Findings
     from etviz.artifacts.files import PathLike
+    from etviz.inspection import Inspection
+    from etviz.side_by_side import Comparison
 
 
 def debug(
@@ -140,7 +144,7 @@ def debug(
         made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
         if not isinstance(calibration, Iterator):
             made |= {"quantizer": quantizer, "calibration": calibration}
-    return _inspection(Analysis(replace(findings, made=made)))
+    return _inspection(_analysis(replace(findings, made=made)))
 
 
 def load(
@@ -227,6 +231,7 @@ def load(
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
+    _import_tables()
     if is_file_name(inputs):
         inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     with collection_paused(), doing("reading and comparing the artifacts"):
@@ -252,7 +257,7 @@ def load(
             rehearse(artifacts.named, inputs, method, introduced=introduced)
             common |= {"keep_alive": kept, "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
-        analysis = Analysis(findings)
+        analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)
     return _inspection(analysis)
 
@@ -301,12 +306,26 @@ def from_inspector(
         If the reference can't be computed.
     """
     with collection_paused(), doing("reading what the Inspector holds"):
-        analysis = Analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs))
+        analysis = _analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs))
     return _inspection(analysis)
+
+
+def _import_tables() -> None:
+    """Import what tables are made with, which takes as long as some artifacts do, while these are read."""
+    if "pandas" not in sys.modules:
+        threading.Thread(target=importlib.import_module, args=("pandas",), name="etviz-import").start()
+
+
+def _analysis(findings: Findings) -> Analysis:
+    from etviz.analysis.analysis import Analysis
+
+    return Analysis(findings)
 
 
 def _inspection(analysis: Analysis) -> Inspection:
     """What users hold; it begins to look inside of delegates, and stops that when nobody holds it any more."""
+    from etviz.inspection import Inspection
+
     analysis.unfold()
     inspection = Inspection(analysis)
     if options.look_inside == "auto":
@@ -330,6 +349,9 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     UsageError
         If there are fewer than two, if something is no Inspection, or if the labels do not fit.
     """
+    from etviz.inspection import Inspection
+    from etviz.side_by_side import Comparison
+
     for item in inspections:
         if not isinstance(item, Inspection):
             raise UsageError(f"compare takes Inspections, found {type(item).__name__}")

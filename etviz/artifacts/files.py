@@ -35,7 +35,7 @@ _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
 _MOMENT: Final = 1e-3
 """Seconds after which the system is asked again whether a mapped file has changed."""
-_RESIDENT: Final = 384 << 20
+_RESIDENT: Final = 96 << 20
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
