@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.artifacts import Program, missing, prepare, programs, tiny
-from benchmarks.measure import plan, run
+from benchmarks.measure import growth, plan, run
 from benchmarks.table import as_json, rows, show
 
 CACHE = Path("build/bench")
@@ -18,7 +18,7 @@ def main() -> int:
     """Measure and print; returns the exit status."""
     options = _parse()
     known = programs(quick=options.quick)
-    chosen = _choose(known, options.only)
+    chosen = _choose([program for program in known if program.layers or not options.growth], options.only)
     for program in list(chosen):
         if reason := missing(program):
             print(f"{program.title} is left out: {reason}", file=sys.stderr)
@@ -26,7 +26,7 @@ def main() -> int:
     if not chosen:
         return 2
     artifacts = prepare([tiny(), *chosen], options.cache, quick=options.quick)
-    plans = plan(chosen)
+    plans = growth(chosen) if options.growth else plan(chosen)
     repeat = options.repeat or (2 if options.quick else 5)
     run(plans, artifacts, repeat)
     table = rows(plans)
@@ -49,6 +49,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small programs and two repetitions")
     parser.add_argument("--only", action="append", metavar="NAME", help="measure this program; may be repeated")
+    parser.add_argument(
+        "--growth", action="store_true", help="only how etviz's time and memory grow with the layers of a program"
+    )
     parser.add_argument("--repeat", type=int, metavar="N", help="repetitions of each measurement (5; 2 with --quick)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every sample to a file")
     parser.add_argument(

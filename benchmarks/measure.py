@@ -71,6 +71,8 @@ class Measured:
         """Arguments of the task's function."""
         if self.task == "eager":
             return {"program": self.program.name if self.program else ""}
+        if self.task == "pairing":
+            return {"way": self.way}
         if not self.task.startswith("gaps"):
             return {}
         return {"cold": self.cold} | ({"way": self.way} if tool == "etviz" else {})
@@ -93,6 +95,16 @@ def plan(programs: Sequence[Program]) -> list[Measured]:
         *(Measured("gaps", first, way, cold=True, tools=only) for way in ("derived", "etrecord")),
         *(Measured("gaps_introduced", first, way, cold=True, tools=only) for way in ("record", "derived", "etrecord")),
         Measured("gaps", first, busy=True),
+    ]
+
+
+def growth(programs: Sequence[Program]) -> list[Measured]:
+    """How time and memory grow with the layers, with the record and without; upstream raises on most of them."""
+    only = ("etviz",)
+    stacks = [program for program in programs if program.layers]
+    return [
+        *(Measured("gaps", program, way, tools=only) for way in ("record", "derived") for program in stacks),
+        *(Measured("pairing", program, "derived", tools=only) for program in stacks),
     ]
 
 

@@ -53,6 +53,8 @@ def _upstream(item: Measured, measured: Sequence[Measured]) -> Samples:
 
 def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
     etviz, name = item.samples["etviz"], item.program.title if item.program else ""
+    if item.task == "pairing":
+        return [Row(name, f"pairing, {_WAYS[item.way]}", "–", _number(etviz.median("seconds"), "s"))]
     if item.task == "eager":
         limit = _number(item.samples["eager"].median("seconds"), "s")
         return [Row(name, "the limit: one eager forward, and reading what was logged once", "–", limit)]
@@ -82,7 +84,8 @@ def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
     if upstream.first("again") is not None:
         table.append(_seconds(name, "one more metric", upstream, etviz, "again"))
     counts = etviz.first("compared") or [0, 0]
-    shown = "none: it raises" if upstream.first("error") else f"{upstream.first('rows')} rows"
+    shown = f"{upstream.first('rows')} rows" if upstream.first("rows") is not None else "–"
+    shown = "none: it raises" if upstream.first("error") else shown
     table.append(Row(name, "compared", shown, f"{etviz.first('rows')} rows, {counts[0]} of {counts[1]} instr."))
     return table
 
@@ -110,25 +113,38 @@ def _number(value: float | None, unit: str) -> str:
 
 def _growth(measured: Sequence[Measured]) -> list[Row]:
     """Exponents of power laws through time and memory over the instructions of the stacks: 1 is linear growth."""
-    stacks = [m for m in measured if m.task == "gaps" and m.program is not None and m.program.layers]
-    if len(stacks) < 2:
-        return []
-    sizes = [(m.samples["etviz"].first("compared") or [0, 0])[1] for m in stacks]
-    layers = [m.program.layers if m.program else 0 for m in stacks]
-    title = f"{min(layers)} to {max(layers)} layers"
     found = []
-    for what, quantity in (("time", "seconds"), ("peak memory", "peak_mb")):
-        cells = []
-        for tool in TOOLS:
-            values = [m.samples[tool].median(quantity) for m in stacks]
-            known = [(size, value) for size, value in zip(sizes, values, strict=True) if size and value]
-            cells.append(f"{_exponent(known):.2f}" if len(known) > 1 else "–")
-        found.append(Row(title, f"growth of {what} with instructions, as an exponent (1: linear)", *cells))
+    for task, way in dict.fromkeys((m.task, m.way) for m in measured if m.task in _GROWING):
+        stacks = [m for m in measured if (m.task, m.way) == (task, way) and m.program is not None and m.program.layers]
+        if len(stacks) < 2:
+            continue
+        layers = [m.program.layers for m in stacks if m.program]
+        title, of = f"{min(layers)} to {max(layers)} layers", f"{_GROWING[task]}, {_WAYS[way]}"
+        for what, quantity in (("time", "seconds"), ("peak memory", "peak_mb")):
+            points = (_points(stacks, tool, quantity) for tool in TOOLS)
+            upstream, own = (f"{_law(known)[0]:.2f}" if len(known) > 1 else "–" for known in points)
+            found.append(Row(title, f"growth of {what} with instructions, as an exponent: {of}", upstream, own))
+        exponent, factor = _law(_points(stacks, "etviz", "seconds"))
+        at = _number(factor * _MANY**exponent, "s")
+        found.append(Row(title, f"{_MANY:,} instructions, by that law: {of}", "–", at))
     return found
 
 
-def _exponent(points: Sequence[tuple[float, float]]) -> float:
-    return statistics.linear_regression(*zip(*([math.log(v) for v in point] for point in points), strict=True)).slope
+_GROWING: Final = {"gaps": "files → gap table", "pairing": "pairing"}
+_MANY: Final = 10_000
+
+
+def _points(stacks: Sequence[Measured], tool: str, quantity: str) -> list[tuple[float, float]]:
+    """Instructions and a quantity of each stack, where both are known."""
+    sizes = [(m.samples["etviz"].first("compared") or [0, 0])[1] for m in stacks]
+    values = [m.samples[tool].median(quantity) for m in stacks]
+    return [(size, value) for size, value in zip(sizes, values, strict=True) if size and value]
+
+
+def _law(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Exponent and factor of the power law that fits best."""
+    fit = statistics.linear_regression(*zip(*([math.log(v) for v in point] for point in points), strict=True))
+    return fit.slope, math.exp(fit.intercept)
 
 
 def show(table: Sequence[Row], repeat: int) -> None:

@@ -109,6 +109,28 @@ def gaps_introduced_etviz(files: Files, tiny: Files, way: str = "record", *, col
     return {f"whole_{name}": value for name, value in meter.read().items()}
 
 
+def pairing_etviz(files: Files, tiny: Files, way: str = "derived") -> Result:
+    """From paths to which value answers which, before anything is evaluated."""
+    from etviz.artifacts.files import collection_paused
+    from etviz.loading.artifact_set import ArtifactSet
+    from etviz.loading.paired import pair
+
+    def paired(paths: Files) -> int:
+        given: Any = {name: paths[kind] for name, kind in WAYS[way].items()}
+        with collection_paused():  # as `etviz.load` has it
+            artifacts = ArtifactSet.open(paths["etdump"], **given)
+            found = pair(artifacts, artifacts.method("forward"))
+            artifacts.finish()
+        if found.pairing != way:
+            raise RuntimeError(f"the pairing is {found.pairing}, {way} was expected")
+        return sum(node.instruction >= 0 for node in found.graph.walk())
+
+    paired(tiny)
+    meter = Meter()
+    instructions = paired(files)
+    return meter.read() | {"rows": instructions, "compared": [instructions, instructions]}
+
+
 def _loader(way: str) -> Any:
     import torch
 
@@ -252,6 +274,7 @@ TASKS: Final[dict[str, Callable[..., Result]]] = {
         metadata_upstream,
         gaps_etviz,
         gaps_introduced_etviz,
+        pairing_etviz,
         gaps_upstream,
         eager,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -153,6 +154,7 @@ def census(
     n: int = 100,
     *,
     method: str | None = None,
+    runner: str | None = None,
     timeout: float | None = None,
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
@@ -170,6 +172,9 @@ def census(
         How many runs. The program is loaded afresh after 25 of them at most, and for each where it has a state.
     method
         Name of the method, ``forward`` or the only one if None.
+    runner
+        The command that runs the program, as for ``etviz run --runner``: for backends that executorch's Python bindings
+        do not have. None for these.
     timeout
         Seconds for the runs of one load, 600 if None.
     partitioner, quantizer, calibration
@@ -192,6 +197,7 @@ def census(
         folder = Path(scratch)
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
         subject = subject_of(program, example, folder / "lowered", method, **lowering)
+        subject = subject if runner is None else replace(subject, runner=runner)
         return _count(subject, flatten(tuple(inputs)), count, folder, timeout)
 
 
@@ -202,7 +208,7 @@ def _count(subject: Subject, values: Sequence[Any], n: int, folder: Path, timeou
         done = 0
         while done < n:
             together = min(size, n - done)
-            run = subject.run([values] * together, folder, timeout)
+            run = subject.logged([values] * together, folder, timeout)
             paired = subject.pair(run, paired)
             if len(paired.executions) != together:
                 raise ExecutionError(f"{together} runs left {len(paired.executions)} executions in the ETDump")

@@ -18,6 +18,7 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.paired import Paired, pair
+from etviz.pipeline.device import Here, Ran, run_elsewhere
 from etviz.pipeline.execute import Run, execute
 from etviz.pipeline.lower import lower
 
@@ -43,11 +44,14 @@ class Subject:
         Name of the method.
     title
         Name for people.
+    runner
+        The command that runs it, as for `run_elsewhere`; empty for executorch's own runtime in a child process.
     """
 
     files: Mapping[str, str]
     method: str = "forward"
     title: str = ""
+    runner: str = ""
 
     @property
     def pte(self) -> Path:
@@ -83,12 +87,19 @@ class Subject:
             "is no reference; write one with etviz.record(), or give the model itself"
         )
 
+    def logged(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run | Ran:
+        """Execute it on flat inputs, wherever it runs."""
+        if not self.runner:
+            return self.run(inputs, folder, timeout)
+        program, data = read_program(self.pte), self.files.get("data")
+        return run_elsewhere(Here(folder), self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
+
     def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run:
-        """Execute it on flat inputs; the child process and its imports stay for the next time."""
+        """Execute it on flat inputs here; the child process and its imports stay for the next time."""
         data = self.files.get("data")
         return execute(self.pte, inputs, method=self.method, workdir=folder, timeout=timeout, data=data)
 
-    def pair(self, run: Run, base: Paired | None = None) -> Paired:
+    def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
         """What a run left behind, paired with its instructions.
 
         `base` is what an earlier run of the same program gave: its record need not be read and checked again.

@@ -223,6 +223,37 @@ def test_share_of_runs_with_a_flipped_bit(runner: CppRunner, tmp_path: Path):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def _command(runner: CppRunner) -> str:
+    """With room for what the backend logs inside of its delegate, which no `.pte` tells."""
+    files = "--model {pte} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer}"
+    return f"{runner.path} {files} --debug-buffer-size {1 << 20} --dump-intermediate-outputs"
+
+
+def test_census_finds_the_delegate_that_flips_a_bit(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    flipping = _lower(tmp_path, Net(), x, flip="0.3 0 7")
+    census = etviz.census(flipping.pte, (x,), n=76, runner=_command(runner))
+    table = census.table.set_index("instruction")
+    assert census.runs == 76
+    assert list(table.kind) == ["delegate", "kernel"]
+    assert list(table.origin) == [True, False]
+    assert census.first is not None
+    assert census.first["instruction"] == 0
+    deviating = table.loc[0, "deviating"]
+    assert 0 < deviating <= 38
+    assert table.loc[0, "low"] < 0.3 < table.loc[0, "high"]
+    usual, odd = (census.tensors(0, run)[0] for run in (0, census.kept[1]))
+    assert 0 < (usual != odd).sum() <= 2 * 5
+    assert table.loc[0, "max_abs"] < 1e-6
+
+
+def test_census_of_a_steady_delegate(runner: CppRunner, tmp_path: Path):
+    x = torch.randn(3, 6)
+    census = etviz.census(_lower(tmp_path, Net(), x).pte, (x,), n=30, runner=_command(runner))
+    assert census.varying == 0
+    assert "30 runs of 2 instructions gave the same bits" in census.summary()
+
+
 def _graph(*handles: tuple[str, tuple[int, ...]]) -> Graph:
     return Graph("inner", nodes=[Node(name, f"aten.{name}.default", handles=own) for name, own in handles])
 
