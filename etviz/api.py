@@ -226,6 +226,22 @@ def load(
     PairingError
         If the reference can't be computed.
     """
+    given = None
+    if outputs is None:
+        given = {
+            "etdump": etdump,
+            "etrecord": etrecord,
+            "debug_buffer": debug_buffer,
+            "pte": pte,
+            "record": record,
+            "data": data,
+            "delegate_metadata_parser": delegate_metadata_parser,
+            "delegate_time_scale_converter": delegate_time_scale_converter,
+            "source_time_scale": source_time_scale,
+            "timing": timing,
+            "introduced": introduced,
+            "metrics": metrics,
+        }
     _callable("delegate_metadata_parser", delegate_metadata_parser, "a list of bytes")
     _callable("delegate_time_scale_converter", delegate_time_scale_converter, "an event's name and a time")
     if (etdump is None) == (outputs is None):
@@ -259,7 +275,10 @@ def load(
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)
-    return _inspection(analysis)
+    inspection = _inspection(analysis)
+    if given is not None:
+        inspection.reads_methods(lambda name: load(**given, method=name))
+    return inspection
 
 
 def _callable(name: str, value: Any, of: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from etviz.errors import during
+from etviz.errors import UsageError, during
 from etviz.view.plots import Plots
 from etviz.view.widget.state import ViewState
 
@@ -55,6 +55,46 @@ class Inspection(ViewState):
     def __init__(self, analysis: Analysis) -> None:
         super().__init__(analysis)
         self._inside: dict[int, Inspection] = {}
+        self._others: dict[str, Inspection] = {}
+        self._read_method: Callable[[str], Inspection] | None = None
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the program's methods, among which `method` and the view choose."""
+        own = self.analysis.findings.method
+        return list(self.analysis.findings.methods) if self._read_method is not None else [own]
+
+    def method(self, name: str) -> Inspection:
+        """Another method of the same files, with the inputs that these hold; read once.
+
+        Parameters
+        ----------
+        name
+            One of `methods`.
+
+        Returns
+        -------
+        Inspection
+            This one, for its own method. What was not executed has no gaps.
+
+        Raises
+        ------
+        UsageError
+            If there is no such method, or the Inspection was not made by `etviz.load` from an ETDump.
+        """
+        own = self.analysis.findings.method
+        if name == own:
+            return self
+        if self._read_method is None or name not in self.methods:
+            raise UsageError(f"method must be one of {', '.join(self.methods)}, found {name!r}")
+        if name not in self._others:
+            other = self._others[name] = self._read_method(name)
+            other._others, other._read_method = self._others | {own: self}, self._read_method
+        return self._others[name]
+
+    def reads_methods(self, read: Callable[[str], Inspection]) -> None:
+        """Say how another method of the same files is read."""
+        self._read_method = read
 
     @property
     def gaps(self) -> pd.DataFrame:
@@ -686,6 +726,8 @@ class Inspection(ViewState):
         title
             Heading of the report, by default the Inspection's title.
 
+        It also holds the other methods that were looked at (`method`).
+
         Returns
         -------
         Path
@@ -700,7 +742,8 @@ class Inspection(ViewState):
         """
         from etviz.view.pages.report import write_report
 
-        return write_report(self.analysis, path, tensors, title)
+        others = [other.analysis for other in self._others.values()]
+        return write_report(self.analysis, path, tensors, title, others)
 
     def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write what the runtime timed as a Chrome trace, for Perfetto and chrome://tracing.

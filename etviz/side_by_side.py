@@ -25,10 +25,13 @@ from etviz.tensors.metrics import METRICS
 from etviz.view.pages.report import check_tensors, framed, report_page
 from etviz.view.pages.tables import comparison_fragment, comparison_summary
 from etviz.view.payload.beside import CHANGE, Beside
+from etviz.view.payload.program import compared_rows
 from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
 
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.summary import Summary
@@ -71,7 +74,10 @@ class Comparison(ViewState):
     @property
     def beside(self) -> Beside:
         """The other Inspections, joined to the first one row by row."""
-        return Beside(tuple(self.labels), tuple(self.analyses[1:]), self._places, self.title)
+        analyses = self.analyses
+        frames = [compared_rows(analysis) for analysis in analyses]
+        joined = _with_insides(self._joined, frames, [len(analysis.tables) for analysis in analyses])
+        return Beside(tuple(self.labels), tuple(analyses[1:]), tuple(frames), joined, self.title)
 
     @property
     def labels(self) -> list[str]:
@@ -106,11 +112,6 @@ class Comparison(ViewState):
     @cached_property
     def _joined(self) -> list[tuple[str, list[int | None]]]:
         return _join([inspection.gaps for inspection in self._all()])
-
-    @cached_property
-    def _places(self) -> Any:
-        places = [[-1 if place is None else place for place in row] for _, row in self._joined]
-        return np.array(places, np.int64).reshape(-1, len(self.inspections))
 
     def _metrics(self) -> list[str]:
         """The metrics that one of the Inspections has, total and introduced."""
@@ -266,6 +267,26 @@ def _join(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | None]]]:
                 rows.append((ALONE, [place if k == i else None for k in range(len(frames))]))
     order = [{place: at / len(frame) for at, place in enumerate(frame.index)} for frame in frames]
     return sorted(rows, key=lambda row: next(where[p] for where, p in zip(order, row[1], strict=True) if p is not None))
+
+
+def _with_insides(
+    joined: Sequence[tuple[str, list[int | None]]], frames: Sequence[pd.DataFrame], own: Sequence[int]
+) -> npt.NDArray[np.int64]:
+    """The row of each operator in every program, -1 for none; what is inside of delegates is joined to what is left."""
+    rows = list(joined)
+    if any(len(frame) > count for frame, count in zip(frames, own, strict=True)):
+        alone = [
+            [place for how, row in rows if how == ALONE and (place := row[k]) is not None] for k in range(len(own))
+        ]
+        rows = [row for row in rows if row[0] != ALONE]
+        rows += _join(
+            [
+                frame.loc[[*left, *range(count, len(frame))]]
+                for frame, left, count in zip(frames, alone, own, strict=True)
+            ]
+        )
+    places = [[-1 if place is None else place for place in row] for _, row in rows]
+    return np.array(places, np.int64).reshape(-1, len(own))
 
 
 def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:

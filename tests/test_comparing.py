@@ -123,6 +123,30 @@ def test_view(executed: Make, portable: etviz.Inspection) -> None:
     assert set(np.flatnonzero(places >= 0)) == {*rows, *range(payload[0]["rows"] - alone, payload[0]["rows"])}
 
 
+def test_what_is_inside_of_the_others_delegates(executed: Make, portable: etviz.Inspection) -> None:
+    """A kernel here is an operator inside of a delegate there: the same line of code, so the same row."""
+    other = executed("residual_cnn").load()
+    call = int(other.gaps.index[other.gaps["kind"] == "delegate"][0])
+    inner = other.zoom(call).gaps
+    compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
+    beside, own = compared.beside, len(other.gaps)
+    assert len(beside.frames[1]) == own + len(inner)
+    assert sorted(place for place in beside.joined[:, 1] if place >= 0) == list(range(own + len(inner)))
+    assert sorted(place for place in beside.joined[:, 0] if place >= 0) == list(portable.gaps.index)
+    joined = [(a, b) for a, b in beside.joined if a >= 0 and b >= own]
+    assert len(joined) >= 3
+    payload = build_payload(compared.analysis, beside)
+    severity = _numbers(payload, "severity_2")
+    for here, there in joined:
+        assert portable.gaps["source"][here] == inner["source"][there - own]
+        assert severity[here] == inner["severity"][there - own]
+        answer, _ = build_tensor(compared.analysis, int(here), beside=beside)
+        assert [found["label"] for found in answer["beside"]] == ["xnnpack"]
+    (tree,) = (item["tree"] for item in payload[0]["beside"])
+    nodes = np.frombuffer(payload[1][tree["row_node"]["buffer"]], "int32")
+    assert len({nodes[here] for here, _ in joined}) == len(joined)
+
+
 def test_histograms_of_both(executed: Make, portable: etviz.Inspection) -> None:
     other = executed("residual_cnn").inspection
     compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])

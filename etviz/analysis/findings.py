@@ -50,6 +50,8 @@ class Findings:
         Name for people.
     method
         Name of the compared method.
+    methods
+        Names of all methods of the program; empty where only this one can be shown.
     graph
         Its graph, as far as it is known.
     compared
@@ -99,6 +101,7 @@ class Findings:
     method: str
     graph: Graph
     compared: Compared = Compared()
+    methods: Sequence[str] = ()
     complete: Callable[[], Compared] | None = None
     with_operators: Callable[[OwnFunctions], Compared] | None = None
     reference: OtherReference | None = None

@@ -108,6 +108,7 @@ def read(
     findings = Findings(
         title=f"{title or Path(artifacts.named.get('pte') or artifacts.named.get('etdump', '')).name} ({chosen})",
         method=chosen,
+        methods=artifacts.methods,
         graph=paired.graph,
         compared=compared,
         complete=complete,

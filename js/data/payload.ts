@@ -29,6 +29,9 @@ export interface Payload extends FilterTable {
   /** Of which output's error the column "attribution" tells the shares; null before it was computed. */
   attribution: Attribution | null;
   zooms: Zooms;
+  /** The method that this is of, and all that can be chosen. */
+  method: string;
+  methods: readonly string[];
   /** null: nothing was timed. */
   timed: TimedRuns | null;
   /** Who reads whose values, in the program tree. */
@@ -148,6 +151,8 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     beside: (wire.beside ?? []).map(({ label }, k) => ({ label, suffix: `_${k + 2}`, tree: `beside_${k + 2}` as const })),
     label: wire.label ?? wire.title,
     attribution: wire.attribution ?? null,
+    method: wire.method ?? "",
+    methods: wire.methods ?? [],
     timed: wire.timeline ?? null,
     zooms: decodeZooms(wire, buffers, column),
     edges: decodeEdges(wire, buffers),

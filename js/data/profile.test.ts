@@ -64,6 +64,15 @@ test("the axis holds every number, on a logarithmic scale", () => {
   expect(heightOf(10, top) - heightOf(1, top)).toBeCloseTo(heightOf(100, top) - heightOf(10, top));
 });
 
+test("limits far above everything do not press the rest together", () => {
+  const column = payload.column("introduced_severity");
+  if (column?.kind !== "number" || !column.limits) throw new Error("no limits");
+  const [look, fault] = column.limits.map((limits) => limits.map((limit, row) => (row === 3 ? 10_000 * limit : limit)));
+  const columns = payload.columns.map((one) => (one === column ? { ...column, limits: [look, fault] as const } : one));
+  const squeezed = profileOf({ ...payload, columns, column: (name) => columns.find((one) => one.name === name) });
+  expect(squeezed.top).toBe(profile.top);
+});
+
 test("a span is a term of the search box", () => {
   expect(spanQuery(payload, profile, 3, 5)).toMatch(/^at:\d+\.\.\d+$/);
 });

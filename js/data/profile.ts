@@ -130,7 +130,10 @@ export function heightOf(value: number, top: number): number {
   return Math.min(1, Math.log10(value / LEAST) / Math.log10(top / LEAST));
 }
 
-/** The upper end of the axis: a little more than everything that is drawn. */
+/**
+ * The upper end of the axis: a little more than every value, and than the limits of most rows; limits far above (those of
+ * a norm over millions of elements) would press all else together.
+ */
 function topOf(payload: Payload): number {
   let top = 10;
   const hold = (values: Float64Array): void => {
@@ -140,9 +143,18 @@ function topOf(payload: Payload): number {
     const column = payload.column(name);
     if (column?.kind !== "number") continue;
     hold(column.values);
-    column.limits?.forEach(hold);
+    column.limits?.forEach((limits) => hold(Float64Array.of(middleOf(limits))));
   }
   return 2 * top;
+}
+
+const ENOUGH = 1000;
+
+/** About the median of the numbers that are known; NaN if none is. */
+function middleOf(values: Float64Array): number {
+  const each = Math.ceil(values.length / ENOUGH);
+  const known = values.filter((value, row) => row % each === 0 && !Number.isNaN(value)).sort();
+  return known[known.length >> 1] ?? NaN;
 }
 
 /** A term of the filter's language for the instructions of places `from` to `to`. */

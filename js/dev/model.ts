@@ -119,6 +119,15 @@ export class SampleModel {
       const outputs = [{ name: "0: [1, 10] float32", before: 0.0317, after: 2.1e-6, top1: [7, 3, 7] }];
       return this.#say({ id, result: { ok: true, rows: params.rows, outputs } });
     }
+    if (method === "method") {
+      const { methods = [] } = this.options;
+      const chosen = String(params.method);
+      this.options.methods = [chosen, ...methods.filter((name) => name !== chosen)];
+      this.options.layers = 2;
+      for (const [name, value] of [["selected", null], ["filter", ""], ["expanded", []]] as const) this.setFromKernel(name, value);
+      this.#say({ event: "changed" });
+      return this.#say({ id, result: { ok: true } });
+    }
     if (method === "cancel") this.#cancelled = true;
     const { result, buffers } = this.#data(method, params) ?? {
       result: { protocol: 1, changes: this.options.changes ?? 0 },

@@ -37,6 +37,8 @@ export interface SampleOptions {
   /** How many executions were timed, and whether values were logged meanwhile. */
   timed?: number;
   distorted?: boolean;
+  /** The methods of the program, the one that is shown first. */
+  methods?: readonly string[];
   /** How often the program ran. */
   runs?: number;
   /** The output whose error was attributed. */
@@ -452,6 +454,7 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
     },
     edges: pool.ints(sampleEdges(program.program)),
     ...(options.beside ? { label: "first", beside: [{ label: options.beside, tree: wireTree(pool, program.program, count) }] } : {}),
+    ...(options.methods ? { method: options.methods[0], methods: [...options.methods].sort() } : {}),
     timeline: options.timed
       ? { runs: options.timed, typical: Math.floor((options.timed - 1) / 2), note: "About these times.", distorted: options.distorted ?? false }
       : null,

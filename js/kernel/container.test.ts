@@ -5,23 +5,23 @@ import { scatterQuestion } from "../data/tensor";
 import { samplePayload } from "../dev/samplePayload";
 import { sampleScatter, sampleTensor } from "../dev/sampleTensor";
 import { readContainer, reportSource, unpack } from "./container";
+import type { WirePayload } from "./contract";
 import { type Answer, type Source, isError } from "./source";
 
 function padded(size: number): number {
   return Math.ceil(size / 8) * 8;
 }
 
-function pack(): Uint8Array {
+function pack(payload = samplePayload({ layers: 2 }), more: Record<string, Answer> = {}): Uint8Array {
   const held: DataView[] = [];
   const hold = (buffers: readonly DataView[]): number[] => buffers.map((buffer) => held.push(buffer) - 1);
   const stored = ({ result, buffers }: Answer) => ({ result, buffers: hold(buffers) });
-  const payload = samplePayload({ layers: 2 });
   const answers = {
     version: 1,
     payload: payload.result,
     payload_buffers: hold(payload.buffers),
     tensors: { "3": stored(sampleTensor(3)) },
-    answers: { "scatter:3": stored(sampleScatter()) },
+    answers: { "scatter:3": stored(sampleScatter()), ...Object.fromEntries(Object.entries(more).map(([name, one]) => [name, stored(one)])) },
     missing: { "6": "row 6 has no reference tensor" },
   };
   let end = 0;
@@ -58,6 +58,29 @@ test("payload and tensors come back as they were", async () => {
   expect(decodePayload(report.payload).rows).toBe(19);
   expect(report.answer("tensor", 3)).toEqual(sampleTensor(3));
   expect(report.answer("tensor", 4)).toBeNull();
+});
+
+test("a report of several methods answers for the one that was chosen", () => {
+  const methods = ["a", "b", "c"];
+  const of = (method: string, layers: number): Answer<WirePayload> => {
+    const { result, buffers } = samplePayload({ layers });
+    return { result: { ...result, method, methods }, buffers };
+  };
+  const other = pack(of("b", 1));
+  const held = { result: { method: "b" }, buffers: [new DataView(other.buffer)] };
+  const source = reportSource(readContainer(pack(of("a", 2), { "method:1": held })));
+  const rows = (): number => (ask(source, "payload", {}) as WirePayload).rows;
+  const first = rows();
+  expect(ask(source, "method", { method: "b" })).toEqual({});
+  expect(rows()).toBeLessThan(first);
+  source.request("payload", {}, (outcome) => {
+    if (isError(outcome)) throw new Error(outcome.message);
+    expect(decodePayload(outcome as Answer<WirePayload>).method).toBe("b");
+  });
+  expect(ask(source, "method", { method: "a" })).toEqual({});
+  expect(rows()).toBe(first);
+  expect(ask(source, "method", { method: "c" })).toContain("does not hold that method");
+  expect(rows()).toBe(first);
 });
 
 test("a report answers like a kernel, and says what it does not hold", () => {

@@ -12,7 +12,7 @@
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes]}
 // "answers" holds what was asked of some rows (error_map, scatter, channels) with the parameters
-// that a view asks with at first, and of some runs (timeline). An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
+// that a view asks with at first, of some runs (timeline), and the containers of other methods (method). An answer names its buffers 0, 1, ...: the k-th entry of its buffer list.
 // etviz/view/pages/container.py writes it.
 import { signal } from "@preact/signals";
 import type { WireError, WirePayload } from "./contract";
@@ -38,6 +38,8 @@ export interface Report {
   payload: Answer<WirePayload>;
   /** The answer about a row to a question as it is asked at first; null if the report does not hold it. */
   answer(method: string, row: number): Answer | null;
+  /** The report of another method of the program; null if there is none of this name. */
+  method(name: string): Report | null;
   /** Why there is no tensor; null if the report was written without. */
   reason(row: number): string | null;
 }
@@ -60,6 +62,12 @@ export function readContainer(bytes: Uint8Array): Report {
     answer(method, row) {
       const stored = method === "tensor" ? header.tensors[row] : header.answers?.[`${method}:${row}`];
       return stored ? { result: stored.result, buffers: buffersOf(stored.buffers) } : null;
+    },
+    method(name) {
+      const at = header.payload.methods?.indexOf(name) ?? -1;
+      const stored = at > 0 ? header.answers?.[`method:${at}`] : undefined;
+      const [block] = stored ? buffersOf(stored.buffers) : [];
+      return block ? readContainer(new Uint8Array(block.buffer as ArrayBuffer, block.byteOffset, block.byteLength)) : null;
     },
     reason: (row) => header.missing[row] ?? null,
   };
@@ -118,10 +126,18 @@ function outcomeOf(report: Report, method: string, params: Record<string, unknow
 
 /** Answers the questions of the view from a report instead of a kernel. */
 export function reportSource(report: Report): Source {
+  let shown = report;
+  const own = (report.payload.result.methods ?? [])[0];
   return {
     kernel: false,
     state: signal("ready"),
-    request: (method, params, settle) => settle(outcomeOf(report, method, params)),
+    request(method, params, settle) {
+      if (method !== "method") return settle(outcomeOf(shown, method, params));
+      const chosen = params.method === own ? report : report.method(String(params.method));
+      if (!chosen) return settle({ type: NOT_IN_REPORT, message: "This report does not hold that method. A notebook does." });
+      shown = chosen;
+      settle({ result: {}, buffers: [] });
+    },
     onEvent() {},
     dispose() {},
   };

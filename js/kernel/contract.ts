@@ -161,6 +161,9 @@ export interface WirePayload {
   /** 1: a delegate call that can be zoomed and is not yet. */
   zoomable?: Values;
   zooms?: WireZoom[];
+  /** The method that this is of, and all that can be chosen. */
+  method?: string;
+  methods?: string[];
   /** null: nothing was timed. */
   timeline?: TimedRuns | null;
   /** How many changes of the Inspection it contains; not in a report. */

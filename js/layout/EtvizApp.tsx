@@ -1,7 +1,7 @@
 // The whole view: header, filter bar, three panes, and the edge that changes its height.
 // Widths decide the arrangement by container queries; in narrow places the panes stand below one another.
 import { Fragment, type JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { WireError } from "../kernel/contract";
 import { isWaiting } from "../kernel/source";
 import type { Payload } from "../data/payload";
@@ -170,6 +170,15 @@ function usePageKeys(app: App, root: { readonly current: HTMLElement | null }, a
   }, [alone]);
 }
 
+/** Another method has rows of its own. */
+function useMethod(app: App, method: string | null): void {
+  const shown = useRef(method);
+  useLayoutEffect(() => {
+    if (shown.current !== null && method !== null && method !== shown.current) app.forget();
+    shown.current = method ?? shown.current;
+  }, [method]);
+}
+
 /** What Python or a link asked for, once there is something to do it with. */
 function useCommands(app: App, ready: boolean): void {
   const asked = app.store.traits.commands.value;
@@ -188,6 +197,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
   const { value } = payload;
   useKeptFocus(root);
   useLarge(app, root);
+  useMethod(app, value.status === "ready" ? value.value.method : null);
   useCommands(app, value.status === "ready");
   usePageKeys(app, root, frame === "page");
   const onKeyDown = (event: KeyboardEvent): void => {

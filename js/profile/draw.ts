@@ -137,22 +137,24 @@ class Picture {
       let held = NaN;
       for (let x = 0; x <= this.width; x++) {
         const place = Math.min(rows.length - 1, Math.floor((x * rows.length) / this.width));
-        const value = values[rows[place]];
+        const limit = values[rows[place]];
+        const value = limit > this.#top ? NaN : limit;
         const at = Math.round(this.y(value)) + 0.5;
         if (Number.isNaN(value)) held = NaN;
         else if (Number.isNaN(held)) context.moveTo(frame.left + x, at);
         else if (at !== held) context.lineTo(frame.left + x, held);
         if (!Number.isNaN(value) && (at !== held || x === this.width)) context.lineTo(frame.left + x, at);
-        if (!Number.isNaN(value)) held = at;
+        if (Number.isNaN(value)) continue;
+        held = at;
+        ends[side] = at;
       }
       context.stroke();
-      ends.push(held);
     }
     context.setLineDash([]);
     const [lower, upper] = ends;
     const apart = lower - upper < 11 ? (11 - (lower - upper)) / 2 : 0;
-    this.text("look", frame.left + this.width + 4, lower + 3.5 + apart, "--etv-warn");
-    this.text("fault", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
+    if (lower !== undefined) this.text("look", frame.left + this.width + 4, lower + 3.5 + apart, "--etv-warn");
+    if (upper !== undefined) this.text("fault", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
   }
 
   /** Where the k-th column of peaks is: in the middle of its place where places are wide. */

@@ -55,6 +55,18 @@ export class App {
     return nodes;
   }
 
+  /** What was about the rows and nodes of another method is about nothing. */
+  forget(): void {
+    const { closedCalls, detail, element, mask, pins, slice, timeSpan, timedRun, unfolded, whatIf } = this.view;
+    batch(() => {
+      for (const one of [detail, element, mask, slice, timeSpan, timedRun, whatIf]) one.value = null;
+      pins.value = [];
+      closedCalls.value = new Set();
+      unfolded.value = new Map();
+      this.selection.forget();
+    });
+  }
+
   /** Go to the next or previous row whose own error is more than its precision explains. */
   worse(by: -1 | 1): void {
     const profile = this.profile.peek();

@@ -4,8 +4,8 @@ import { signal } from "@preact/signals";
 import type { WireError } from "../kernel/contract";
 import { SILENT, type Source, isError } from "../kernel/source";
 
-export type JobName = "zoom" | "attribution" | "what_if";
-type Params = Record<string, number | readonly number[]>;
+export type JobName = "zoom" | "attribution" | "what_if" | "method";
+type Params = Record<string, number | string | readonly number[]>;
 
 export interface Job {
   /** Tells a job from an earlier one of the same name, whose answer may come late. */

@@ -46,6 +46,12 @@ export class Selection {
   readonly #path: number[] = [];
   #at = -1;
 
+  /** Nothing was selected before. */
+  forget(): void {
+    this.#path.length = 0;
+    this.#at = -1;
+  }
+
   readonly selectRow = (row: number): void => {
     if (row !== this.#path[this.#at]) {
       const held = this.row.peek();

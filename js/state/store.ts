@@ -50,13 +50,29 @@ export class Store {
     });
   }
 
+  /** Show another method of the program. */
+  showMethod(method: string): void {
+    if (this.source.kernel) return this.jobs.start("method", { method });
+    this.source.request("method", { method }, (outcome) => {
+      if (isError(outcome)) return;
+      const { expanded, filter, selected } = this.traits;
+      batch(() => {
+        [selected.value, filter.value, expanded.value] = [null, "", []];
+        this.loadPayload();
+      });
+    });
+  }
+
   /** Show a payload; false if it can't be read. */
   show(answer: Answer<WirePayload>): boolean {
     try {
       const value = decodePayload(answer);
       batch(() => {
         this.answers.clear();
-        if (this.generation.peek() === 0) this.#firstPaint(value);
+        const held = this.payload.peek();
+        const other = held.status === "ready" && held.value.method !== value.method;
+        if (other) this.#looked.clear();
+        if (this.generation.peek() === 0 || other) this.#firstPaint(value);
         this.#openInsides(value);
         this.generation.value++;
         this.payload.value = { status: "ready", value };

@@ -6,7 +6,7 @@ import type { Payload } from "../data/payload";
 import { EVERY_RUN, withRun } from "../data/runs";
 import { Button } from "../ui/Button";
 import { useApp } from "../ui/context";
-import { Icon } from "../ui/Icon";
+import { Icon, LevelIcon } from "../ui/Icon";
 import { Select } from "../ui/Select";
 import { ColumnChooser } from "./ColumnChooser";
 import { SearchBox } from "./SearchBox";
@@ -38,6 +38,33 @@ function RestSwitch({ payload }: { payload: Payload }): JSX.Element | null {
       {uncompared > 0 && unread > 0 && " · "}
       {unread > 0 && <>unused <span class="etv-switch-count">{formatCount(unread)}</span></>}
     </button>
+  );
+}
+
+/** Which method is shown; nothing for a program that has one. */
+function MethodSelect({ payload: { method, methods } }: { payload: Payload }): JSX.Element | null {
+  const { store } = useApp();
+  if (methods.length < 2) return null;
+  const job = store.jobs.of("method");
+  const waits = job?.status === "running";
+  return (
+    <>
+      <Select
+        label="Method that is shown"
+        class="etv-method-select"
+        data-tip="The methods of the program; each has its own selection and filter"
+        choices={methods.map((name) => ({ name, text: name }))}
+        value={String(waits ? job.params.method : method)}
+        disabled={store.jobs.busy}
+        onChange={(name) => store.showMethod(name)}
+      />
+      {waits && <span role="status">reading…</span>}
+      {job?.error && (
+        <span class="etv-method-failed" role="alert" data-tip={job.error.message} tabIndex={0}>
+          <LevelIcon level="bad" /> {job.error.message}
+        </span>
+      )}
+    </>
   );
 }
 
@@ -84,6 +111,7 @@ export function FilterBar({ payload }: { payload: Payload }): JSX.Element {
   return (
     <div class="etv-bar" role="search" aria-label="Filters">
       <SearchBox payload={payload} />
+      <MethodSelect payload={payload} />
       <RunSelect payload={payload} />
       <RestSwitch payload={payload} />
       {rows.filtered.value && (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 from pypdf import PdfReader
 
@@ -97,9 +98,45 @@ def test_nothing_serious_keeps_anyone_out(reader: Callable[..., Reader], report:
         view.get_by_role("button", name=name).click()
         found += serious(view)
         view.page.keyboard.press("Escape")
+    view.get_by_role("button", name="Time", exact=True).click()
+    expect(view.get_by_role("img", name=re.compile("What was timed"))).to_be_visible()
+    found += serious(view.locator(".etv-profile"))
     view.get_by_role("button", name="All keys").click()
     found += serious(view)
     assert found == [], "\n".join(found)
+
+
+def test_the_profile_is_saved_as_a_picture(reader: Callable[..., Reader], report: Path) -> None:
+    view = reader().open(report)
+    box = view.locator("[role=search] input").first
+    box.fill("> profile as PNG")
+    with view.page.expect_download() as download:
+        box.press("Enter")
+    assert download.value.suggested_filename.endswith("-profile.png")
+    with Image.open(download.value.path()) as picture:
+        assert picture.format == "PNG"
+        plot = view.locator(".etv-profile-plot").bounding_box()
+        assert plot is not None
+        assert picture.width == 2 * round(plot["width"])
+        assert len(picture.convert("RGB").getcolors(1 << 16) or ()) > 20
+
+
+def test_the_timeline_reads_and_selects(reader: Callable[..., Reader], report: Path, screenshots: Path) -> None:
+    view = reader().open(report)
+    view.locator(".etv-table [data-row]").first.focus()
+    view.page.keyboard.press("m")
+    plot = view.get_by_role("img", name=re.compile("What was timed"))
+    expect(view.locator(".etv-time-note")).to_contain_text("logging values is in these times")
+    plot.focus()
+    reading = view.locator(".etv-profile-reading")
+    for key in ("ArrowRight", "Home", "ArrowUp", "ArrowDown"):
+        view.page.keyboard.press(key)
+    expect(reading).to_contain_text(re.compile(r"^#"))
+    name = reading.locator("b").inner_text()
+    view.page.keyboard.press("Enter")
+    expect(selected(view)).to_contain_text(name)
+    expect(view.locator(".etv-time-selected")).not_to_have_count(0)
+    view.page.screenshot(path=screenshots / "report-timeline.png")
 
 
 def test_a_selected_row_shows_its_histograms_and_its_node(

@@ -24,7 +24,23 @@ def pack(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """Compress the answers to all questions that a report can be asked.
+    """Compress what `laid_out` gives.
+
+    Returns
+    -------
+    bytes
+        Gzip; the same for the same answers.
+    """
+    return gzip.compress(laid_out(payload, tensors, missing, answers), _LEVEL, mtime=0)
+
+
+def laid_out(
+    payload: Answer,
+    tensors: Mapping[int, Answer],
+    missing: Mapping[int, str],
+    answers: Mapping[tuple[str, int], Answer] | None = None,
+) -> bytes:
+    """The answers to all questions that a report can be asked, in one block.
 
     Parameters
     ----------
@@ -40,7 +56,8 @@ def pack(
     Returns
     -------
     bytes
-        Gzip; the same for the same answers.
+        The same for the same answers. A report of several methods holds those of the others, each as the only buffer
+        of an answer to ``method``.
     """
     held: list[bytes] = []
 
@@ -65,7 +82,7 @@ def pack(
     parts = [struct.pack("<I", len(text)), text]
     for buffer in held:
         parts += [buffer, bytes(_room(len(buffer)))]
-    return gzip.compress(b"".join(parts), _LEVEL, mtime=0)
+    return b"".join(parts)
 
 
 def _room(size: int) -> int:

@@ -18,7 +18,7 @@ from etviz._version import __version__
 from etviz.artifacts.files import check_target, whole_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
-from etviz.view.pages.container import Answer, pack
+from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.tables import MARKS, html_facts, html_table, worst_table
 from etviz.view.payload.program import build_payload
@@ -26,7 +26,7 @@ from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from etviz.analysis.analysis import Analysis
@@ -52,11 +52,13 @@ _PRINTED: Final = 25
 
 
 @during("writing the report")
-def write_report(analysis: Analysis, path: PathLike, tensors: str, title: str | None) -> Path:
-    """Write the report of an Inspection; see `Inspection.to_html`."""
+def write_report(
+    analysis: Analysis, path: PathLike, tensors: str, title: str | None, others: Sequence[Analysis] = ()
+) -> Path:
+    """Write the report of an Inspection, and of `others` of its methods; see `Inspection.to_html`."""
     check_tensors(tensors)
     target = check_target(path, "the report")
-    page = report_page(analysis, tensors, title or analysis.title)
+    page = report_page(analysis, tensors, title or analysis.title, others=others)
     with whole_file(target, "the report") as partial:
         partial.write_bytes(page)
     return target
@@ -69,14 +71,42 @@ def check_tensors(tensors: str) -> None:
 
 
 def report_page(
-    analysis: Analysis, tensors: str, title: str, beside: Beside | None = None, summary: str | None = None
+    analysis: Analysis,
+    tensors: str,
+    title: str,
+    beside: Beside | None = None,
+    summary: str | None = None,
+    others: Sequence[Analysis] = (),
 ) -> bytes:
-    """The page itself, in UTF-8; `tensors` is one of `TENSORS`, `summary` what is seen without a script."""
-    payload, buffers = build_payload(analysis, beside)
-    payload["title"] = title
-    answers = _tensors(analysis, tensors, payload["compared"], beside)
-    data = pack((payload, buffers), *answers, _maps(analysis, tensors) | _timelines(analysis))
+    """The page itself, in UTF-8.
+
+    Parameters
+    ----------
+    tensors
+        One of `TENSORS`.
+    summary
+        What is seen without a script.
+    others
+        Further methods of the program, among which the view lets one choose.
+    """
+    methods = [one.findings.method for one in (analysis, *others)]
+    held: dict[tuple[str, int], Answer] = {}
+    for at, other in enumerate(others, 1):
+        block = laid_out(*_answers(other, tensors, other.title, None, methods))
+        held["method", at] = {"method": methods[at]}, [block]
+    *answers, asked = _answers(analysis, tensors, title, beside, methods)
+    data = pack(*answers, asked | held)
     return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
+
+
+def _answers(
+    analysis: Analysis, tensors: str, title: str, beside: Beside | None, methods: Sequence[str]
+) -> tuple[Answer, dict[int, Answer], dict[int, str], dict[tuple[str, int], Answer]]:
+    """The answers to all questions about one method."""
+    payload, buffers = build_payload(analysis, beside)
+    payload |= {"title": title, "methods": list(methods)}
+    rows, missing = _tensors(analysis, tensors, payload["compared"], beside)
+    return (payload, buffers), rows, missing, _maps(analysis, tensors) | _timelines(analysis)
 
 
 def _tensors(

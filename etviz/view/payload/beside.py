@@ -43,14 +43,17 @@ class Beside:
         Names of all programs, the first one's first.
     others
         The programs but the first.
+    frames
+        The compared rows of every program, with those inside of its delegates.
     joined
-        A row for each operator: its gap row in every program, -1 where the program has none.
+        A row for each operator: its number among these in every program, -1 where the program has none.
     title
         Of the whole.
     """
 
     labels: tuple[str, ...]
     others: tuple[Analysis, ...]
+    frames: tuple[pd.DataFrame, ...]
     joined: npt.NDArray[np.int64]
     title: str
 
@@ -59,7 +62,7 @@ class Beside:
         records = []
         for places in self.joined[self.joined[:, 0] < 0]:
             at = next(k for k, place in enumerate(places) if place >= 0)
-            about = self.others[at - 1].tables.rows.iloc[places[at]]
+            about = self.frames[at].iloc[places[at]]
             reason = f"not in {self.labels[0]}, or nothing there is known to be the same operator"
             records.append(about[list(_TAKEN)].to_dict() | {"status": "not compared", "reason": reason})
         return pd.DataFrame(records)
@@ -85,8 +88,9 @@ class Beside:
             for name in _RATED:
                 if not _knows(name)(other):
                     continue
-                values = pd.to_numeric(other.tables.rows[name]).mask(other.tables.rows["status"] == MISMATCH, math.inf)
-                taken = {name: values, **dict(zip(_limits(name), other.tables.limits(name), strict=True))}
+                frame = self.frames[k + 1]
+                values = pd.to_numeric(frame[name]).mask(frame["status"] == MISMATCH, math.inf)
+                taken = {name: values, **{limit: frame[limit] for limit in _limits(name)}}
                 for part, all_values in taken.items():
                     picked = np.full(len(rows), math.nan)
                     picked[there] = np.asarray(all_values, float)[places[there]]
@@ -153,8 +157,8 @@ class Beside:
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
         """Label, program, and the program's rows in the order of the view, empty ones for those that it lacks."""
         found = []
-        for label, other, places in zip(self.labels[1:], self.others, self.places(rows, added), strict=True):
-            table = other.tables.rows.drop(columns="stack").reset_index(drop=True)
+        parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
+        for label, other, table, places in parts:
             found.append((label, other, table.reindex(np.where(places < 0, len(table), places)).reset_index(drop=True)))
         return found
 

@@ -51,7 +51,7 @@ _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 
 def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
     """Gap rows, those inside of zoomed delegates, then the instructions that were not compared; and how many were."""
-    gaps = _with_inner_rows(analysis)
+    gaps = compared_rows(analysis)
     missing = analysis.tables.coverage
     missing = missing[missing["status"] != COMPARED]
     if missing.empty:
@@ -111,6 +111,8 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
             "modules": _tree(analysis.modules, rows, buffers),
         },
         "edges": buffers.add(_edge_pairs(analysis), "int32"),
+        "method": analysis.findings.method,
+        "methods": [analysis.findings.method],
         "timeline": _timed(analysis.profile),
         "attribution": attribution and attribution | {"sum": as_text(attribution["sum"])},
     }
@@ -139,7 +141,7 @@ def _timed(profile: Profile) -> dict[str, Any] | None:
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of another program, as its tree needs them."""
-    return table.assign(**{RAW: table["op"], INNER: ""})
+    return table.assign(**{RAW: table["op"], INNER: table[INNER].fillna("")})
 
 
 def _finding(analysis: Analysis) -> dict[str, Any] | None:
@@ -220,7 +222,7 @@ def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
     return labels
 
 
-def _with_inner_rows(analysis: Analysis) -> pd.DataFrame:
+def compared_rows(analysis: Analysis) -> pd.DataFrame:
     """Gap rows, then the rows of every zoomed delegate, which stand at the delegate's instruction."""
     frames = []
     for _, call, tables in analysis.rows.parts():

@@ -9,7 +9,8 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from etviz.analysis.analysis import Analysis
@@ -37,17 +38,25 @@ class Jobs:
         What the jobs work on.
     send
         Sends a message to the views.
+    own
+        Further jobs beside `WORK`.
     """
 
-    def __init__(self, analysis: Analysis, send: Callable[[dict[str, Any]], None]) -> None:
-        self._inspection = analysis
+    def __init__(
+        self, analysis: Analysis, send: Callable[[dict[str, Any]], None], own: Mapping[str, Work] = MappingProxyType({})
+    ) -> None:
+        self.analysis = analysis
         self._send = send
+        self._work_by_name = {**WORK, **own}
         self._lock = threading.Lock()
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._work_by_name
+
     def start(self, ident: Any, name: str, params: dict[str, Any]) -> None:
-        """Start a job of `WORK`; the answer to the message `ident` is sent when it has ended.
+        """Start a job; the answer to the message `ident` is sent when it has ended.
 
         Raises
         ------
@@ -88,7 +97,7 @@ class Jobs:
 
     def _work(self, name: str, params: dict[str, Any], cancel: threading.Event) -> dict[str, Any]:
         try:
-            return WORK[name](self._inspection, params, self._reporter(name, cancel), cancel)
+            return self._work_by_name[name](self.analysis, params, self._reporter(name, cancel), cancel)
         finally:  # takes the progress off every view, also those that did not ask for the job
             self._send({"event": "progress", "label": "", "done": 0, "total": 0})
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import traitlets
 
+from etviz.errors import UsageError
 from etviz.view.pages.report import embedded_html
 from etviz.view.pages.tables import html_table
 
@@ -70,6 +71,15 @@ class ViewState(traitlets.HasTraits):
     def beside(self) -> Beside | None:
         """Other programs that the views show beside this one."""
         return None
+
+    @property
+    def methods(self) -> Sequence[str]:
+        """The methods among which a view lets one choose; fewer than two for none."""
+        return ()
+
+    def method(self, name: str) -> ViewState:
+        """What another method's views show."""
+        raise UsageError(f"there is no method {name!r} here")
 
     def static_html(self) -> str:
         """What a viewer without scripts shows."""

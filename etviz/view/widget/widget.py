@@ -22,14 +22,14 @@ from etviz.view.pages.html import STATIC
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
-from etviz.view.widget.jobs import WORK, Jobs
+from etviz.view.widget.jobs import Jobs, Progress
 from etviz.view.widget.panel import NO_PANEL, Area, Place, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from etviz.analysis.analysis import Change
+    from etviz.analysis.analysis import Analysis, Change
 
 logger = logging.getLogger(__name__)
 
@@ -99,21 +99,18 @@ class InspectionWidget(anywidget.AnyWidget):
         self._changes = 0
         self._lock = threading.Lock()
         super().__init__(panel=panel, commands=list(commands), **{name: getattr(state, name) for name in SHARED})
-        analysis = state.analysis
-        self._links = [traitlets.link((state, name), (self, name)) for name in SHARED]
         self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "hello": lambda params: ({"protocol": 1, "changes": self._changes}, []),
             "payload": lambda params: self.payload(),
             "tensor": self._tensor,
-            "timeline": functools.partial(build_timeline, analysis),
+            "timeline": lambda params: build_timeline(self.state.analysis, params),
             "cancel": self._stop,
-        } | {name: functools.partial(build, analysis) for name, build in BUILDERS.items()}
+        } | {name: functools.partial(self._build, build) for name, build in BUILDERS.items()}
         self._cached_tensor = functools.lru_cache(64)(
-            lambda row, bins: build_tensor(analysis, row, bins, beside=state.beside)
+            lambda row, bins: build_tensor(self.state.analysis, row, bins, beside=self.state.beside)
         )
-        self._jobs = Jobs(analysis, self.send)
-        for shown in state.analyses:
-            shown.changed.connect(self._follow)
+        self._jobs = Jobs(state.analysis, self.send, {"method": self._choose})
+        self._tie()
         self.on_msg(self._answer)
         title = state.title
         self.observe(lambda change: settle(self, title, change.new), "panel")
@@ -129,24 +126,56 @@ class InspectionWidget(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Remove the widget and untie it from what it shows."""
-        for link in self._links:
-            link.unlink()
-        if self._links:
-            for shown in self.state.analyses:
-                shown.changed.disconnect(self._follow)
+        tied = bool(self._links)
+        self._untie()
+        if tied:
             settle(self, self.state.title, None)
             self._jobs.cancel()
             # anywidget keeps every widget for good, so that it must not keep what it showed, with its files
             self._methods, self._cached_tensor = {}, functools.lru_cache(1)(_closed)
             del self.state, self._jobs
-        self._links = []
         super().close()
+
+    def _tie(self) -> None:
+        """Share the traits of what is shown, and hear of its news."""
+        self._links = [traitlets.link((self.state, name), (self, name)) for name in SHARED]
+        for shown in self.state.analyses:
+            shown.changed.connect(self._follow)
+
+    def _untie(self) -> None:
+        for link in self._links:
+            link.unlink()
+        if self._links:
+            for shown in self.state.analyses:
+                shown.changed.disconnect(self._follow)
+        self._links = []
+
+    def _choose(
+        self, _analysis: Analysis, params: dict[str, Any], progress: Progress, _cancel: threading.Event
+    ) -> dict[str, Any]:
+        """Show another method from now on, with a selection and a filter of its own."""
+        name = params.get("method")
+        if not isinstance(name, str):
+            raise UsageError(f"method must be a name, found {str(name)[:40]}")
+        progress(0, 1)
+        other = self.state.method(name)
+        with self._lock:
+            for shared in ("sort_by", "descending", "height"):
+                setattr(other, shared, getattr(self.state, shared))
+            self._untie()
+            self.state = other
+            self._jobs.analysis = other.analysis
+            self._tie()
+        self._changes += 1
+        self._cached_tensor.cache_clear()
+        self.send({"event": "changed"})
+        return {}
 
     def payload(self) -> Answer:
         """Everything that a view shows before a tensor is asked for, and the number of changes that it contains."""
         changes = self._changes
         result, buffers = build_payload(self.state.analysis, self.state.beside)
-        return result | {"changes": changes}, buffers
+        return result | {"methods": list(self.state.methods), "changes": changes}, buffers
 
     def _follow(self, _change: Change) -> None:
         """Tell the views that they have to ask again."""
@@ -161,7 +190,7 @@ class InspectionWidget(anywidget.AnyWidget):
         try:
             if not isinstance(name, str) or not isinstance(params, dict):
                 raise UsageError("a question is a method's name and a table of parameters")
-            if name in WORK:
+            if name in getattr(self, "_jobs", ()):
                 self._jobs.start(content["id"], name, dict(params))
                 return
             method = self._methods.get(name)
@@ -180,6 +209,9 @@ class InspectionWidget(anywidget.AnyWidget):
     def _stop(self, _params: dict[str, Any]) -> Answer:
         self._jobs.cancel()
         return {"ok": True}, []
+
+    def _build(self, build: Callable[[Analysis, dict[str, Any]], Answer], params: dict[str, Any]) -> Answer:
+        return build(self.state.analysis, params)
 
     def _tensor(self, params: dict[str, Any]) -> Answer:
         try:
