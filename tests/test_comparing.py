@@ -144,7 +144,7 @@ def test_what_is_inside_of_the_others_delegates(executed: Make, portable: etviz.
         assert [found["label"] for found in answer["beside"]] == ["xnnpack"]
     (tree,) = (item["tree"] for item in payload[0]["beside"])
     nodes = np.frombuffer(payload[1][tree["row_node"]["buffer"]], "int32")
-    assert len({nodes[here] for here, _ in joined}) == len(joined)
+    assert len({int(nodes[here]) for here, _ in joined}) == len(joined)
 
 
 def test_histograms_of_both(executed: Make, portable: etviz.Inspection) -> None:

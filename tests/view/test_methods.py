@@ -42,7 +42,8 @@ def test_each_method_is_an_inspection(inspection: etviz.Inspection) -> None:
 
 def test_a_view_shows_the_method_that_is_chosen(inspection: etviz.Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
     widget, sent = InspectionWidget(inspection), Sent()
-    monkeypatch.setattr(widget, "send", lambda content, buffers=None: sent.append(content))
+    for sender, name in ((widget, "send"), (widget._jobs, "_send")):
+        monkeypatch.setattr(sender, name, lambda content, buffers=None: sent.append(content))
     try:
         inspection.selected = 0
         before = widget.payload()[0]

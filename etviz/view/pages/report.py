@@ -94,8 +94,8 @@ def report_page(
     for at, other in enumerate(others, 1):
         block = laid_out(*_answers(other, tensors, other.title, None, methods))
         held["method", at] = {"method": methods[at]}, [block]
-    *answers, asked = _answers(analysis, tensors, title, beside, methods)
-    data = pack(*answers, asked | held)
+    payload, rows, missing, asked = _answers(analysis, tensors, title, beside, methods)
+    data = pack(payload, rows, missing, asked | held)
     return view_page(f"{title} · etviz", summary or _summary(analysis, title), data)
 
 
