@@ -13,6 +13,10 @@ with the model of rounding below.
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
 
+In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass. So
+there the noise is at least that of one: it is taken from a pass in which every value may round to its neighbour, as the
+variance follows the number of those that do.
+
 u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
 comparisons never round, nor are weights perturbed that are only dequantized: as operands of a sum they are.
 """
@@ -20,7 +24,7 @@ comparisons never round, nor are weights perturbed that are only dequantized: as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError
@@ -38,7 +42,9 @@ if TYPE_CHECKING:
 STEP: Final = 1e-3
 """Part of a quantization step by which values are perturbed before they are rounded."""
 OTHER_GRID: Final = 0.5
-"""The same where a delegate chooses the grid when it runs."""
+"""The same where a delegate chooses the grid when it runs: a quarter of the values rounds to its neighbour."""
+FLIPS: Final = 10
+"""Roundings to the neighbour, over all passes, that tell what they do."""
 SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
@@ -75,11 +81,20 @@ class Rounding:
     ----------
     seed
         Another one is another correct implementation.
+    step
+        Part of a quantization step by which values are perturbed before they are rounded.
+
+    Attributes
+    ----------
+    on_grids
+        Values that it has rounded to grids that were known before the run.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, step: float = STEP) -> None:
         import torch
 
+        self.on_grids = 0
+        self._step = step
         self._generator = torch.Generator().manual_seed(_SEEDS + seed)
         self._buffers = Buffers.shared()
         self._pool: torch.Tensor | None = None
@@ -133,11 +148,13 @@ class Rounding:
 
         grid, value = grid_arguments(node.target, args, kwargs), args[0] if args else kwargs.get("input")
         scale = grid.scale if grid is not None else None
-        share = OTHER_GRID if delegated and isinstance(scale, torch.Tensor) else STEP
+        chosen = delegated and isinstance(scale, torch.Tensor)
+        share = OTHER_GRID if chosen else self._step
         if isinstance(scale, torch.Tensor):
             scale = float(scale) if scale.numel() == 1 else float(scale.abs().min())
         if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor):
             return list(args), kwargs
+        self.on_grids += 0 if chosen else value.numel()
         moved = value + self._uniform(value) * (share * scale / _UNIFORM)
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
 
@@ -267,8 +284,27 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) ->
         What it gives unperturbed.
     """
     values = flat_values(value)
+    if not callable(again):
+        return _differences(again, values)
+    roundings: list[Rounding] = []
+
+    def others() -> Iterator[Any]:
+        for seed in range(PASSES):
+            roundings.append(Rounding(seed))
+            yield again(roundings[-1])
+
+    found = _differences(others(), values)
+    on_grids = roundings[0].on_grids
+    if not 0 < on_grids * len(roundings) * STEP / 2 < FLIPS:
+        return found
+    every = _differences([again(Rounding(PASSES, OTHER_GRID))], values)
+    share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
+    return [max(noise, share * flips) for noise, flips in zip(found, every, strict=True)]
+
+
+def _differences(others: Iterable[Any], values: Sequence[Any]) -> list[float]:
+    """The RMS of the difference to others, which are asked for until there are enough elements."""
     noises = [Noise() for _ in values]
-    others = (again(Rounding(seed)) for seed in range(PASSES)) if callable(again) else again
     for other in others:
         for noise, perturbed, plain in zip(noises, flat_values(other), values, strict=False):
             noise.add(perturbed, plain)

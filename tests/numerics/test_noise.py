@@ -90,6 +90,25 @@ def test_one_rounding_is_half_a_unit(target: str, function: Any, dtype: torch.dt
     assert rms(value) * HALF_ULP[dtype] / math.sqrt(3) <= found <= 2 * rms(value) * HALF_ULP[dtype]
 
 
+@pytest.mark.parametrize("count", [24, 96, 384])
+def test_one_rounding_to_the_neighbour_is_noise_where_none_was_met(count: int) -> None:
+    """A correct backend may round one of a few values to its neighbour, though no pass happened to do that."""
+    grid = (0.05, 0, -128, 127, torch.int8)
+    nodes = [
+        Node("q", "quantized_decomposed.quantize_per_tensor.default", (Ref("x"), *grid), {}),
+        Node("dq", "quantized_decomposed.dequantize_per_tensor.default", (Ref("q"), *grid), {}),
+        Node("gelu", "aten.gelu.default", (Ref("dq"),), {}),
+    ]
+    graph = Graph("forward", [Input("x", "user", "")], nodes, [Ref("gelu")])
+    x = normal(count)
+    evaluator = Evaluator(graph, {})
+    (value,) = evaluator.run([x], lambda node, value: None)
+    found = local_noise(lambda rounding: evaluator.call_again(graph, [x], rounding), [value])[0]
+    on_grid = (x / 0.05).round() * 0.05
+    neighbours = [torch.nn.functional.gelu(on_grid + step) - value for step in (-0.05, 0.05)]
+    assert factor(found, rms(torch.stack(neighbours)) / math.sqrt(count)) < 2
+
+
 @pytest.mark.parametrize("target", ["relu", "neg", "abs", "alias_copy", "detach"])
 def test_what_does_not_round_has_no_noise(target: str) -> None:
     assert noise_of(f"aten.{target}.default", normal(100)) == 0.0
