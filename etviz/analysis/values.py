@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from etviz.analysis.summary import row_level
+from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 
 if TYPE_CHECKING:
@@ -23,12 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The tensors of a row: `reference` is None where there is none, and `missing` says why."""
+    """The tensors of a row: `reference` is None where there is none, and `missing` says why.
+
+    `level` says whether the row's error is more than its precision explains, as everywhere: of what it introduced, of
+    all where that is not known.
+    """
 
     gap: Gap
     reference: torch.Tensor | None
     runtime: torch.Tensor
     missing: str = ""
+    level: str = "bad"
 
     @property
     def scale(self) -> float | None:
@@ -40,13 +47,11 @@ class Pair:
     @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
         """See `Inspection.fingerprints`, a dict each; none without a reference."""
-        from etviz.tensors.fingerprints import fingerprints, is_bad
+        from etviz.tensors.fingerprints import fingerprints
 
-        own = self.gap.total if self.gap.introduced_sums is None else self.gap.introduced_sums
-        worth_it = force or own.mismatched or is_bad(own, self.runtime.dtype, self.scale)
-        if self.reference is None or not worth_it:
+        if self.reference is None or not (force or self.level != "ok"):
             return []
-        return [asdict(item) for item in fingerprints(self.reference, self.runtime, scale=self.scale, force=force)]
+        return [asdict(item) for item in fingerprints(self.reference, self.runtime, scale=self.scale, force=True)]
 
 
 class Values:
@@ -69,10 +74,13 @@ class Values:
         gap = place.gap
         if gap.unpaired:
             return Pair(gap, None, gap.runtime, gap.unpaired)
+        known = gap.introduced_sums is not None
+        level = "bad" if gap.status == MISMATCH else row_level(place.about, place.tables.on_grid, introduced=known)
         reference = gap.reference
         if reference is None and place.tables.recall is not None:
             reference = place.tables.recall.reference(gap)
-        return Pair(gap, reference, gap.runtime, "" if reference is not None else "it could not be computed again")
+        missing = "" if reference is not None else "it could not be computed again"
+        return Pair(gap, reference, gap.runtime, missing, level)
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)``.

@@ -50,10 +50,17 @@ NAMES: Final = (
     "single bad channel",
     "scale factor",
     "constant offset",
+    "bias",
+    "epsilon",
 )
 """All fingerprints; of equal scores the more specific one comes first."""
 
-_SPECIAL_CASES: Final = {"scale factor": "sign", "constant offset": "wrong zero-point"}
+_SPECIAL_CASES: Final = {
+    "scale factor": ("sign",),
+    "constant offset": ("wrong zero-point",),
+    "bias": ("constant offset", "wrong zero-point", "single bad channel"),
+    "epsilon": ("scale factor", "sign", "single bad channel", "bias", "constant offset", "permuted layout"),
+}
 """What is not said where a special case of it fits as well."""
 
 Predict = Callable[[Floats], Floats]
@@ -255,8 +262,8 @@ def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> boo
 
 
 def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
-    special = _SPECIAL_CASES.get(item.name, "")
-    return special in others and others[special].score >= item.score - _MARGIN
+    special = (others[name] for name in _SPECIAL_CASES.get(item.name, ()) if name in others)
+    return any(other.score >= item.score - _MARGIN for other in special)
 
 
 _FEWEST_CLIPPED: Final = 4
@@ -378,6 +385,73 @@ def clipping(pair: Pair) -> Iterator[Fingerprint]:
     where = " and ".join(f"{'above' if bounds[k][0] > 0 else 'below'} {bounds[k][1]:.6g}" for k in used)
     text = f"The runtime has no values {where}, the {count} of the reference beyond are at the bound"
     yield explaining("clipping", min(1.0, explained), text)
+
+
+_AT_BOUND: Final = 0.02
+"""Share of the reference's values at its least from which that is a bound, as a relu's 0."""
+_FEWEST_EACH: Final = 4
+
+
+def bias(pair: Pair) -> Iterator[Fingerprint]:
+    """Each channel off by a number of its own; behind a relu, where the reference is not at its bound."""
+    at, r, q = pair.sample
+    low = float(r.min()) if len(r) else 0.0
+    free = r > low if len(r) and np.mean(r == low) >= _AT_BOUND and float(q.min()) == low else np.ones(len(r), bool)
+    at, r, q = at[free], r[free], q[free]
+    for axis in sorted({1, len(pair.shape) - 1}) if len(pair.shape) > 1 else ():
+        size = pair.shape[axis]
+        if size < 2 or len(r) < _FEWEST_EACH * size:
+            continue
+        channel = at // math.prod(pair.shape[axis + 1 :]) % size
+        both = np.ones(len(r), bool) if free.all() else q > low
+        counts = np.maximum(np.bincount(channel[both], minlength=size), 1)
+        offsets = np.bincount(channel[both], (q - r)[both], size) / counts
+        predicted = r + offsets[channel]
+        left, error = q - (predicted if free.all() else np.maximum(predicted, low)), q - r
+        score = adjusted(dot(left, left), dot(error, error), len(r), size)
+        what = f"from {_signed(float(offsets.min()))} to {_signed(float(offsets.max()))}"
+        where = "" if free.all() else f", where the reference is above its bound {low:.6g}"
+        text = f"Each index of axis {axis} is the reference with an offset of its own ({what}), as of another bias"
+        yield explaining("bias", score, text, where)
+
+
+_ROUNDS: Final = 3
+_ONE_SIDED: Final = 0.95
+_SURE: Final = 0.8
+"""Score below which so many fitted numbers may be chance."""
+
+
+def epsilon(pair: Pair) -> Iterator[Fingerprint]:
+    """Each row nearer to one and the same row, or further from it, by a factor of its own, as by another epsilon.
+
+    With y = (x − μ) / √(σ² + ε) · w + b another ε makes of it b + f · (y − b), f for each row; the factors f and the
+    shift b are fitted in turns.
+    """
+    at, r, q = pair.sample
+    columns = pair.shape[-1] if pair.shape else 0
+    rows = math.prod(pair.shape[:-1])
+    if rows < 2 or columns < 2 or len(r) < _FEWEST_EACH * (rows + columns):
+        return
+    row, column, d = at // columns, at % columns, q - r
+    shift = np.zeros(columns)
+    factors = np.zeros(rows)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for _ in range(_ROUNDS):
+            away = r - shift[column]
+            factors = np.nan_to_num(np.bincount(row, d * away, rows) / np.bincount(row, away * away, rows))
+            f = factors[row]
+            shift = np.nan_to_num(np.bincount(column, f * (f * r - d), columns) / np.bincount(column, f * f, columns))
+    moved = factors[row] * (r - shift[column])
+    up = dot(moved[factors[row] > 0], moved[factors[row] > 0])
+    one_sided = max(up, dot(moved, moved) - up) / max(dot(moved, moved), 1e-300)
+    if one_sided < _ONE_SIDED:
+        return
+    score = adjusted(dot(d - moved, d - moved), dot(d, d), len(d), rows + columns)
+    least, most = (1.0 + float(end) for end in (factors.min(), factors.max()))
+    if score < _SURE:
+        return
+    text = f"Each row is ×{least:.4g} to ×{most:.4g} of the reference about the same shift"
+    yield explaining("epsilon", score, f"{text}, as after a normalisation with another epsilon")
 
 
 def _factor(change: float) -> str:
@@ -663,4 +737,16 @@ def _part(part: float, whole: float) -> float:
     return float(part / whole) if whole > 0 and math.isfinite(whole) else 0.0
 
 
-_TESTS: Final = (permutation, sign, truncation, shift, zero_point, clipping, small_region, factor, offset)
+_TESTS: Final = (
+    permutation,
+    sign,
+    truncation,
+    shift,
+    zero_point,
+    clipping,
+    small_region,
+    factor,
+    offset,
+    bias,
+    epsilon,
+)
