@@ -390,6 +390,8 @@ def clipping(pair: Pair) -> Iterator[Fingerprint]:
 _AT_BOUND: Final = 0.02
 """Share of the reference's values at its least from which that is a bound, as a relu's 0."""
 _FEWEST_EACH: Final = 4
+_SURE: Final = 0.9
+"""Score below which so many fitted numbers may be chance."""
 
 
 def bias(pair: Pair) -> Iterator[Fingerprint]:
@@ -412,13 +414,14 @@ def bias(pair: Pair) -> Iterator[Fingerprint]:
         what = f"from {_signed(float(offsets.min()))} to {_signed(float(offsets.max()))}"
         where = "" if free.all() else f", where the reference is above its bound {low:.6g}"
         text = f"Each index of axis {axis} is the reference with an offset of its own ({what}), as of another bias"
-        yield explaining("bias", score, text, where)
+        if score >= _SURE:
+            yield explaining("bias", score, text, where)
 
 
 _ROUNDS: Final = 3
 _ONE_SIDED: Final = 0.95
-_SURE: Final = 0.8
-"""Score below which so many fitted numbers may be chance."""
+_FARTHEST: Final = 1.5
+"""Mean square of the shift, relative to the values'; beyond, any error of rank one would fit."""
 
 
 def epsilon(pair: Pair) -> Iterator[Fingerprint]:
@@ -444,7 +447,7 @@ def epsilon(pair: Pair) -> Iterator[Fingerprint]:
     moved = factors[row] * (r - shift[column])
     up = dot(moved[factors[row] > 0], moved[factors[row] > 0])
     one_sided = max(up, dot(moved, moved) - up) / max(dot(moved, moved), 1e-300)
-    if one_sided < _ONE_SIDED:
+    if one_sided < _ONE_SIDED or dot(shift, shift) / columns > _FARTHEST * dot(r, r) / len(r):
         return
     score = adjusted(dot(d - moved, d - moved), dot(d, d), len(d), rows + columns)
     least, most = (1.0 + float(end) for end in (factors.min(), factors.max()))

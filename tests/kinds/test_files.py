@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,11 @@ def _altered(made: Callable[[str], Made], name: str, folder: Path) -> etviz.Insp
     other = np.frombuffer(content, np.float32).copy()
     other[5] += 0.25
     pte.write_bytes(whole.replace(content, other.tobytes()))
+    return _run(program, pte, folder)
+
+
+def _run(program: Made, pte: Path, folder: Path) -> etviz.Inspection:
+    """What `.pte` and ETRecord tell of a run of this program."""
     from executorch.runtime import Runtime
 
     run = Runtime.get().load_program(pte, enable_etdump=True, debug_buffer_size=1 << 20)
@@ -109,6 +115,26 @@ def test_a_weight_that_differs_is_named_first(made: Callable[[str], Made], tmp_p
     assert inside.faithful is True  # the weights that ran are given to the zoomed program
     assert "The program that ran has other operators than the reference: conv2d_1 (another filter)" in inside.summary()
     assert "machine" not in inside.summary()
+
+
+def test_clipping_inside_of_a_delegate_is_named_by_the_zoom(made: Callable[[str], Made], tmp_path: Path) -> None:
+    """The range of a relu saturates in the payload that ran; the delegate's own output does not tell."""
+    program = made("delegate_fp32")
+    pte, whole = tmp_path / FILES["pte"], bytearray((program.program / "alone.pte").read_bytes())
+    payload = read_program(program.path("pte")).payload("forward", 0)
+    assert payload is not None
+    unbounded = np.array(math.inf, "<f4").tobytes()
+    at = whole.index(bytes(payload)) + bytes(payload).index(unbounded)
+    whole[at : at + 4] = np.array(0.25, "<f4").tobytes()
+    pte.write_bytes(whole)
+    found = _run(program, pte, tmp_path)
+    assert found.fingerprints(0).empty
+    inside = found.zoom(0)
+    (worst,) = inside.worst(1).index
+    assert inside.gaps["op"][worst] == "aten.relu.default"
+    names = inside.fingerprints(worst)
+    assert names["name"][0] == "clipping"
+    assert "above 0.25" in names["evidence"][0]
 
 
 def test_a_weight_of_a_kernel_that_differs_is_named(made: Callable[[str], Made], tmp_path: Path) -> None:

@@ -43,6 +43,18 @@ def last_axis_first(tensor: Tensor) -> Tensor:
     return tensor.permute(order).reshape(tensor.shape)
 
 
+def own_offsets(tensor: Tensor, behind_relu: bool) -> tuple[Tensor, Tensor]:
+    """A layer's output and the same with another bias, each behind a relu if asked; channels are axis 1, or the last.
+
+    Like a real layer's, its values differ within each channel.
+    """
+    axis = 1 if tensor.ndim == 4 else -1
+    shape = [1] * tensor.ndim
+    shape[axis] = tensor.shape[axis]
+    wrong = tensor + (torch.randn(tensor.shape[axis]) * 0.4 * spread(tensor)).reshape(shape).to(tensor.dtype)
+    return (tensor.relu(), wrong.relu()) if behind_relu else (tensor, wrong)
+
+
 def one_channel(tensor: Tensor) -> Tensor:
     found = tensor.clone()
     axis = max((k for k in range(tensor.ndim) if tensor.shape[k] > 2), key=lambda k: (k == 1, k))
@@ -103,6 +115,47 @@ def test_planted_bug_ranks_first(name: str, executed: Get) -> None:
             assert found == sorted(found, key=lambda item: -round(item.score, 3))
             tried += 1
     assert tried >= 10
+
+
+@pytest.mark.parametrize("behind_relu", [False, True])
+def test_another_bias(behind_relu: bool, executed: Get) -> None:
+    torch.manual_seed(0)
+    tried = 0
+    for where, tensor in values(executed):
+        channels = tensor.shape[1 if tensor.ndim == 4 else -1]
+        if tensor.ndim < 2 or not 2 < channels <= tensor.numel() / 16 or (tensor < 0).float().mean() < 0.2:
+            continue
+        reference, bad = own_offsets(tensor - tensor.mean(), behind_relu)
+        found = fingerprints(reference, rounded(bad))
+        assert [item.name for item in found][:1] == ["bias"], (where, tensor.shape, found)
+        assert ("above its bound 0" in found[0].evidence) is behind_relu
+        tried += 1
+    assert tried >= 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("eps", [1e-3, 1e-1])
+def test_another_epsilon(dtype: torch.dtype, affine: bool, eps: float) -> None:
+    """Of a layer norm of rows of unlike variance, with and without weight and bias."""
+    torch.manual_seed(0)
+    rows = torch.randn(2, 12, 32) * torch.logspace(-1, 0.3, 12)[:, None] + torch.randn(12, 1)
+    weight, bias = (torch.rand(32) + 0.5, torch.randn(32)) if affine else (None, None)
+    reference, bad = (torch.layer_norm(rows, (32,), weight, bias, e) for e in (1e-6, eps))
+    found = fingerprints(reference.to(dtype), rounded(bad.to(dtype)))
+    assert [item.name for item in found][:1] == ["epsilon"], found
+    assert found[0].score > 0.95
+
+
+def test_another_weight_is_no_epsilon_and_no_bias() -> None:
+    """An error of rank one, as that of one channel before a linear layer, has a factor for each row too."""
+    for seed in range(10):
+        torch.manual_seed(seed)
+        hidden, weight = torch.relu(torch.randn(24, 16)), torch.randn(40, 16)
+        reference, wrong = hidden @ weight.T, weight.clone()
+        wrong[:, 3] *= 1.1
+        names = [item.name for item in fingerprints(reference, rounded(hidden @ wrong.T))]
+        assert not {"epsilon", "bias"}.intersection(names), names
 
 
 @pytest.mark.parametrize("steps", [1, -3, 20])
