@@ -48,6 +48,8 @@ _ADVICE: Final = {
     "single bad channel": "Compare that channel's weights, bias and per-channel scale in the .pte with the model's.",
     "scale factor": "Compare the scales of this value and of the operator's weights in the .pte with the model's.",
     "constant offset": "Compare bias and zero-point in the .pte with the model's.",
+    "bias": "Compare the bias of this operator in the .pte with the model's.",
+    "epsilon": "Compare the epsilon of this normalisation with the model's, and the formula that the backend takes.",
 }
 
 
