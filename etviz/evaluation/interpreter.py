@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import PairingError
 from etviz.evaluation.operators import constant
@@ -19,6 +19,14 @@ State = dict[str, Any]
 
 _SMALL: Final = 1 << 10
 """Bytes of a constant that takes longer to find than to keep."""
+
+
+class Environment(Protocol):
+    """Values by name."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """The value of a name; a `KeyError` if there is none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +92,14 @@ class Interpreter(ABC):
         self.state.update({target: self.look_up(env, Ref(name)) for target, name in graph.mutations.items()})
         return outputs
 
-    def look_up(self, env: Mapping[str, Any], leaf: Any) -> Any:
+    def look_up(self, env: Environment, leaf: Any) -> Any:
         """What an argument stands for."""
         if isinstance(leaf, Ref):
             value = env[leaf.name]
             return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
-    def arguments(self, env: Mapping[str, Any], value: Any) -> Any:
+    def arguments(self, env: Environment, value: Any) -> Any:
         """What everything stands for in a list, tuple or dict of arguments."""
         if isinstance(value, (list, tuple)):
             return [self.arguments(env, item) for item in value]

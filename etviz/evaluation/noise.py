@@ -24,14 +24,15 @@ comparisons never round, nor are weights perturbed that are only dequantized: as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
-from etviz.evaluation.interpreter import flat_values
-from etviz.graph.ir import Graph, Node, Ref
+from etviz.evaluation.interpreter import Environment, flat_values
+from etviz.graph.ir import Graph, Meta, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
 from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
@@ -51,6 +52,8 @@ PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
 _PIECE: Final = 1 << 18
 """Elements of a large operand that are perturbed at a time: what is in the processor's cache."""
+_SMALL: Final = 1 << 17
+"""Elements of the largest value with which several lanes go side by side."""
 _KEPT: Final = 64 << 20
 """Bytes of values of a few elements that are kept from pass to pass."""
 CHAINED: Final = 2
@@ -313,56 +316,84 @@ def _differences(others: Iterable[Any], values: Sequence[Any]) -> list[float]:
     return [noise.rms for noise in noises]
 
 
-class TwoLanes(Evaluator):
-    """Evaluates a method twice side by side: as it is, and with another rounding of every operator.
+class Several(tuple[Any, ...]):
+    """The values of one node in several perturbed lanes."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """The environment of one of several lanes."""
+
+    env: Mapping[str, Any]
+    at: int
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.env[name]
+        return value[self.at] if isinstance(value, Several) else value
+
+
+class Lanes(Evaluator):
+    """Evaluates a method several times side by side: as it is, and with other roundings of every operator.
+
+    A graph with branches has one perturbed lane only, since each may take another one.
 
     Attributes
     ----------
-    perturbed_state, perturbed_outputs
-        Mutable buffers and final outputs of the second lane.
+    perturbed_outputs
+        Final outputs of each perturbed lane.
     """
 
-    def __init__(self, evaluator: Evaluator, seed: int) -> None:
+    def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
-        self._other = Rounding(seed)
-        self.perturbed_state: dict[str, torch.Tensor] = {}
-        self.perturbed_outputs: list[Any] = []
+        self._others = [Rounding(seed) for seed in seeds]
+        self._perturbed_state: dict[str, Any] = {}
+        self.perturbed_outputs: list[list[Any]] = []
 
-    def walk(self, inputs: Sequence[Any], seen: Callable[[Node, Any, Any], None]) -> list[Any]:
-        """Evaluate; `seen` is told each node's value and its perturbed one. Returns the unperturbed outputs."""
-        return self.run(inputs, lambda node, value: seen(node, value.reference, value.local), lambda node: None)
+    def walk(self, inputs: Sequence[Any], seen: Callable[[Node, Any, Sequence[Any]], None]) -> list[Any]:
+        """Evaluate; `seen` is told each node's value and its perturbed ones. Returns the unperturbed outputs."""
+
+        def tell(node: Node, value: Value) -> None:
+            seen(node, value.reference, value.local if isinstance(value.local, Several) else (value.local,))
+
+        return self.run(inputs, tell, lambda node: None)
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
-        """The environment in which the second lane starts."""
+        """The environment in which the perturbed lanes start."""
         changed = {
-            i.name: self.perturbed_state[i.target] for i in self.graph.inputs if i.target in self.perturbed_state
+            i.name: self._perturbed_state[i.target] for i in self.graph.inputs if i.target in self._perturbed_state
         }
         return {**env, **changed}
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
-        """Keep what the second lane ends with."""
-        self.perturbed_outputs = [self.look_up(local, out) for out in self.graph.outputs]
+        """Keep what the perturbed lanes end with."""
+        lanes = [_Lane(local, at) for at in range(len(self._others))]
+        self.perturbed_outputs = [[self.look_up(lane, out) for out in self.graph.outputs] for lane in lanes]
         for target, name in self.graph.mutations.items():
-            self.perturbed_state[target] = self.look_up(local, Ref(name))
+            values = [self.look_up(lane, Ref(name)) for lane in lanes]
+            self._perturbed_state[target] = Several(values) if len(values) > 1 else values[0]
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """One node in both lanes; the inside of delegates has one, which is rounded as the lane is."""
+        """One node in all lanes; the inside of delegates has one, which is rounded as the lane is."""
         local = scope.local
         if local is None or node.target == "cond":
             return super().step(graph, node, scope)
         reference = self.apply_in(graph, node, scope.env)
-        before, self.rounding = self.rounding, self._other
+        before, perturbed = self.rounding, []
         try:
-            perturbed = self.apply_in(graph, node, local)
+            for at, rounding in enumerate(self._others):
+                self.rounding = rounding
+                perturbed.append(self.apply_in(graph, node, _Lane(local, at)))
         except EtvizError:
             raise
         except Exception as error:
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
             self.rounding = before
-        return Value(reference, perturbed, None)
+        return Value(reference, Several(perturbed) if len(perturbed) > 1 else perturbed[0], None)
 
-    def apply_in(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
+    def apply_in(self, graph: Graph, node: Node, env: Environment) -> Any:
         """The value of a node in an environment."""
         return self.apply(graph, node, self.arguments(env, node.args), self.arguments(env, node.kwargs))
 
@@ -433,26 +464,27 @@ def total_noise(
     again = _Few()
     found: dict[tuple[int, str, int], Noise] = {}
     outputs: list[list[Noise]] = []
-    keys, lanes = set(wanted), TwoLanes(fresh(), 0)
+    keys, start = set(wanted), fresh()
+    together = min(passes, _lanes(start.graph, {name for _, name in keys}))
+    lanes = Lanes(start, range(together))
     for run, given in enumerate(inputs):
 
-        def seen(node: Node, value: Any, perturbed: Any, run: int = run) -> None:
+        def seen(node: Node, value: Any, perturbed: Sequence[Any], run: int = run) -> None:
             if growth and run in growth:
-                growth[run].see(node, value, perturbed)
-            if (run, node.name) in keys:
-                for output, pair in enumerate(zip(flat_values(perturbed), flat_values(value), strict=False)):
-                    noise = found[run, node.name, output] = Noise()
-                    noise.add(*pair)
-                    again.keep((run, node.name), output, noise, pair[1])
+                growth[run].see(node, value, perturbed[0])
+            for output, plain in enumerate(flat_values(value) if (run, node.name) in keys else ()):
+                noise = found[run, node.name, output] = Noise()
+                for other in perturbed:
+                    noise.add(flat_values(other)[output], plain)
+                again.keep((run, node.name), output, noise, plain)
 
         values = lanes.walk(given, seen)
         outputs.append([Noise() for _ in values])
-        for at, (noise, perturbed, value) in enumerate(
-            zip(outputs[run], lanes.perturbed_outputs, values, strict=False)
-        ):
-            noise.add(perturbed, value)
+        for at, (noise, value) in enumerate(zip(outputs[run], values, strict=True)):
+            for other in lanes.perturbed_outputs:
+                noise.add(other[at], value)
             again.keep((run, ""), at, noise, value)
-    for seed in range(1, passes):
+    for seed in range(together, passes):
         if not again.values:
             break
         evaluator = fresh()
@@ -461,6 +493,26 @@ def total_noise(
             ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
             again.add((run, ""), ended)
     return {key: noise.rms for key, noise in found.items()}, [[noise.rms for noise in item] for item in outputs]
+
+
+def _lanes(graph: Graph, names: Collection[str]) -> int:
+    """How many perturbed lanes are worth to go side by side: as many as will be needed, if they take little memory.
+
+    They share weights that are dequantized, which takes longer than their own computing in a decoder's step.
+    """
+    sizes = {node.name: [_elements(meta) for meta in node.outputs] for node in graph.nodes}
+    known = [size for found in sizes.values() for size in found]
+    if any(node.target == "cond" for node in graph.nodes) or 0 in known or max(known, default=0) > _SMALL:
+        return 1
+    fewest = min((size for name in names for size in sizes.get(name, ())), default=SAMPLES)
+    return math.ceil(SAMPLES / fewest)
+
+
+def _elements(meta: Meta | None) -> int:
+    """0 where that is not known."""
+    if meta is None or any(isinstance(size, str) for size in meta.shape):
+        return 0
+    return math.prod(size for size in meta.shape if isinstance(size, int))
 
 
 class _Few:

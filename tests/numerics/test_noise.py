@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from etviz.evaluation import noise
 from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
@@ -236,3 +237,43 @@ def test_large_operands_are_perturbed_as_small_ones() -> None:
     large, small = noise_of("aten.mm.default", a, b), noise_of("aten.mm.default", a, b[:, :100].contiguous())
     assert b.numel() >= LARGE > b[:, :100].numel()
     assert large == pytest.approx(small, rel=0.05)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_lanes_side_by_side_are_those_one_after_the_other(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has roundings of its own, whichever way they are evaluated, and buffers that it carries on."""
+    graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
+    graph.inputs.append(Input("kept", "buffer", "kept", None))
+    meta = (Meta("float32", (), None),)
+    graph.nodes += [
+        Node("mean", "aten.mean.dim", (Ref("outer"), None), {}, instruction=2, outputs=meta),
+        Node("sum", "aten.add.Tensor", (Ref("mean"), Ref("kept")), {}, instruction=3, outputs=meta),
+    ]
+    graph.outputs, graph.mutations = [Ref("sum")], {"kept": "sum"}
+    constants["kept"], x = torch.tensor(1.0), normal(30, 64)
+    wanted = [(run, name) for run in (0, 1) for name in ("mean", "sum")]
+    if alone:
+        monkeypatch.setattr(noise, "_lanes", lambda graph, names: 1)
+    found, outputs = total_noise(lambda: Evaluator(graph, constants), [[x], [x + 1]], wanted)
+    assert outputs[1][0] == found[1, "sum", 0] > found[1, "mean", 0]
+    assert found == pytest.approx(_one_after_the_other(graph, constants, [x, x + 1]), rel=1e-9)
+
+
+def _one_after_the_other(graph: Graph, constants: dict[str, Tensor], inputs: list[Tensor]) -> dict[Any, float]:
+    plain: dict[Any, float] = {}
+    others: dict[Any, list[float]] = {}
+    for seed in (None, *range(PASSES)):
+        evaluator = Evaluator(graph, constants)
+        evaluator.rounding = Rounding(seed) if seed is not None else None
+        for run, x in enumerate(inputs):
+
+            def seen(node: Node, value: Any, run: int = run, seed: int | None = seed) -> None:
+                if node.name not in ("mean", "sum"):
+                    return
+                if seed is None:
+                    plain[run, node.name, 0] = float(value.reference)
+                else:
+                    others.setdefault((run, node.name, 0), []).append(float(value.reference))
+
+            evaluator.run([x], seen)
+    return {key: rms([value - plain[key] for value in values]) for key, values in others.items()}
