@@ -11,6 +11,7 @@ from etviz.artifacts.etdump.lost_values import restore_lost_values
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
+from etviz.graph.quantize_ops import is_conversion
 from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, contradiction, misfit
 from etviz.pairing.skeleton import skeleton
 
@@ -154,8 +155,9 @@ class Paired:
 
     @property
     def has_float(self) -> bool:
-        """True if the record keeps the float model that the method was quantized from."""
-        return self.artifacts.record is not None and self.method in self.artifacts.record.references
+        """True if the record, or the ETRecord, keeps the float model that the method was quantized from."""
+        record = self.artifacts.record
+        return (record is not None and self.method in record.references) or bool(self._float_program())
 
     def float_evaluator(self) -> Evaluator:
         """The float model that the method was quantized from, ready to be evaluated.
@@ -168,11 +170,27 @@ class Paired:
         from etviz.artifacts.record.weights import Weights
         from etviz.evaluation.evaluator import Evaluator
 
-        record = self.artifacts.record
-        if record is None or not self.has_float:
+        record, etrecord = self.artifacts.record, self.artifacts.etrecord
+        if record is not None and self.method in record.references:
+            weights = Weights(record, self.artifacts.named["record"], etrecord)
+            return Evaluator(record.references[self.method], weights, self._limits())
+        name = self._float_program()
+        if etrecord is None or not name:
             raise PairingError(f"The files hold no float model of the method {self.method}", "give record= with one")
-        weights = Weights(record, self.artifacts.named["record"], self.artifacts.etrecord)
-        return Evaluator(record.references[self.method], weights, self._limits())
+        return Evaluator(etrecord.graph(name), etrecord.weights(name), self._limits())
+
+    def _float_program(self) -> str:
+        """The further program of the ETRecord that quantizes nothing, where the method does; else empty."""
+        etrecord = self.artifacts.etrecord
+        if etrecord is None or self.method not in etrecord.methods:
+            return ""
+        further = [name for name in etrecord.further if name.rpartition("/")[2] == self.method]
+        if not further or not _quantizes(etrecord.edge_graph(self.method)):
+            return ""
+        inputs = len(self.graph.user_inputs())
+        graphs = {name: etrecord.graph(name) for name in further}
+        found = [n for n, graph in graphs.items() if not _quantizes(graph) and len(graph.user_inputs()) == inputs]
+        return found[0] if len(found) == 1 else ""
 
     @property
     def stages(self) -> dict[str, Callable[[], Evaluator]]:
@@ -205,6 +223,10 @@ class Paired:
         return (
             OwnOperators(self.own_operators, size, budget) if self.own_operators is not None else Limits(size, budget)
         )
+
+
+def _quantizes(graph: Graph) -> bool:
+    return any(map(is_conversion, graph.walk()))
 
 
 def pair(artifacts: ArtifactSet, method: str) -> Paired:

@@ -7,6 +7,7 @@ runtime's logged values; numbers from NumPy in float64.
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from executorch.devtools.etrecord import parse_etrecord
 from torch import Tensor, fx, nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -259,6 +261,30 @@ def test_debug_keeps_the_float_model_by_itself(executed: Callable[[str], Execute
     last = logged.iloc[-1]
     runtime = program.inspection.tensors(last["row"])[1]
     assert last["total_rmse"] == pytest.approx(rmse(output, runtime), rel=1e-4)
+
+
+def test_the_split_from_files_alone_is_that_of_the_record(portable: Split, tmp_path: Path) -> None:
+    """With the float program in the ETRecord; of two it could be either, and none is said to be missing."""
+    folder, inputs = portable.folder, (torch.zeros(1, 3, 8, 8),)
+    torch.manual_seed(0)
+    floating = torch.export.export(Net().eval(), inputs)
+
+    def load(*names: str) -> etviz.Inspection:
+        etrecord = parse_etrecord(str(folder / FILES["etrecord"]))
+        etrecord.add_extra_export_modules(dict.fromkeys(names, floating))
+        etrecord.save(str(tmp_path / "etrecord.bin"))
+        pte = shutil.copy(folder / FILES["pte"], tmp_path / "alone.pte")
+        log: dict[str, Any] = {"etrecord": tmp_path / "etrecord.bin", "debug_buffer": folder / FILES["debug_buffer"]}
+        return etviz.load(folder / FILES["etdump"], pte=pte, **log)
+
+    frame, expected = load("float").quantization(), portable.inspection.quantization()
+    assert list(frame["op"]) == list(expected["op"])
+    assert frame["backend_rmse"].notna().sum() > 3
+    for name in ("quantization_rmse", "backend_rmse", "total_rmse", "weight_rmse", "saturated"):
+        np.testing.assert_allclose(frame[name], expected[name], rtol=1e-4, atol=1e-7)
+    for names in ((), ("float", "other")):
+        with pytest.raises(UsageError, match="add_extra_export_modules"):
+            load(*names).quantization()
 
 
 def test_without_a_float_model(executed: Callable[[str], Executed]) -> None:

@@ -195,6 +195,11 @@ class ETRecord:
         names = [name for name in names if name in self._members]
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
 
+    @property
+    def further(self) -> list[str]:
+        """Those that upstream does not make by itself: `add_extra_export_modules` adds them."""
+        return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
+
     def edge_graph(self, method: str) -> Graph:
         """The edge graph of a method as it was delegated, after transform passes; see `graph`."""
         return self.graph(self._edge_program(method))

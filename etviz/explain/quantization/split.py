@@ -85,8 +85,9 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
     """
     if replay.fresh_float is None:
         raise UsageError(
-            "the float model is not known: use etviz.debug with quantizer= or reference=, "
-            "or keep it with etviz.record(…, reference=)"
+            "the float model is not known: use etviz.debug with quantizer= or reference=, keep it with "
+            "etviz.record(…, reference=), or add it to the ETRecord before it is saved: "
+            'etrecord.add_extra_export_modules({"float": float_exported_program})'
         )
     floating, original = replay.fresh_float(), replay.fresh()
     flat = inline(original.graph)
