@@ -267,7 +267,7 @@ def test_the_split_from_files_alone_is_that_of_the_record(portable: Split, tmp_p
     """With the float program in the ETRecord; of two it could be either, and none is said to be missing."""
     folder, inputs = portable.folder, (torch.zeros(1, 3, 8, 8),)
     torch.manual_seed(0)
-    floating = torch.export.export(Net().eval(), inputs)
+    floating = torch.export.export(Net().eval(), inputs).run_decompositions({})
 
     def load(*names: str) -> etviz.Inspection:
         etrecord = parse_etrecord(str(folder / FILES["etrecord"]))
@@ -280,8 +280,10 @@ def test_the_split_from_files_alone_is_that_of_the_record(portable: Split, tmp_p
     frame, expected = load("float").quantization(), portable.inspection.quantization()
     assert list(frame["op"]) == list(expected["op"])
     assert frame["backend_rmse"].notna().sum() > 3
-    for name in ("quantization_rmse", "backend_rmse", "total_rmse", "weight_rmse", "saturated"):
+    for name in ("quantization_rmse", "backend_rmse", "total_rmse", "saturated"):
         np.testing.assert_allclose(frame[name], expected[name], rtol=1e-4, atol=1e-7)
+    own = frame["op"] != "conv2d"  # it took a batch norm in, which is made of other operators there
+    np.testing.assert_allclose(frame["weight_rmse"][own], expected["weight_rmse"][own], rtol=1e-4)
     for names in ((), ("float", "other")):
         with pytest.raises(UsageError, match="add_extra_export_modules"):
             load(*names).quantization()

@@ -87,7 +87,7 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
         raise UsageError(
             "the float model is not known: use etviz.debug with quantizer= or reference=, keep it with "
             "etviz.record(…, reference=), or add it to the ETRecord before it is saved: "
-            'etrecord.add_extra_export_modules({"float": float_exported_program})'
+            'etrecord.add_extra_export_modules({"float": float_exported_program.run_decompositions({})})'
         )
     floating, original = replay.fresh_float(), replay.fresh()
     flat = inline(original.graph)
