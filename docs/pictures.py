@@ -15,17 +15,30 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
+import etviz
+from etviz.artifacts.program.raw_values import write_inputs
+from etviz.pipeline.lower import lower
+from tests.backend.loops import LoopsPartitioner
+from tests.backend.test_inside import Net
 from tests.browser.chromium import launch
 from tests.browser.lab import open_lab
 from tests.browser.server import JupyterServer
+from tests.cpp_runner import build
+from tests.kernels import Kernels
+from tests.kinds.making import Made, make
+from tests.shelf import Shelf
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 IMAGES: Final = Path(__file__).parent / "images"
 SIZE: Final = {"width": 1280, "height": 860}
@@ -39,6 +52,13 @@ body {{ margin: 0; background: #11151c; color: #dde3ea; font: 14px/1.45 "DejaVu 
 header {{ padding: 8px 20px; background: #1c222c; color: #9aa7b5; }}
 pre {{ margin: 0; padding: 14px 20px; font: inherit; white-space: pre-wrap; }}
 </style><header>{title}</header><pre>{text}</pre>"""
+_FRAME: Final = """<!doctype html><meta charset="utf-8"><style>
+main {{ display: inline-block; padding: 12px 16px; color: #1b2027; font: 13px/1.5 system-ui, sans-serif; }}
+pre {{ margin: 0 0 8px; color: #56606c; font: 13px "DejaVu Sans Mono", monospace; }}
+table {{ border-collapse: collapse; border: 0; }}
+td, th {{ padding: 3px 12px; border: 0; border-bottom: 1px solid #e1e5ea; text-align: right; white-space: nowrap; }}
+td:nth-child(-n+2), th:nth-child(-n+2) {{ text-align: left; }}
+</style><main><pre>{title}</pre>{table}</main>"""
 _PANEL: Final = (
     'import etviz\ninspection = etviz.load("planted/etdump.etdp", etrecord="planted/etrecord.bin",\n'
     '                        debug_buffer="planted/debug_buffer.bin", pte="planted/model.pte")',
@@ -54,18 +74,22 @@ class Line:
     text: str
 
 
-def main() -> None:
-    """Make all pictures."""
+def main(which: str = "") -> None:
+    """Make all pictures, or those of the findings alone (``python -m docs.pictures findings``)."""
     IMAGES.mkdir(exist_ok=True)
     os.environ["ETVIZ_LOOK_INSIDE"] = "auto"  # the tests' own setting is to leave it
     with tempfile.TemporaryDirectory(prefix="etviz-pictures-") as scratch:
-        server = JupyterServer(Path(scratch) / "jupyter")
+        kernels = Kernels(Path(scratch))
+        server = JupyterServer(Path(scratch) / "jupyter", kernels)
         try:
             folder = server.root / "etviz-demo"
             demo = list(run(server.root, "demo", "--out", "etviz-demo"))
             why = list(run(server.root, "why", "etviz-demo/planted"))
             with sync_playwright() as playwright:
                 browser = launch(playwright)
+                findings(browser, folder, Path(scratch) / "findings")
+                if which == "findings":
+                    return browser.close()
                 frames = [*terminal(browser, "make demo", demo), *report(browser, folder / "report.html")]
                 save_moving(frames, IMAGES / "first-minute.gif")
                 still(browser, "etviz why etviz-demo/planted", why[-1].text, IMAGES / "why.png")
@@ -73,6 +97,7 @@ def main() -> None:
                 browser.close()
         finally:
             server.stop()
+            kernels.stop()
 
 
 def run(root: Path, *arguments: str) -> Iterator[Line]:
@@ -134,6 +159,82 @@ def report(browser: Browser, path: Path) -> Iterator[tuple[bytes, int]]:
         other.context.close()
 
 
+def findings(browser: Browser, folder: Path, scratch: Path) -> None:
+    """What the docs tell of: timeline, compare view, stage ladder, ledger, heat map of steps, a delegate that logs."""
+    scratch.mkdir()
+    fine, planted = etviz.load(folder), etviz.load(folder / "planted")
+    for inspection in (fine, planted):
+        inspection.look_inside()
+    fine.to_html(scratch / "fine.html")
+    view(browser, scratch / "fine.html", "timeline", {"width": 1280, "height": 620}, "m")
+    etviz.compare(fine, planted, labels=["fine", "planted"]).to_html(scratch / "compare.html")
+    view(browser, scratch / "compare.html", "compare", {"width": 1280, "height": 760})
+    ledger = fine.ledger()[["instruction", "name", "backend", "operator_count", "bytes_in", "bytes_out", "latency_ms"]]
+    whole = dict.fromkeys(("operator_count", "bytes_in", "bytes_out"), "Int64")
+    frame(browser, "inspection.ledger()", ledger.astype(whole), "ledger")
+    stages = fine.ladder()
+    stages = stages[stages["operator"].isin(["", "layer_norm"]) | (stages["operator"] == stages["operator"].iloc[0])]
+    columns = ["operator", "module", "stage", "against", "rmse", "sqnr_db", "severity", "status"]
+    frame(browser, "inspection.ladder()", stages[columns].head(12), "ladder")
+    shelf = Shelf(scratch / "shelf")
+    steps(shelf)
+    logging_delegate(browser, shelf, scratch)
+
+
+def view(browser: Browser, path: Path, name: str, size: Any, *keys: str) -> None:
+    """A report, after some keys were pressed on its first row."""
+    page = _page(browser, size)
+    page.goto(path.as_uri())
+    page.locator(".etviz .etv-table [data-row]").first.focus()
+    for key in keys:
+        page.keyboard.press(key)
+    page.mouse.move(0, 0)
+    page.wait_for_timeout(800)
+    page.screenshot(path=IMAGES / f"{name}.png")
+    smaller(IMAGES / f"{name}.png", 256)
+    page.context.close()
+
+
+def frame(browser: Browser, title: str, table: pd.DataFrame, name: str) -> None:
+    """A table as a notebook shows it."""
+    page = _page(browser, {"width": 900, "height": 100})
+    page.set_content(_FRAME.format(title=title, table=table.to_html(index=False, float_format="{:.3g}".format)))
+    page.locator("main").screenshot(path=IMAGES / f"{name}.png")
+    smaller(IMAGES / f"{name}.png")
+    page.context.close()
+
+
+def steps(shelf: Shelf) -> None:
+    """Executions × layers of a program that ran on several inputs."""
+
+    def made(name: str) -> Made:
+        return make(name, shelf, made)
+
+    axes = made("different").load("exact").plot.steps()
+    if figure := axes.get_figure(root=True):
+        figure.savefig(IMAGES / "steps.png", dpi=100, bbox_inches="tight")
+    smaller(IMAGES / "steps.png")
+
+
+def logging_delegate(browser: Browser, shelf: Shelf, scratch: Path) -> None:
+    """A delegate that logs its values: its operators are rows of the run itself."""
+    torch.manual_seed(0)
+    model, x = Net().eval(), torch.randn(3, 6)
+    lowered = lower(model, (x,), scratch, partitioner=[LoopsPartitioner()])
+    files = write_inputs(scratch, [x])
+    build(shelf, tracer=True)(scratch, "--model", lowered.pte, "--inputs", files[0], "--dump-intermediate-outputs")
+    inspection = etviz.load(
+        scratch / "etdump.etdp",
+        debug_buffer=scratch / "debug_output.bin",
+        pte=lowered.pte,
+        record=lowered.record,
+        etrecord=lowered.etrecord,
+        inputs=(x,),
+    )
+    inspection.to_html(scratch / "inside.html")
+    view(browser, scratch / "inside.html", "inside", {"width": 1280, "height": 560})
+
+
 def still(browser: Browser, title: str, text: str, path: Path) -> None:
     """A terminal at rest, as high as its text."""
     page = _page(browser, {"width": 900, "height": 100})
@@ -154,9 +255,12 @@ def panel(browser: Browser, server: JupyterServer, folder: Path) -> None:
         smaller(lab.screenshot("panel"))
 
 
-def smaller(path: Path) -> None:
-    """Pack a picture as well as PNG can, every colour as it is."""
-    Image.open(path).convert("RGB").save(path, optimize=True)
+def smaller(path: Path, colors: int | None = None) -> None:
+    """Pack a picture as well as PNG can: every colour as it is, or so many."""
+    picture = Image.open(path).convert("RGB")
+    if colors is not None:
+        picture = picture.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    picture.save(path, optimize=True)
 
 
 def save_moving(frames: list[tuple[bytes, int]], path: Path) -> None:
@@ -176,4 +280,4 @@ def save_moving(frames: list[tuple[bytes, int]], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

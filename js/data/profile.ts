@@ -130,12 +130,13 @@ export function heightOf(value: number, top: number): number {
   return Math.min(1, Math.log10(value / LEAST) / Math.log10(top / LEAST));
 }
 
-/**
- * The upper end of the axis: a little more than every value, and than the limits of most rows; limits far above (those of
- * a norm over millions of elements) would press all else together.
- */
+/** Limits beyond so many times every value would press all else together: they are off the axis. */
+const NEAR_LIMIT = 30;
+
+/** The upper end of the axis: a little more than every value, and than the limits of most rows that are not far above. */
 function topOf(payload: Payload): number {
   let top = 10;
+  const limits: number[] = [];
   const hold = (values: Float64Array): void => {
     for (const value of values) if (Number.isFinite(value) && value > top) top = value;
   };
@@ -143,8 +144,10 @@ function topOf(payload: Payload): number {
     const column = payload.column(name);
     if (column?.kind !== "number") continue;
     hold(column.values);
-    column.limits?.forEach((limits) => hold(Float64Array.of(middleOf(limits))));
+    if (column.limits) limits.push(...column.limits.map(middleOf));
   }
+  const reach = NEAR_LIMIT * top;
+  hold(Float64Array.from(limits.filter((limit) => limit <= reach)));
   return 2 * top;
 }
 

@@ -151,10 +151,10 @@ class Picture {
       context.stroke();
     }
     context.setLineDash([]);
-    const [lower, upper] = ends;
+    const [lower, upper = frame.top - 4] = ends;
     const apart = lower - upper < 11 ? (11 - (lower - upper)) / 2 : 0;
     if (lower !== undefined) this.text("look", frame.left + this.width + 4, lower + 3.5 + apart, "--etv-warn");
-    if (upper !== undefined) this.text("fault", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
+    this.text(ends.length > 1 ? "fault" : "fault ↑", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
   }
 
   /** Where the k-th column of peaks is: in the middle of its place where places are wide. */
