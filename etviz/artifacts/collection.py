@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import binascii
 import gzip
+import os
 import re
 import shutil
+import string
 import zipfile
 import zlib
 from collections.abc import Callable, Container
@@ -38,11 +40,12 @@ _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if 
 _MOST_RATIO: Final = 200
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
+_LONGEST_NAME: Final = 255
 _STEP: Final = 1 << 20
 _LOG_SIZE: Final = 1 << 30
-_BLOCK: Final = re.compile(
-    rb"echo\s+[\"']?(?P<data>[A-Za-z0-9+/=\s]*?)[\"']?\s*\|\s*base64\s+(?:-d|--decode|-D)\s*>+\s*(?P<name>[\w.\-]+)"
-)
+_END: Final = re.compile(rb"\|\s*base64\s+(?:-d|--decode|-D)\s*>+\s*(?P<name>[\w.\-]+)")
+_ECHO: Final = re.compile(rb"echo\s+")
+_BASE64: Final = string.ascii_letters.encode() + string.digits.encode() + b"+/=" + string.whitespace.encode()
 _BEGIN: Final = re.compile(rb"echo\s+[\"']?[A-Za-z0-9+/=]{16,}")
 _LOG_ADVICE: Final = "copy the whole log, from the first 'echo' to the last '| base64 -d >file'"
 _ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the folder"
@@ -169,12 +172,17 @@ def _from_zip(path: Path, folder: Path) -> None:
                 raise ArtifactError(path, problem, "unpack it and give the folder that is meant")
             budget = _budget(path, folder)
             for info, name in zip(members, names, strict=True):
-                if name in ("", ".", "..") or (info.external_attr >> 28) == 0xA:
+                if not _is_name(name) or (info.external_attr >> 28) == 0xA:
                     continue
                 with archive.open(info) as packed:
                     budget -= _copy(path, packed, folder / name, budget)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise ArtifactError(path, f"the zip archive is damaged ({error})", _ARCHIVE_ADVICE) from error
+
+
+def _is_name(name: str) -> bool:
+    """True if a file of a folder may be called so."""
+    return name not in ("", ".", "..") and len(os.fsencode(name)) <= _LONGEST_NAME
 
 
 def _from_gzip(path: Path, folder: Path) -> None:
@@ -211,21 +219,40 @@ def _copy(path: Path, packed: IO[bytes] | gzip.GzipFile, target: Path, budget: i
 def _from_log(path: Path, folder: Path) -> None:
     """Write the files whose base64 a microcontroller printed."""
     text = bytes(open_artifact(path, "a device's log", _LOG_ADVICE))
-    found = list(_BLOCK.finditer(text))
-    ends = 0
-    for match in found:
+    ends = count = 0
+    for match in _END.finditer(text):
+        begins, block = _echoed(text, ends, match.start())
+        if begins < 0:
+            continue
         name = match["name"].decode()
-        if _BEGIN.search(text, ends, match.start()):
+        if _BEGIN.search(text, ends, begins):
             raise ArtifactError(path, f"the base64 block before that of {name} is cut off", _LOG_ADVICE, where=ends)
-        data = b"".join(match["data"].split())
         try:
-            content = base64.b64decode(data, validate=True)
+            content = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             problem = f"the base64 block of {name} is cut off or damaged ({error})"
-            raise ArtifactError(path, problem, _LOG_ADVICE, where=match.start()) from error
-        (folder / name).write_bytes(content)
+            raise ArtifactError(path, problem, _LOG_ADVICE, where=begins) from error
         ends = match.end()
+        if _is_name(name):
+            (folder / name).write_bytes(content)
+            count += 1
     if _BEGIN.search(text, ends):
         raise ArtifactError(path, "the last base64 block is cut off: no '| base64 -d >file' ends it", _LOG_ADVICE)
-    if not found:
+    if not count:
         raise ArtifactError(path, "the log holds no base64 block that ends with '| base64 -d >file'", _LOG_ADVICE)
+
+
+def _echoed(text: bytes, start: int, end: int) -> tuple[int, bytes]:
+    """Where the command `echo` begins whose base64 ends there, and the base64; -1 if there is none.
+
+    Each byte is looked at a few times: one regular expression for all of it would look at them again from each `echo`.
+    """
+    body = text[start:end].rstrip()
+    body = body[:-1] if body[-1:] in (b"'", b'"') else body
+    head = body.rstrip(_BASE64)
+    block = body[len(head) :]
+    before = head[:-1].rstrip()
+    if head[-1:] in (b"'", b'"') and before.endswith(b"echo") and len(before) < len(head) - 1:
+        return start + len(before) - len(b"echo"), block
+    echo = _ECHO.search(block)
+    return (start + len(head) + echo.start(), block[echo.end() :]) if echo else (-1, b"")

@@ -124,9 +124,8 @@ class _Desk:
         place = self._below(self._root / path)
         if place not in self._open:
             found = given.find(place)
-            for item in (found.etdump, found.etrecord, found.debug_buffer, found.pte, found.record):
-                if item is not None:
-                    self._below(item)
+            for item in found.files():
+                self._below(item)
             while len(self._open) >= _OPEN:
                 self._open.pop(next(iter(self._open)))
             self._open[place] = found.load()

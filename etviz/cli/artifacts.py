@@ -61,6 +61,10 @@ class Artifacts:
         """A short name for people."""
         return self.etdump.parent.name or str(self.etdump)
 
+    def files(self) -> list[Path]:
+        """All that are there."""
+        return [path for path in (self.etdump, *self._others().values(), self.timing) if path is not None]
+
     def open(self, *, checked: bool = True) -> ArtifactSet:
         """Open them; see `ArtifactSet.open`."""
         from etviz.loading.artifact_set import ArtifactSet

@@ -219,7 +219,7 @@ def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
         return pd.read_parquet(path, columns=list(columns) if columns is not None else None)
     except FileNotFoundError:
         raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=") from None
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
         raise ArtifactError(
             path, f"it can't be read ({' '.join(str(error).split())})", "delete it, and study again"
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,29 @@ def test_cut_log_is_said(cut: Callable[[str], str], executed: Make, tmp_path: Pa
     log.write_text(cut(_log(executed("plain_cnn").folder)))
     with pytest.raises(ArtifactError, match=r"uart\.log.*(cut off|holds no base64 block)"):
         etviz.load(log)
+
+
+@pytest.mark.parametrize("part", ["echo AAAA ", "echo" + " " * 9, "echo AAAA | ", 'echo "AAAAAAAAAAAAAAAA'])
+def test_a_log_without_an_end_is_read_once(part: str, tmp_path: Path) -> None:
+    """An expression that looks for the end from each `echo` takes an hour for this one."""
+    log = tmp_path / "uart.log"
+    log.write_text("base64 " + part * 200_000)
+    start = time.process_time()
+    with pytest.raises(ArtifactError, match=r"uart\.log"):
+        collect(log)
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("name", [".", "..", "x" * 300])
+def test_names_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    """They are left out, like links."""
+    text = base64.b64encode(b"x" * 64).decode()
+    (tmp_path / "uart.log").write_text(f"echo {text} | base64 -d >{name}\necho {text} | base64 -d >etdump.bin")
+    with zipfile.ZipFile(tmp_path / "sent.zip", "w") as archive:
+        archive.writestr(name, b"x")
+        archive.writestr("etdump.bin", b"x")
+    for sent in ("uart.log", "sent.zip"):
+        assert list(collect(tmp_path / sent).paths) == ["etdump"]
 
 
 def test_archives_do_no_harm(tmp_path: Path) -> None:

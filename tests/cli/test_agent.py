@@ -27,6 +27,10 @@ def ask(executed: Get, tmp_path: Path) -> Callable[..., Any]:
     shutil.copytree(executed("encoder").folder, tmp_path / "root" / "mixed")
     (tmp_path / "root" / "mixed" / "model.pte").unlink()
     (tmp_path / "root" / "mixed" / "model.pte").symlink_to(executed("encoder").path("pte"))
+    for name in ("model.ptd", "timing.etdp"):
+        shutil.copytree(executed("encoder").folder, tmp_path / "root" / name)
+        (tmp_path / "root" / name / name).unlink(missing_ok=True)
+        (tmp_path / "root" / name / name).symlink_to(executed("encoder").path("timing"))
 
     def call(tool: str, **arguments: Any) -> Any:
         async def talk() -> Any:
@@ -65,7 +69,9 @@ def test_a_picture_is_a_png(ask: Callable[..., Any]) -> None:
     assert ask("picture", path="run", kind="film").is_error
 
 
-@pytest.mark.parametrize("path", ["..", "../..", "/", "/etc/passwd", "away", "mixed", "run/../../x"])
+@pytest.mark.parametrize(
+    "path", ["..", "../..", "/", "/etc/passwd", "away", "mixed", "model.ptd", "timing.etdp", "run/../../x"]
+)
 def test_nothing_outside_of_the_folder_is_opened(ask: Callable[..., Any], path: str) -> None:
     result = ask("open_artifacts", path=path)
     assert result.is_error

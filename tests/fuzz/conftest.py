@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
@@ -99,8 +102,8 @@ def sound(
             found[kind] = target = folder / f"{name}-{kind}" / FILES.get(kind, f"model.{kind}")
             if not target.exists():
                 target.parent.mkdir(exist_ok=True)
-                if kind == "bpte":
-                    target.write_bytes(bundled(executed(name)))
+                if kind in _MADE:
+                    target.write_bytes(_MADE[kind](executed(name)))
                     continue
                 shutil.copy(program.path(kind), target)
         return found
@@ -114,6 +117,21 @@ def bundled(program: Executed) -> bytes:
     suites = [MethodTestSuite("forward", cases)]
     whole = BundledProgram(None, suites, str(program.path("pte")))
     return serialize_from_bundled_program_to_flatbuffer(whole)
+
+
+def log(program: Executed) -> bytes:
+    """What a device prints that has no file system."""
+    names = {"etdump": "etdump.bin", "debug_buffer": "debug_buffer.bin"}
+    blocks = [(base64.encodebytes(program.path(kind).read_bytes()).decode(), name) for kind, name in names.items()]
+    return "\n".join(["I [runner] done", *(f'echo "{text}" | base64 -d >{name}' for text, name in blocks)]).encode()
+
+
+def parquet(program: Executed) -> bytes:
+    """A table as a study keeps them."""
+    return pd.read_csv(io.StringIO(program.told("gaps"))).to_parquet(index=False)
+
+
+_MADE = {"bpte": bundled, "log": log, "parquet": parquet}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import etviz
+from etviz.artifacts.collection import collect
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.lost_values import restore_lost_values
@@ -18,6 +19,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
 from etviz.errors import ArtifactError, ExecutionError, PairingError, UsageError
+from etviz.evidence.store import Store
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 
@@ -49,6 +51,17 @@ def lost(files: Files) -> int:
         return 0
     restored = restore_lost_values(dump, program.methods[0], DebugBuffer(files["debug_buffer"]))
     return sum(event.restored for block in restored.blocks for event in block.debug)
+
+
+def log(files: Files) -> int:
+    return len(collect(files["log"]).paths)
+
+
+def parquet(files: Files) -> int:
+    """The table of a study."""
+    path = files["parquet"]
+    store = Store(path.parent)
+    return len(store.table(path.name))
 
 
 def etrecord(files: Files) -> int:
@@ -106,5 +119,5 @@ def asked(files: Files) -> int:
 
 
 READERS: dict[str, Callable[[Files], int]] = {
-    reader.__name__: reader for reader in (etdump, pte, bpte, lost, etrecord, record, load, asked)
+    reader.__name__: reader for reader in (etdump, pte, bpte, log, parquet, lost, etrecord, record, load, asked)
 }

@@ -47,6 +47,8 @@ PARSED = [
     ("pte", "branches", ("pte",), "pte", "bytes"),
     ("pte", "poisoned", ("pte",), "pte", "bytes"),
     ("bpte", "counter", ("bpte",), "bpte", "bytes"),
+    ("log", "counter", ("log",), "log", "bytes"),
+    ("parquet", "counter", ("parquet",), "parquet", "bytes"),
     ("lost", "half", ("etdump", "debug_buffer", "pte"), "etdump", "bytes"),
     ("lost", "half", ("etdump", "debug_buffer", "pte"), "pte", "bytes"),
     ("etrecord", "counter", ("etrecord",), "etrecord", "archive"),
