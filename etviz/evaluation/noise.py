@@ -52,7 +52,7 @@ PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
 _PIECE: Final = 1 << 18
 """Elements of a large operand that are perturbed at a time: what is in the processor's cache."""
-_SMALL: Final = 1 << 17
+_SMALL: Final = 1 << 19
 """Elements of the largest value with which several lanes go side by side."""
 _KEPT: Final = 64 << 20
 """Bytes of values of a few elements that are kept from pass to pass."""
@@ -266,9 +266,12 @@ class Noise:
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel():
             return
         difference = perturbed.double() - value.double()
-        finite = torch.isfinite(difference)
-        self._squares += float(difference[finite].square().sum())
-        self.samples += int(finite.sum())
+        squares = float(difference.square().sum())
+        if not math.isfinite(squares):
+            difference = difference[torch.isfinite(difference)]
+            squares = float(difference.square().sum())
+        self._squares += squares
+        self.samples += difference.numel()
 
     @property
     def rms(self) -> float:
