@@ -118,13 +118,13 @@ def test_a_weight_that_differs_is_named_first(made: Callable[[str], Made], tmp_p
 
 
 def test_clipping_inside_of_a_delegate_is_named_by_the_zoom(made: Callable[[str], Made], tmp_path: Path) -> None:
-    """The range of a relu saturates in the payload that ran; the delegate's own output does not tell."""
+    """The range of the first relu saturates in the payload that ran; the delegate's own output does not tell."""
     program = made("delegate_fp32")
     pte, whole = tmp_path / FILES["pte"], bytearray((program.program / "alone.pte").read_bytes())
     payload = read_program(program.path("pte")).payload("forward", 0)
     assert payload is not None
     unbounded = np.array(math.inf, "<f4").tobytes()
-    at = whole.index(bytes(payload)) + bytes(payload).index(unbounded)
+    at = whole.index(bytes(payload)) + bytes(payload).rindex(unbounded)
     whole[at : at + 4] = np.array(0.25, "<f4").tobytes()
     pte.write_bytes(whole)
     found = _run(program, pte, tmp_path)
