@@ -151,7 +151,7 @@ class Picture {
       context.stroke();
     }
     context.setLineDash([]);
-    const [lower, upper = frame.top - 4] = ends;
+    const [lower, upper = frame.top + 4] = ends;
     const apart = lower - upper < 11 ? (11 - (lower - upper)) / 2 : 0;
     if (lower !== undefined) this.text("look", frame.left + this.width + 4, lower + 3.5 + apart, "--etv-warn");
     this.text(ends.length > 1 ? "fault" : "fault ↑", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
