@@ -21,16 +21,16 @@ Rule = Callable[[list[Any]], Size]
 
 # At most as many elements as the first tensor, with its type.
 _KEEP_NAMES: Final = """
-_assert_scalar _assert_tensor_metadata _conj_physical _local_scalar_dense _log_softmax _reshape_copy _safe_softmax
-_softmax _to_copy _unsafe_view abs acos acosh alias alias_copy asin asinh atan atanh bitwise_not ceil celu
+_assert_scalar _assert_tensor_metadata _conj_physical _local_scalar_dense _reshape_copy
+_to_copy _unsafe_view abs acos acosh alias alias_copy asin asinh atan atanh bitwise_not ceil celu
 channel_shuffle clone copy cos cosh cumprod cumsum deg2rad detach detach_copy diagonal diagonal_copy digamma dropout elu
 empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten flip fliplr flipud floor frac full_like gelu
 glu hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy index_fill isfinite isinf isnan isneginf
-isposinf leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid log_softmax logcumsumexp logical_not logit
+isposinf leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid logcumsumexp logical_not logit
 mish moveaxis movedim nan_to_num narrow narrow_copy neg negative numpy_T ones_like permute permute_copy pixel_shuffle
 pixel_unshuffle positive rad2deg rand_like randn_like ravel real reciprocal relu relu6 reshape resolve_conj resolve_neg
 roll rot90 round rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn
-sigmoid sign signbit silu sin sinc sinh slice slice_copy slice_scatter softmax softplus softshrink special_erf
+sigmoid sign signbit silu sin sinc sinh slice slice_copy slice_scatter softplus softshrink special_erf
 special_expit special_log1p sqrt square squeeze squeeze_copy swapaxes swapdims sym_numel sym_size sym_storage_offset
 sym_stride t t_copy tan tanh threshold to transpose transpose_copy tril triu trunc unflatten unsqueeze unsqueeze_copy
 view view_as view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy zeros_like
@@ -69,6 +69,10 @@ _ELEMENTS_OF_A_TENSOR: Final = 100
 """What a tensor takes beside its elements, in elements."""
 _SORTED: Final = 64
 """Multiply-adds that sorting, or a Fourier transform, takes for each element."""
+_VECTORS: Final = 64
+"""Numbers of 32 bits that a softmax keeps for each place along its axis."""
+_PRIME: Final = 24
+"""What a Fourier transform of a length without small factors takes, in elements for each."""
 _UNLIMITED: Final = (1 << 62, 0)
 
 
@@ -127,6 +131,13 @@ def _kept(values: list[Any]) -> Size:
 def _normalized(values: list[Any]) -> Size:
     """The same, and two statistics of which there may be as many."""
     return 3 * values[0].numel(), 0
+
+
+def _softmaxed(values: list[Any]) -> Size:
+    """Of 16 bits, it is computed in float32 on a vector's width at a time, however few are there."""
+    x, axis = values[:2]
+    wide = x.element_size() == 2 and x.dim() and -x.dim() <= axis < x.dim()
+    return x.numel() + (_VECTORS * x.shape[axis] if wide else 0), 0
 
 
 def _qparams(values: list[Any]) -> Size:
@@ -422,7 +433,12 @@ def _transformed(values: list[Any]) -> Size:
     elements, _ = _product([value for value in values[:2] if not isinstance(value, (list, tuple))])
     sizes = [*_finite([value for value in values[1:2] if isinstance(value, (list, tuple))])]
     elements = max(elements, int(values[0].numel() * math.prod(max(size, 1) for size in sizes)) if sizes else 0)
-    return 2 * elements, _SORTED * elements
+    return _PRIME * elements, _SORTED * elements
+
+
+def _spectrum(values: list[Any]) -> Size:
+    """The same, of a length that the tensor has."""
+    return _PRIME * values[0].numel(), _SORTED * values[0].numel()
 
 
 def _plain_convolution(values: list[Any]) -> Size:
@@ -536,6 +552,7 @@ def _running(values: list[Any]) -> Size:
 _RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(_KEEP_NAMES.split(), _kept),
     **dict.fromkeys(_ELEMENTWISE_NAMES.split(), _broadcast),
+    **dict.fromkeys(("_log_softmax", "_safe_softmax", "_softmax", "log_softmax", "softmax"), _softmaxed),
     **dict.fromkeys(_NORMALIZE_NAMES.split(), _normalized),
     **dict.fromkeys(_QPARAMS_NAMES.split(), _qparams),
     **dict.fromkeys(_QUANTIZE_NAMES.split(), _kept),
@@ -605,7 +622,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(
         (f"fft_{kind}{more}" for kind in ("fft", "ifft", "rfft", "irfft") for more in ("", "2")), _transformed
     ),
-    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), _sorted),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), _spectrum),
     **dict.fromkeys(("concat", "concatenate", "vstack", "hstack", "dstack"), _together),
     **dict.fromkeys(
         (

@@ -17,6 +17,7 @@ from tests.fuzz.test_mutations import share, start
 from tests.fuzz.worker import Try
 
 X = torch.ones(2, 3)
+Z = torch.zeros(20_000, dtype=torch.int64)
 UNFIT: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "a number for a dtype": ("aten._to_copy.default", [X], {"dtype": 6}),
     "a text for a tensor": ("aten.relu.default", ["x"], {}),
@@ -60,6 +61,15 @@ def test_operators_of_no_program(target: str) -> None:
         ("aten.unbind.int", [torch.ones(1).expand(10_000_000)]),
         ("aten.tensor_split.sections", [torch.ones(4), 100_000_000]),
         ("aten.repeat_interleave.Tensor", [torch.tensor([1 << 40])]),
+        ("aten.sum.dim_IntList", [torch.zeros(1, dtype=torch.int8).expand(50_000_000), [0]]),
+        ("aten.cummax.default", [torch.zeros(1, dtype=torch.int8).expand(50_000_000), 0]),
+        ("aten.to.other", [torch.zeros(1, dtype=torch.int8).expand(50_000_000), torch.ones(1).double()]),
+        ("aten.masked_select.default", [torch.ones(20_000, 1), torch.ones(1, 20_000, dtype=torch.bool)]),
+        ("aten.take_along_dim.default", [torch.ones(20_000, 1, 1), torch.zeros(1, 20_000, 1, dtype=torch.int64), 2]),
+        ("aten.index_put.default", [torch.ones(2, 2), [Z[:, None], Z[None]], torch.ones(())]),
+        ("quantized_decomposed.mixed_mm.default", [torch.ones(20_000, 2), torch.ones(2, 20_000), torch.ones(2), None]),
+        ("aten._softmax.default", [torch.ones(4_000_000, 1, dtype=torch.bfloat16), 0, False]),
+        ("aten.fft_fft.default", [torch.ones(4_000_000)]),
         (
             "aten.convolution.default",
             [
