@@ -74,7 +74,7 @@ def gap_frame(
     known = [gap.introduced or {} for gap in gaps]
     columns |= {f"introduced_{name}": [own.get(name, NAN) for own in known] for name in (*BUILT_IN, *custom)}
     names = [*_columns(custom), "stack"]
-    frame = pd.DataFrame({name: columns[name] for name in names}, columns=names)
+    frame = pd.DataFrame({name: columns[name] for name in names} if gaps else None, columns=names)
     return frame.astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
 
 
