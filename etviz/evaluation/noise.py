@@ -192,8 +192,10 @@ class Rounding:
         for start, piece in zip(range(0, flat.numel(), _PIECE), made.view(-1).split(_PIECE), strict=True):
             at = int(torch.randint(_PIECE, (), generator=self._generator))
             plain = flat[start : start + piece.numel()]
-            torch.mul(plain, pool[at : at + piece.numel()], out=piece).mul_(share)
-            torch.nan_to_num_(piece, 0.0, 0.0, 0.0).add_(plain)
+            random = pool[at : at + piece.numel()]
+            torch.addcmul(plain, plain, random, value=share, out=piece)
+            if not math.isfinite(float(piece.sum())):
+                piece.copy_(torch.nan_to_num_(random * plain * share, 0.0, 0.0, 0.0).add_(plain))
         return made
 
     def _rounded(self, value: Any, exact: Any) -> Any:

@@ -277,3 +277,13 @@ def _one_after_the_other(graph: Graph, constants: dict[str, Tensor], inputs: lis
 
             evaluator.run([x], seen)
     return {key: rms([value - plain[key] for value in values]) for key, values in others.items()}
+
+
+def test_what_is_not_finite_in_large_operands_stays_as_it_is() -> None:
+    x = normal(1024, 1100)
+    x[3, 5], x[700, 2], x[9, 9] = math.inf, -math.inf, math.nan
+    wobbled = Rounding(0)._wobbled(x, 4.0)  # pyright: ignore[reportPrivateUsage]
+    finite = torch.isfinite(x)
+    assert torch.equal(wobbled.isinf(), x.isinf())
+    assert torch.equal(wobbled.isnan(), x.isnan())
+    assert 0.0 < float((wobbled - x)[finite].abs().max()) < 1e-5
