@@ -63,7 +63,8 @@ def test_a_folder_goes_with_its_object(place: Path) -> None:
 def test_what_a_killed_process_left_is_swept(how: signal.Signals, place: Path, tmp_path: Path) -> None:
     """And what a living one has, or somebody else made, stays."""
     code = """
-    import pathlib, sys, time
+    import pathlib, signal, sys, time
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     from etviz.artifacts.files import room_for, whole_file
     from etviz.artifacts.scratch import Scratch
     kept = Scratch()

@@ -295,8 +295,9 @@ def test_a_fork_that_ends_in_the_ordinary_way_does_not_hang(module: str) -> None
 def test_the_process_ends_with_its_parent(how: signal.Signals | None, work: str, forked: bool, module: str) -> None:
     """Idle, waiting or computing, and also where a fork of the parent lives on with its files open."""
     code = f"""
-    import os, sys, threading, time
+    import os, signal, sys, threading, time
     from etviz.pipeline.worker import Worker
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     worker = Worker({module!r})
     child = worker.run({{"work": "pid"}}, 30)["pid"]
     busy = threading.Event()
