@@ -8,7 +8,9 @@ with the model of rounding below.
 
 - An operator that rounds once gives ``v·(1 + u·ε/2)``, where the same operator in float64 gives something else.
 - An operator that sums up K products has its operands perturbed by ``(1 + u·c·ε/2)`` with ``c = √K/4``: summing one
-  after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order.
+  after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order. Where
+  an operand is large (the weights of a decoder), what that makes of the sum of products ``a·b`` is added to it,
+  ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
@@ -33,7 +35,7 @@ from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import Environment, flat_values
 from etviz.graph.ir import Graph, Meta, Node, Ref
-from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
+from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize, unpacked_weights
 from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
 
@@ -50,8 +52,6 @@ SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
-_PIECE: Final = 1 << 18
-"""Elements of a large operand that are perturbed at a time: what is in the processor's cache."""
 _SMALL: Final = 1 << 19
 """Elements of the largest value with which several lanes go side by side."""
 _KEPT: Final = 64 << 20
@@ -72,9 +72,35 @@ _REDUCING: Final = frozenset(
     )
 )
 """Operators that sum up many elements, beside the products of matrices and convolutions."""
+_PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
+"""Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
+_FEWER: Final = 4
+"""Times that their result is smaller than a large operand, for it to be perturbed in its place."""
 _GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
 """Operators that pick elements, out of tables that are much larger than what they give."""
 _UNIFORM: Final = math.sqrt(3.0)
+
+
+class Spreads:
+    """``√(Σa²b²)`` of sums of products on inputs that hardly differ, computed once for several roundings."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Node, torch.Tensor]] = {}
+        self._size = 0
+
+    def of(self, node: Node, call: Callable[..., Any], args: Sequence[Any]) -> torch.Tensor:
+        """That of a node; `call` calls an operator by its target, arguments and keyword arguments."""
+        if id(node) not in self._known:
+            found = call(node.target, [_squared(arg) for arg in args], {}).sqrt_()
+            if self._size + found.nbytes > _KEPT:
+                return found
+            self._size += found.nbytes
+            self._known[id(node)] = node, found  # the node is kept, so its id stays its own
+        return self._known[id(node)][1]
+
+    def clear(self) -> None:
+        """Forget all: what follows has other inputs."""
+        self._known, self._size = {}, 0
 
 
 class Rounding:
@@ -86,6 +112,8 @@ class Rounding:
         Another one is another correct implementation.
     step
         Part of a quantization step by which values are perturbed before they are rounded.
+    spreads
+        Shared by roundings of the same values.
 
     Attributes
     ----------
@@ -93,14 +121,13 @@ class Rounding:
         Values that it has rounded to grids that were known before the run.
     """
 
-    def __init__(self, seed: int, step: float = STEP) -> None:
+    def __init__(self, seed: int, step: float = STEP, spreads: Spreads | None = None) -> None:
         import torch
 
         self.on_grids = 0
         self._step = step
+        self._spreads = spreads
         self._generator = torch.Generator().manual_seed(_SEEDS + seed)
-        self._buffers = Buffers.shared()
-        self._pool: torch.Tensor | None = None
 
     def call(
         self,
@@ -137,6 +164,11 @@ class Rounding:
             terms = _terms(name, args, kwargs, value)
         if terms > 1:
             amount = max(1.0, _SUM * math.sqrt(terms))
+            if name in _PRODUCTS and not kwargs and sum(map(_is_large, args)) == 1:
+                plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
+                value = call(node.target, plain, {})
+                if _FEWER * value.numel() <= max(arg.numel() for arg in args if _is_large(arg)):
+                    return self._spread(value, (self._spreads or Spreads()).of(node, call, args), amount)
             args = [self._wobbled(arg, amount) for arg in args]
             kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
             return call(node.target, args, kwargs)
@@ -168,6 +200,13 @@ class Rounding:
         half = _half_ulp(value)
         return value if half is None else value * (1 + EPS["float32"] * self._uniform(value))
 
+    def _spread(self, value: Any, spread: torch.Tensor, amount: float) -> Any:
+        """A sum of products, perturbed as far as an operand that is perturbed by `amount` would perturb it."""
+        import torch
+
+        change = self._uniform(spread).mul_(spread).mul_(amount * (_half_ulp(value) or 0.0))
+        return torch.nan_to_num_(change, 0.0, 0.0, 0.0).add_(value).to(value.dtype)
+
     def _wobbled(self, value: Any, amount: float) -> Any:
         import torch
 
@@ -176,27 +215,8 @@ class Rounding:
         half = _half_ulp(value)
         if not isinstance(value, torch.Tensor) or half is None:
             return value
-        if value.numel() >= LARGE and value.is_contiguous():
-            return self._wobbled_in_pieces(value, amount * half)
         change = self._uniform(value).mul_(value).mul_(amount * half)
         return torch.nan_to_num_(change, 0.0, 0.0, 0.0).add_(value)
-
-    def _wobbled_in_pieces(self, value: torch.Tensor, share: float) -> torch.Tensor:
-        """The same of a large tensor: each piece takes the same random numbers, beginning somewhere else in them."""
-        import torch
-
-        if self._pool is None:
-            self._pool = self._uniform(torch.empty(2 * _PIECE))
-        pool, flat = self._pool.to(value.dtype), value.view(-1)
-        made = self._buffers.empty(value.shape, value.dtype)
-        for start, piece in zip(range(0, flat.numel(), _PIECE), made.view(-1).split(_PIECE), strict=True):
-            at = int(torch.randint(_PIECE, (), generator=self._generator))
-            plain = flat[start : start + piece.numel()]
-            random = pool[at : at + piece.numel()]
-            torch.addcmul(plain, plain, random, value=share, out=piece)
-            if not math.isfinite(float(piece.sum())):
-                piece.copy_(torch.nan_to_num_(random * plain * share, 0.0, 0.0, 0.0).add_(plain))
-        return made
 
     def _rounded(self, value: Any, exact: Any) -> Any:
         import torch
@@ -228,6 +248,22 @@ def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
         return shape[axis] if shape and isinstance(axis, int) and -len(shape) <= axis < len(shape) else 1
     fewest = min((item.numel() for item in flat_values(value) if hasattr(item, "numel") and item.numel()), default=1)
     return max(1, math.prod(shape) // fewest)
+
+
+def _is_large(value: Any) -> bool:
+    return hasattr(value, "numel") and value.numel() >= LARGE and _half_ulp(value) is not None
+
+
+def _squared(value: Any) -> Any:
+    """The squares of a tensor's elements, in float32 where they could leave the range of a smaller type."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    wide = value.to(torch.promote_types(value.dtype, torch.float32))
+    if not _is_large(value):
+        return wide.square()
+    return torch.square(wide, out=Buffers.shared().empty(wide.shape, wide.dtype))
 
 
 def _half_ulp(value: Any) -> float | None:
@@ -295,17 +331,18 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) ->
     if not callable(again):
         return _differences(again, values)
     roundings: list[Rounding] = []
+    spreads = Spreads()
 
     def others() -> Iterator[Any]:
         for seed in range(PASSES):
-            roundings.append(Rounding(seed))
+            roundings.append(Rounding(seed, spreads=spreads))
             yield again(roundings[-1])
 
     found = _differences(others(), values)
     on_grids = roundings[0].on_grids
     if not 0 < on_grids * len(roundings) * STEP / 2 < FLIPS:
         return found
-    every = _differences([again(Rounding(PASSES, OTHER_GRID))], values)
+    every = _differences([again(Rounding(PASSES, OTHER_GRID, spreads))], values)
     share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
     return [max(noise, share * flips) for noise, flips in zip(found, every, strict=True)]
 
@@ -325,6 +362,10 @@ class Several(tuple[Any, ...]):
     """The values of one node in several perturbed lanes."""
 
     __slots__ = ()
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    return Several(values) if len(values) > 1 else values[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +393,8 @@ class Lanes(Evaluator):
 
     def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
-        self._others = [Rounding(seed) for seed in seeds]
+        self._spreads = Spreads()
+        self._others = [Rounding(seed, spreads=self._spreads) for seed in seeds]
         self._perturbed_state: dict[str, Any] = {}
         self.perturbed_outputs: list[list[Any]] = []
 
@@ -366,25 +408,34 @@ class Lanes(Evaluator):
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the perturbed lanes start."""
-        changed = {
-            i.name: self._perturbed_state[i.target] for i in self.graph.inputs if i.target in self._perturbed_state
-        }
-        return {**env, **changed}
+        return self._with_state(self.graph, env)
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         """Keep what the perturbed lanes end with."""
+        self.perturbed_outputs = self._ends(self.graph, local)
+
+    def _with_state(self, graph: Graph, env: Mapping[str, Any]) -> dict[str, Any]:
+        state = self._perturbed_state
+        return {**env, **{item.name: state[item.target] for item in graph.inputs if item.target in state}}
+
+    def _ends(self, graph: Graph, local: Mapping[str, Any]) -> list[list[Any]]:
+        """The outputs of a graph in each perturbed lane; the state is brought up to date."""
         lanes = [_Lane(local, at) for at in range(len(self._others))]
-        self.perturbed_outputs = [[self.look_up(lane, out) for out in self.graph.outputs] for lane in lanes]
-        for target, name in self.graph.mutations.items():
-            values = [self.look_up(lane, Ref(name)) for lane in lanes]
-            self._perturbed_state[target] = Several(values) if len(values) > 1 else values[0]
+        for target, name in graph.mutations.items():
+            self._perturbed_state[target] = _joined([self.look_up(lane, Ref(name)) for lane in lanes])
+        return [[self.look_up(lane, out) for out in graph.outputs] for lane in lanes]
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """One node in all lanes; the inside of delegates has one, which is rounded as the lane is."""
+        """One node in all lanes; a delegate with branches inside is run by one lane after the other."""
         local = scope.local
         if local is None or node.target == "cond":
             return super().step(graph, node, scope)
+        if node.target == "delegate" and all(item.target != "cond" for item in graph.inside(node).nodes):
+            return self._inside(graph.inside(node), node, scope.env, local)
+        self._spreads.clear()
         reference = self.apply_in(graph, node, scope.env)
+        if self._unpacked.holds(graph, node):
+            return Value(reference, reference, None)
         before, perturbed = self.rounding, []
         try:
             for at, rounding in enumerate(self._others):
@@ -396,7 +447,16 @@ class Lanes(Evaluator):
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
             self.rounding = before
-        return Value(reference, Several(perturbed) if len(perturbed) > 1 else perturbed[0], None)
+        return Value(reference, _joined(perturbed), None)
+
+    def _inside(self, inner: Graph, node: Node, env: Environment, local: Mapping[str, Any]) -> Value:
+        """A delegate, operator by operator in all lanes: its weights are dequantized once."""
+        live, reference = self.limits.live, self.bind(inner, self.arguments(env, node.args))
+        lanes = [self.bind(inner, self.arguments(_Lane(local, at), node.args)) for at in range(len(self._others))]
+        perturbed = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in reference})
+        self._walk(inner, Scope(reference, perturbed))
+        self.limits.live = live
+        return Value(self.results(inner, reference), _joined(self._ends(inner, perturbed)), None)
 
     def apply_in(self, graph: Graph, node: Node, env: Environment) -> Any:
         """The value of a node in an environment."""
@@ -506,7 +566,9 @@ def _lanes(graph: Graph, names: Collection[str]) -> int:
     They share weights that are dequantized, which takes longer than their own computing in a decoder's step.
     """
     sizes = {node.name: [_elements(meta) for meta in node.outputs] for node in graph.nodes}
-    known = [size for found in sizes.values() for size in found]
+    parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
+    nodes = [node for part, weights in parts for node in part.nodes if node.name not in weights]
+    known = [_elements(meta) for node in nodes for meta in node.outputs]
     if any(node.target == "cond" for node in graph.nodes) or 0 in known or max(known, default=0) > _SMALL:
         return 1
     fewest = min((size for name in names for size in sizes.get(name, ())), default=SAMPLES)

@@ -232,15 +232,40 @@ def test_noise_of_one_element_is_that_of_five_roundings() -> None:
 
 
 def test_large_operands_are_perturbed_as_small_ones() -> None:
-    """In pieces that share their random numbers, which leaves no trace in the sums."""
+    """What that makes of the sums is added to them, which leaves no trace."""
     a, b = normal(40, 512), normal(512, 2200, seed=1)
     large, small = noise_of("aten.mm.default", a, b), noise_of("aten.mm.default", a, b[:, :100].contiguous())
     assert b.numel() >= LARGE > b[:, :100].numel()
     assert large == pytest.approx(small, rel=0.05)
 
 
+@pytest.mark.parametrize("target", ["aten.linear.default", "aten.addmm.default", "aten.convolution.default"])
+def test_a_large_weight_perturbs_each_sum_by_its_own_products(target: str) -> None:
+    """By ``c·ε/2·√(Σa²b²)``, as perturbing each of its elements would; here the sums differ a hundredfold."""
+    x, bias = normal(1, 1024, seed=1), normal(1100, seed=2)
+    weight = normal(1100, 1024, seed=3) * torch.logspace(-1, 1, 1100)[:, None]
+    args: tuple[Any, ...] = (x, weight, bias)
+    if target == "aten.addmm.default":
+        args = (bias, x, weight.t())
+    if target == "aten.convolution.default":
+        args = (x[..., None], weight[..., None], bias, [1], [0], [1], False, [0], 1)
+    evaluator, graph, node = Evaluator(Graph("forward"), {}), Graph("forward"), Node("node", target, args)
+    plain = evaluator.operator(graph, node, args, {}).flatten()
+    others = [evaluator.again(graph, node, args, {}, Rounding(seed)).flatten() - plain for seed in range(200)]
+    found = torch.stack(others).double().square().mean(0).sqrt().numpy()
+    a, b = x.double().numpy(), weight.double().numpy()
+    size = math.sqrt(1024) / 4 * float(np.finfo(np.float32).eps) / 2
+    expected = size * np.sqrt(2 * (a**2 * b**2).sum(1) + 2 * bias.double().numpy() ** 2)
+    assert np.median(found / expected) == pytest.approx(1.0, abs=0.1)
+    assert 0.7 < (found / expected).min()
+    assert (found / expected).max() < 1.4
+
+
+@pytest.mark.parametrize("delegated", [False, True])
 @pytest.mark.parametrize("alone", [False, True])
-def test_lanes_side_by_side_are_those_one_after_the_other(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_side_by_side_are_those_one_after_the_other(
+    alone: bool, delegated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each has roundings of its own, whichever way they are evaluated, and buffers that it carries on."""
     graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
     graph.inputs.append(Input("kept", "buffer", "kept", None))
@@ -252,11 +277,25 @@ def test_lanes_side_by_side_are_those_one_after_the_other(alone: bool, monkeypat
     graph.outputs, graph.mutations = [Ref("sum")], {"kept": "sum"}
     constants["kept"], x = torch.tensor(1.0), normal(30, 64)
     wanted = [(run, name) for run in (0, 1) for name in ("mean", "sum")]
+    if delegated:
+        graph = _in_a_delegate(graph, "mean", "sum")
     if alone:
         monkeypatch.setattr(noise, "_lanes", lambda graph, names: 1)
     found, outputs = total_noise(lambda: Evaluator(graph, constants), [[x], [x + 1]], wanted)
-    assert outputs[1][0] == found[1, "sum", 0] > found[1, "mean", 0]
+    assert outputs[1][-1] == found[1, "sum", 0] > found[1, "mean", 0]
     assert found == pytest.approx(_one_after_the_other(graph, constants, [x, x + 1]), rel=1e-9)
+
+
+def _in_a_delegate(inner: Graph, *names: str) -> Graph:
+    """All of a graph as one delegate, which gives out some of its values."""
+    inner.outputs, meta = [Ref(name) for name in names], (Meta("float32", (), None),)
+    graph = Graph("forward", [item for item in inner.inputs if item.kind == "user"])
+    graph.nodes = [Node("call", "delegate", (Ref("x"),), outputs=meta * len(names), subgraphs=("inner",))]
+    graph.nodes += [
+        Node(name, "getitem", (Ref("call"), at), instruction=0, outputs=meta) for at, name in enumerate(names)
+    ]
+    graph.outputs, graph.subgraphs = [Ref(name) for name in names], {"inner": inner}
+    return graph
 
 
 def _one_after_the_other(graph: Graph, constants: dict[str, Tensor], inputs: list[Tensor]) -> dict[Any, float]:
@@ -279,11 +318,14 @@ def _one_after_the_other(graph: Graph, constants: dict[str, Tensor], inputs: lis
     return {key: rms([value - plain[key] for value in values]) for key, values in others.items()}
 
 
-def test_what_is_not_finite_in_large_operands_stays_as_it_is() -> None:
-    x = normal(1024, 1100)
-    x[3, 5], x[700, 2], x[9, 9] = math.inf, -math.inf, math.nan
-    wobbled = Rounding(0)._wobbled(x, 4.0)  # pyright: ignore[reportPrivateUsage]
-    finite = torch.isfinite(x)
-    assert torch.equal(wobbled.isinf(), x.isinf())
-    assert torch.equal(wobbled.isnan(), x.isnan())
-    assert 0.0 < float((wobbled - x)[finite].abs().max()) < 1e-5
+def test_what_is_not_finite_in_sums_of_large_operands_stays_as_it_is() -> None:
+    x, weight = normal(4, 1024), normal(1100, 1024, seed=1)
+    x[1, 5], weight[700, 2], x[3, 9] = math.inf, -math.inf, math.nan
+    evaluator, graph = Evaluator(Graph("forward"), {}), Graph("forward")
+    node = Node("node", "aten.linear.default", (x, weight))
+    plain = evaluator.operator(graph, node, node.args, {})
+    other = evaluator.again(graph, node, node.args, {}, Rounding(0))
+    finite = torch.isfinite(plain)
+    assert torch.equal(other.isinf(), plain.isinf())
+    assert torch.equal(other.isnan(), plain.isnan())
+    assert 0.0 < float((other - plain)[finite].abs().max()) < 1e-3
