@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import EtvizError, PairingError, UsageError
@@ -20,7 +20,7 @@ from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
-from etviz.graph.uses import is_size, item_of, only_moves
+from etviz.graph.uses import Uses, is_size, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 
 if TYPE_CHECKING:
@@ -299,14 +299,18 @@ class Evaluator(Interpreter):
             raise
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
-        if local is None or logged is None:
-            return Value(reference, None, logged(node) if logged is not None else None)
-        runtime = logged(node)
-        if node.target == OBSERVED:
-            return Value(reference, [self.look_up(local, leaf) for leaf in node.args], runtime)
-        value = Value(reference, reference, runtime)
-        if node.target == "delegate" and dynamic.is_dynamic(inner := graph.inside(node)):
+        if logged is None:
+            return Value(reference, None, None)
+        value, inner = Value(reference, reference, logged(node)), graph.inside(node)
+        judged = local is not None or node.name in self._giving_outputs
+        if judged and node.target == "delegate" and dynamic.is_dynamic(inner):
             value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
+        if local is None:
+            value.local = None
+            return value
+        if node.target == OBSERVED:
+            value.local = [self.look_up(local, leaf) for leaf in node.args]
+            return value
         value.again = partial(self.again, graph, node, args, kwargs)
         if not any(local[name] is not env[name] for name in node.reads()):
             return value
@@ -317,6 +321,11 @@ class Evaluator(Interpreter):
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
         return value
+
+    @cached_property
+    def _giving_outputs(self) -> frozenset[str]:
+        uses = Uses(self.graph)
+        return frozenset(uses.value(name)[0] for name in refs(self.graph.outputs))
 
     def _branch(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""

@@ -119,12 +119,14 @@ class Made:
         assert len(self._loaded[way].gaps) or lost
         return self._loaded[way]
 
-    def load_own(self, way: str) -> etviz.Inspection:
+    def load_own(self, way: str, *, introduced: bool = True) -> etviz.Inspection:
         """The same, for a test that changes it."""
         given: dict[str, Any] = {kind: self.path(kind) for kind in ("etrecord", "debug_buffer")}
         if way != "handles":
             given["pte"] = self.path("pte") if way == "exact" else self.program / "alone.pte"
-        return etviz.load(self.path("etdump"), **given, inputs=self.runs, method=self.kind.method)
+        return etviz.load(
+            self.path("etdump"), **given, inputs=self.runs, method=self.kind.method, introduced=introduced
+        )
 
     @cached_property
     def nodes(self) -> dict[int, oracles.Key]:

@@ -83,6 +83,8 @@ def test_severity_of_scales_chosen_at_run_time_is_relative_to_their_own_error(ma
         found.gaps["severity"][row], rmse / np.sqrt(np.mean((with_it - without) ** 2)), rtol=1e-3
     )
     assert "scale for each row" in found.gaps["reason"][row]
+    plain = program.load_own("exact", introduced=False)
+    assert plain.outputs["severity"][0] == found.outputs["severity"][0]
 
 
 def test_float8_is_refused_before_there_is_a_program() -> None:
