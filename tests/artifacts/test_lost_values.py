@@ -77,6 +77,17 @@ def test_zeroed_buffer_restores_nothing(runs: dict[str, Run], tmp_path: Path, na
     assert "could not be restored" in dump.problems[-1]
 
 
+def test_first_value_may_be_zero(runs: dict[str, Run], tmp_path: Path) -> None:
+    run = runs["only_half"]
+    refs = [ref for block in restore(run).blocks for event in block.debug for ref in event.tensors]
+    content = bytearray(run.buffer.read_bytes())
+    content[refs[0].offset : refs[0].offset + refs[0].nbytes] = bytes(refs[0].nbytes)
+    path = tmp_path / "zero_first.bin"
+    path.write_bytes(content)
+    again = restore(run, buffer=path)
+    assert [ref for block in again.blocks for event in block.debug for ref in event.tensors] == refs
+
+
 def test_sound_dump_comes_back_as_it_is(runs: dict[str, Run]) -> None:
     run = runs["partly"]
     dump = read_etdump(run.etdump)

@@ -19,7 +19,7 @@ from etviz.artifacts.program.program import dense_strides
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from etviz.artifacts.etdump.debug_buffer import DebugBuffer
     from etviz.artifacts.program.program import Method, TensorSpec
@@ -112,15 +112,16 @@ def _follow(
     if restored and buffer.is_blank(ref for event in restored for ref in event.tensors):
         raise _MismatchError("there is nothing but zeros")
     if restored and not any(ref.offset >= 0 for ref in dump.tensor_refs()):
-        _check_ends(buffer, restored, cursor.at)
+        _check_outside(buffer, cursor.written)
     return tuple(blocks), len(restored)
 
 
 class _Cursor:
-    """Where the writer stands in the debug buffer."""
+    """Where the writer stands in the debug buffer, and from where to where it has written."""
 
     def __init__(self, start: int, alignment: int) -> None:
         self.at = start
+        self.written: list[tuple[int, int]] = []
         self._start = start
         self._alignment = alignment
 
@@ -130,6 +131,7 @@ class _Cursor:
             return -1
         place = self._start + -(-(self.at - self._start) // self._alignment) * self._alignment
         self.at = place + nbytes
+        self.written.append((place, self.at))
         return place
 
 
@@ -211,12 +213,10 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
         yield DebugEvent(chain, index, None, kind, value, output, restored=True)
 
 
-def _check_ends(buffer: DebugBuffer, restored: list[DebugEvent], end: int) -> None:
-    """Where no value is described, accept a start only if nothing but zeros lies before and after."""
-    refs = [ref for event in restored for ref in event.tensors if ref.offset >= 0]
-    before = buffer.data[: refs[0].offset]
-    after = buffer.data[end : end + _ALIGNMENT]
-    first, last = buffer.raw(refs[0])[:_MALLOC_ALIGNMENT], buffer.raw(refs[-1])[-_MALLOC_ALIGNMENT:]
-    clear = not np.any(np.frombuffer(before, np.uint8)) and not np.any(np.frombuffer(after, np.uint8))
-    if not clear or not any(first) or not any(last):
-        raise _MismatchError("no value is described that could tell where the first one begins")
+def _check_outside(buffer: DebugBuffer, written: Sequence[tuple[int, int]]) -> None:
+    """Where no value is described, accept a start only if nothing but zeros lies before, between and after them."""
+    ends = [0, *(end for _, end in written)]
+    starts = [*(start for start, _ in written), ends[-1] + _ALIGNMENT]
+    for end, start in zip(ends, starts, strict=True):
+        if np.any(np.frombuffer(buffer.data[end:start], np.uint8)):
+            raise _MismatchError("no value is described that could tell where the first one begins")
