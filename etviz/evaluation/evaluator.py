@@ -196,7 +196,7 @@ class Evaluator(Interpreter):
                 node,
                 args,
                 kwargs,
-                delegated=bool(graph.backend_id),
+                delegated=graph.is_delegated(node),
             )
         return self.limits.call(node.target, args, kwargs)
 

@@ -97,7 +97,8 @@ class Graph:
     """Inputs, nodes in program order, and what the caller gets back.
 
     `mutations` maps a buffer (`Input.target`) to the value that overwrites it when the graph has run. `backend_id` and
-    `compile_specs` are set for the subgraph of a delegate. `subgraphs` holds delegates and branches by name.
+    `compile_specs` are set for the subgraph of a delegate. `subgraphs` holds delegates and branches by name. `delegated`
+    names the nodes that a backend runs, where the graph is that of before delegation.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Graph:
     subgraphs: dict[str, Graph] = field(default_factory=dict)
     backend_id: str = ""
     compile_specs: list[tuple[str, bytes]] = field(default_factory=list)
+    delegated: frozenset[str] = frozenset()
 
     def walk(self) -> Iterator[Node]:
         """Every node of this graph and of its branches (delegates are not entered), in program order."""
@@ -128,6 +130,10 @@ class Graph:
         """The subgraph of a delegate call; an empty one where it is not known, and for any other node."""
         name = call.subgraphs[0] if call.target in ("delegate", OBSERVED) and call.subgraphs else ""
         return self.subgraphs.get(name) or Graph("")
+
+    def is_delegated(self, node: Node) -> bool:
+        """True if a backend runs the node."""
+        return bool(self.backend_id) or node.name in self.delegated
 
     def branches(self, node: Node) -> list[Graph]:
         """Both branches of a `torch.cond`, the true one first; none for other nodes."""

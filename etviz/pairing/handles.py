@@ -257,7 +257,8 @@ class HandleGroups:
     `nodes` are those of the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
     are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
     and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
-    group has branches. `readers` are the instructions of matches that read the program's inputs.
+    group has branches. `readers` are the instructions of matches that read the program's inputs. What can only be
+    inside of a delegate is noted in the edge graph.
     """
 
     def __init__(
@@ -270,6 +271,9 @@ class HandleGroups:
         known = {i: own for i, own in handles.items() if i in self.nodes}
         self.handled = frozenset(known)
         groups = group_by_handles(edge, known, self.nodes, logged)
+        edge.delegated = frozenset(
+            n for group in groups for n, own in group.executors.items() if own and own <= delegates
+        )
         self._uses = Uses(edge)
         self.matches, self.reasons = match_groups(self._uses, groups, delegates, logged)
         self.makers = {name: (match, i) for match in self.matches for i, name in enumerate(match.values)}

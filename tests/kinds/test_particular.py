@@ -87,6 +87,17 @@ def test_severity_of_scales_chosen_at_run_time_is_relative_to_their_own_error(ma
     assert plain.outputs["severity"][0] == found.outputs["severity"][0]
 
 
+def test_noise_of_scales_chosen_at_run_time_is_known_without_the_program(made: Programs) -> None:
+    """The ETRecord's graph is that of before delegation: which operators a delegate executed, handles tell."""
+    program = made("dynamic_int8")
+    exact, handles = (
+        program.load(way).gaps.set_index(["instruction", "output"])["noise"] for way in ("exact", "handles")
+    )
+    both = exact.dropna().index.intersection(handles.dropna().index)
+    assert len(both)
+    np.testing.assert_allclose(handles[both], exact[both], rtol=0.3)
+
+
 def test_float8_is_refused_before_there_is_a_program() -> None:
     """executorch's dialect knows no float8, so no instruction can give one."""
     from executorch.exir import to_edge_transform_and_lower
