@@ -97,8 +97,8 @@ class Graph:
     """Inputs, nodes in program order, and what the caller gets back.
 
     `mutations` maps a buffer (`Input.target`) to the value that overwrites it when the graph has run. `backend_id` and
-    `compile_specs` are set for the subgraph of a delegate. `subgraphs` holds delegates and branches by name. `delegated`
-    names the nodes that a backend runs, where the graph is that of before delegation.
+    `compile_specs` are set for the subgraph of a delegate. `subgraphs` holds delegates and branches by name.
+    `delegated` names the nodes that a backend runs, where the graph is that of before delegation.
     """
 
     name: str
