@@ -34,8 +34,9 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import Environment, flat_values
-from etviz.graph.ir import Graph, Meta, Node, Ref
-from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize, unpacked_weights
+from etviz.evaluation.unpacked import elements, largest_value
+from etviz.graph.ir import Graph, Node, Ref
+from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
 from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
 
@@ -565,21 +566,11 @@ def _lanes(graph: Graph, names: Collection[str]) -> int:
 
     They share weights that are dequantized, which takes longer than their own computing in a decoder's step.
     """
-    sizes = {node.name: [_elements(meta) for meta in node.outputs] for node in graph.nodes}
-    parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
-    nodes = [node for part, weights in parts for node in part.nodes if node.name not in weights]
-    known = [_elements(meta) for node in nodes for meta in node.outputs]
-    if any(node.target == "cond" for node in graph.nodes) or 0 in known or max(known, default=0) > _SMALL:
+    largest = largest_value(graph)
+    if any(node.target == "cond" for node in graph.nodes) or not largest or largest > _SMALL:
         return 1
-    fewest = min((size for name in names for size in sizes.get(name, ())), default=SAMPLES)
-    return math.ceil(SAMPLES / fewest)
-
-
-def _elements(meta: Meta | None) -> int:
-    """0 where that is not known."""
-    if meta is None or any(isinstance(size, str) for size in meta.shape):
-        return 0
-    return math.prod(size for size in meta.shape if isinstance(size, int))
+    sizes = (elements(meta) for node in graph.nodes if node.name in names for meta in node.outputs)
+    return math.ceil(SAMPLES / max(1, min(filter(None, sizes), default=SAMPLES)))
 
 
 class _Few:

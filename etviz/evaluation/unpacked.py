@@ -20,11 +20,31 @@ if TYPE_CHECKING:
 
     import torch
 
-    from etviz.graph.ir import Graph, Node
+    from etviz.graph.ir import Graph, Meta, Node
     from etviz.graph.quantize_ops import GridArguments
 
 _KEPT: Final = 128 << 20
 """Bytes of the values that were asked for last."""
+
+
+def has_unpacked(graph: Graph) -> bool:
+    """True if a program dequantizes weights."""
+    return any(unpacked_weights(part) for part in (graph, *graph.subgraphs.values()))
+
+
+def largest_value(graph: Graph) -> int | None:
+    """Elements of the largest value that is no such weight, None if that of some value is not known."""
+    parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
+    values = (node for part, weights in parts for node in part.nodes if node.name not in weights)
+    sizes = [elements(meta) for node in values for meta in node.outputs]
+    return None if None in sizes else max((size for size in sizes if size is not None), default=0)
+
+
+def elements(meta: Meta | None) -> int | None:
+    """Elements of a value, None where that is not known."""
+    if meta is None or any(isinstance(size, str) for size in meta.shape):
+        return None
+    return math.prod(size for size in meta.shape if isinstance(size, int))
 
 
 class Unpacked:

@@ -6,6 +6,7 @@ import copy
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +306,7 @@ def test_slice_assignment_has_shares() -> None:
 def test_differences_that_follow_one_another_as_if_each_run_began_anew(
     name: str, executed: Callable[[str], Executed]
 ) -> None:
-    """What comes before the next difference is not evaluated again; the outputs are the same to the bit."""
+    """Several go on side by side where weights are dequantized; the outputs are the same to the bit."""
     replay = executed(name).load().analysis.tables.compared.replay
     assert replay is not None
     evaluator, execution = replay.fresh(), replay.executions[0]
@@ -313,8 +314,20 @@ def test_differences_that_follow_one_another_as_if_each_run_began_anew(
     found = Linearizer(evaluator.graph, float64).run(execution.inputs, execution.logged)
     items = [item for item in found.contributions.values() if item.size]
     assert len(items) > 1
+    odd = replace(items[-1], difference=torch.zeros(1, 2, 3, 4, 5), replacement=None)
     patches = shares.Patches(float64, evaluator.graph, execution.inputs, {})
-    for at, item in enumerate(items):
-        outputs = patches.add([item], items[at + 1 : at + 2])
+    given = [*([item] for item in items[:-1]), [odd], [items[-1]]]
+    *before, refused, last = patches.add(given)
+    assert refused is None
+    for at, outputs in enumerate([*before, last]):
         anew = shares.patched(float64, evaluator.graph, execution.inputs, {}, items[: at + 1])
+        assert outputs is not None
         assert all(torch.equal(a, b) for a, b in zip(outputs, anew, strict=True))
+
+
+def test_several_are_evaluated_side_by_side_where_that_saves_dequantizing(executed: Callable[[str], Executed]) -> None:
+    """One call of `finish` for all of them, a call for each elsewhere."""
+    for name, side_by_side in (("digits_int8", True), ("counter", False)):
+        replay = executed(name).load().analysis.tables.compared.replay
+        assert replay is not None
+        assert (shares._together(replay.fresh().graph) > 1) is side_by_side  # pyright: ignore[reportPrivateUsage]

@@ -40,6 +40,21 @@ class Point:
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """One of several evaluations of a graph, from a node on: its values, mutable buffers, and what replaces values."""
+
+    start: int
+    env: dict[str, Any]
+    state: State
+    after: After | None = None
+
+    @classmethod
+    def of(cls, point: Point, after: After | None) -> _Lane:
+        """From a point, which stays as it is."""
+        return cls(point.at, dict(point.env), dict(point.state), after)
+
+
 class Float64(Interpreter):
     """Evaluates the graphs of one method in float64; constants are widened when they are needed."""
 
@@ -62,29 +77,60 @@ class Float64(Interpreter):
 
     def advance(self, graph: Graph, point: Point, to: int, after: After | None = None) -> Point:
         """Evaluate from a point, which stays as it is, up to the node at `to`."""
-        env, self.state = dict(point.env), dict(point.state)
-        self._walk(graph, graph.nodes[point.at : to], env, after)
-        return Point(to, env, dict(self.state))
+        lane = _Lane.of(point, after)
+        self._walk(graph, [lane], to)
+        return Point(to, lane.env, lane.state)
 
-    def finish(self, graph: Graph, point: Point, after: After | None = None) -> list[Any]:
-        """Evaluate from a point to the end; the outputs."""
-        return self.results(graph, self.advance(graph, point, len(graph.nodes), after).env)
+    def finish(
+        self, graph: Graph, starts: Sequence[tuple[Point, After]], tell: Callable[[], None] = lambda: None
+    ) -> list[list[Any]]:
+        """The outputs from several points to the end, side by side: weights are dequantized once for all.
+
+        `tell` is called after each node.
+        """
+        lanes = [_Lane.of(point, after) for point, after in starts]
+        self._walk(graph, lanes, len(graph.nodes), tell)
+        return [self._ended(graph, lane) for lane in lanes]
 
     def _run(self, graph: Graph, env: dict[str, Any], after: After | None) -> list[Any]:
-        self._walk(graph, graph.nodes, env, after)
-        return self.results(graph, env)
+        lane = _Lane(0, env, self.state, after)
+        self._walk(graph, [lane], len(graph.nodes))
+        return self._ended(graph, lane)
 
-    def _walk(self, graph: Graph, nodes: Sequence[Node], env: dict[str, Any], after: After | None) -> None:
-        last = self.last_uses(graph)
-        for node in nodes:
-            if node.target == "cond":
-                value: Any = self._run(*self.enter(graph, node, env), after)
-            else:
-                args, kwargs = self.arguments(env, node.args), self.arguments(env, node.kwargs)
-                value = self.apply(graph, node, args, kwargs)
-            env[node.name] = after(node, value) if after is not None else value
-            for name in last.get(node.name, ()):
-                env.pop(name, None)
+    def _ended(self, graph: Graph, lane: _Lane) -> list[Any]:
+        self.state = lane.state
+        return self.results(graph, lane.env)
+
+    def _walk(self, graph: Graph, lanes: Sequence[_Lane], to: int, tell: Callable[[], None] = lambda: None) -> None:
+        last, first = self.last_uses(graph), min(lane.start for lane in lanes)
+        for at, node in enumerate(graph.nodes[first:to], first):
+            here = [lane for lane in lanes if lane.start <= at]
+            for lane, value in zip(here, self._values(graph, node, here), strict=True):
+                lane.env[node.name] = lane.after(node, value) if lane.after is not None else value
+                for name in last.get(node.name, ()):
+                    lane.env.pop(name, None)
+            tell()
+
+    def _values(self, graph: Graph, node: Node, lanes: Sequence[_Lane]) -> list[Any]:
+        """The value of a node in each lane."""
+        if node.target == "delegate":
+            inner = graph.inside(node)
+            given = [_Lane(0, self._bound(inner, node, lane), lane.state) for lane in lanes]
+            self._walk(inner, given, len(inner.nodes))
+            return [self._ended(inner, lane) for lane in given]
+        if self._unpacked.holds(graph, node):
+            return [self._value(graph, node, lanes[0])] * len(lanes)
+        return [self._value(graph, node, lane) for lane in lanes]
+
+    def _bound(self, inner: Graph, node: Node, lane: _Lane) -> dict[str, Any]:
+        self.state = lane.state
+        return self.bind(inner, self.arguments(lane.env, node.args))
+
+    def _value(self, graph: Graph, node: Node, lane: _Lane) -> Any:
+        self.state = lane.state
+        if node.target == "cond":
+            return self._run(*self.enter(graph, node, lane.env), lane.after)
+        return self.apply(graph, node, self.arguments(lane.env, node.args), self.arguments(lane.env, node.kwargs))
 
     def constant(self, tag: Tag) -> Any:
         """The torch object that an argument names, float64 for every floating dtype."""

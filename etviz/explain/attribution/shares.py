@@ -8,14 +8,15 @@ difference is put into the reference, which runs once more. Where the sum is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.threads import threads_for
+from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.constants import widen
-from etviz.explain.attribution.float64 import After, Float64
+from etviz.explain.attribution.float64 import After, Float64, Point
 from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer
 from etviz.graph.uses import is_stateful
 
@@ -34,6 +35,8 @@ PASSES: Final = 24
 """Times that the reference runs at most, or one more, where derivatives do not explain the error."""
 TOLERANCE: Final = 0.05
 """How far the sum may be from 1 before the shares are doubted."""
+_ELEMENTS: Final = 1 << 23
+"""Elements that all evaluations which go side by side may have in the value of one operator."""
 Progress = Callable[[int, int], None]
 Loss = Callable[[list[Any]], Any]
 NAN: Final = float("nan")
@@ -132,7 +135,7 @@ def _attribute(
 
     _collect(result, linearization, target, patch, steps)
     if abs(result.sum - 1.0) > TOLERANCE:
-        patches = Patches(float64, evaluator.graph, replay.executions[run].inputs, before)
+        patches = Patches(float64, evaluator.graph, replay.executions[run].inputs, before, steps.stay)
         _refine(result, linearization, target, patches, steps)
     _explain(result, linearization, target)
     return result
@@ -147,6 +150,11 @@ class _Steps:
     def __call__(self) -> None:
         self.done += 1
         self.total = max(self.total, self.done)
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+    def stay(self) -> None:
+        """No step is done; `progress` may stop."""
         if self.progress is not None:
             self.progress(self.done, self.total)
 
@@ -205,13 +213,11 @@ def _refine(
     known = (item for item in linearization.contributions.values() if item.instruction >= 0 and not item.problem)
     parts = _parts([item for item in known if item.size and item.bit & target.reach])
     before, explained = dict(result.shares), 0.0
-    for at, part in enumerate(parts):
-        try:
-            now = target.effect(patches.add(part, parts[at + 1] if at + 1 < len(parts) else []))
-        except PairingError:  # the reference took another way: the part keeps what is known of it
+    for part, outputs in zip(parts, patches.add(parts), strict=True):
+        step()
+        if outputs is None:  # the reference took another way: the part keeps what is known of it
             continue
-        finally:
-            step()
+        now = target.effect(outputs)
         for item, share in zip(part, _shared_out(part, now - explained), strict=True):
             result.shares[item.instruction, item.output] = share
         explained = now
@@ -291,7 +297,7 @@ def patched(
 
     with torch.no_grad():
         start = float64.begin(graph, [widen(value) for value in inputs], state)
-        return float64.finish(graph, start, _putting_in(items))
+        return float64.finish(graph, [(start, _putting_in(items))])[0]
 
 
 def _putting_in(items: Sequence[Contribution]) -> After:
@@ -312,10 +318,21 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 
 
 class Patches:
-    """The reference with more and more differences in it: what comes before the next one is not evaluated again."""
+    """The reference with more and more differences in it.
 
-    def __init__(self, float64: Float64, graph: Graph, inputs: Sequence[Any], state: State) -> None:
-        self._float64, self._graph = float64, graph
+    What comes before the next one is not evaluated again; what comes after it, for several at a time where the program
+    has weights to dequantize. `tell` is called often.
+    """
+
+    def __init__(
+        self,
+        float64: Float64,
+        graph: Graph,
+        inputs: Sequence[Any],
+        state: State,
+        tell: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._float64, self._graph, self._tell = float64, graph, tell
         self._point = float64.begin(graph, [widen(value) for value in inputs], state)
         self._there: list[Contribution] = []
         self._places: dict[int, int] = {}
@@ -324,23 +341,45 @@ class Patches:
             for branch in graph.branches(node):
                 self._places |= {inner.instruction: at for inner in branch.walk()}
 
-    def add(self, part: Sequence[Contribution], following: Sequence[Contribution]) -> list[Any]:
-        """The outputs with a part beside those that are in already; `following` is the part that comes next.
+    def add(self, parts: Sequence[Sequence[Contribution]]) -> Iterator[list[Any] | None]:
+        """Add one part after the other, in program order.
 
-        Raises
-        ------
-        PairingError
-            If the reference can't be computed with it; then it is left out.
+        Yields the outputs, or None where the reference can't be computed with a part; then that is left out.
         """
+        together = _together(self._graph)
+        for first in range(0, len(parts), together):
+            group, following = parts[first : first + together], parts[first + together :][:1]
+            try:
+                yield from self._add([*group, *following], len(group))
+            except PairingError:
+                for at, part in enumerate(group):
+                    try:
+                        yield from self._add([part, *group[at + 1 :], *following], 1)
+                    except PairingError:
+                        yield None
+
+    def _add(self, parts: Sequence[Sequence[Contribution]], number: int) -> list[list[Any]]:
+        """The outputs with the first ones of some parts; the next one says how far these lead."""
         import torch
 
-        after = _putting_in([*self._there, *part])
-        to = min((self._places[item.instruction] for item in following), default=len(self._graph.nodes))
+        point, there = self._point, self._there
+        starts: list[tuple[Point, After]] = []
         with torch.no_grad():
-            point = self._float64.advance(self._graph, self._point, to, after)
-            outputs = self._float64.finish(self._graph, point, after)
-        self._point, self._there = point, [*self._there, *part]
+            for at, part in enumerate(parts[:number]):
+                there = [*there, *part]
+                after = _putting_in(there)
+                following = (self._places[item.instruction] for item in (parts[at + 1 :] or [[]])[0])
+                point = self._float64.advance(self._graph, point, min(following, default=len(self._graph.nodes)), after)
+                starts.append((point, after))
+            outputs = self._float64.finish(self._graph, starts, self._tell)
+        self._point, self._there = point, there
         return outputs
+
+
+def _together(graph: Graph) -> int:
+    """How many evaluations go side by side: as many as take little memory, where weights are dequantized for each."""
+    largest = largest_value(graph) if has_unpacked(graph) else None
+    return max(1, min(PASSES, _ELEMENTS // max(1, largest))) if largest is not None else 1
 
 
 class ErrorTarget:
