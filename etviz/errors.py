@@ -25,7 +25,7 @@ _LONGEST = 1000
 
 
 def _shortened(text: str) -> str:
-    """A problem that quotes a damaged file may be as long as the file."""
+    """A problem that quotes a damaged file may be as long as the file, and a name that no file has of any length."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
@@ -80,7 +80,7 @@ class ArtifactError(EtvizError):
         self.expected = expected
 
     def __str__(self) -> str:
-        text = f"{self.path}: {_sentence(_shortened(self.problem))}"
+        text = f"{_shortened(self.path)}: {_sentence(_shortened(self.problem))}"
         if self.advice:
             text += " " + _sentence(self.advice[0].upper() + self.advice[1:])
         return printable(text)

@@ -130,6 +130,20 @@ def test_a_wrong_number_of_inputs(encoder: Executed) -> None:
         etviz.load(encoder.path("etdump"), **files(encoder, *OPTIONAL), inputs=(*encoder.inputs, torch.zeros(1)))
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (torch.Tensor.double, "must be float32, found float64"),
+        (str, "must be a tensor, found"),
+        (torch.Tensor.to_sparse, "must be a dense tensor"),
+    ],
+)
+def test_inputs_of_another_kind(changed: Callable[[Any], Any], words: str, executed: Callable[[str], Executed]) -> None:
+    program = executed("plain_cnn")
+    with pytest.raises(UsageError, match=words):
+        etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=[(changed(program.inputs[0]),)])
+
+
 def test_inputs_of_another_shape(executed: Callable[[str], Executed]) -> None:
     program = executed("plain_cnn")
     with pytest.raises(UsageError, match=r"\(2, 3, 8, 8\), found \(2, 8, 8, 3\): these inputs belong to another model"):

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import zipfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.artifacts.files import PathLike, open_artifact
+from etviz.artifacts.files import PathLike, as_file, open_archive, open_artifact
 from etviz.artifacts.program.raw_values import read_number, read_tensor
+from etviz.artifacts.record.stored_tensors import MOST_HEADER
+from etviz.artifacts.record.torch_file import load_all
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
+    import torch
+
     from etviz.artifacts.program.program import Method
     from etviz.graph.ir import Graph
 
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
 _DTYPES: Final = frozenset(item.name for item in SCALAR_TYPES.values())
-_LARGEST: Final = 4 << 30
-"""Bytes that packed arrays may unpack to."""
+_UNPACKED: Final = 256 << 20
+"""Bytes that packed arrays may have beyond those of their file."""
+_LARGEST_LIST: Final = 4 << 20
+_MOST_FILES: Final = 20_000
+_BLOCK: Final = 1 << 20
+_MOST_DIMENSIONS: Final = 64
+_MOST_DIGITS: Final = 18
 _NUMBERS: Final = ("int", "double", "bool")
 
 
@@ -81,76 +91,120 @@ def read_inputs(
 def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> list[tuple[Any, ...]]:
     """The executions of one file; where it is raw, it is the input `at`."""
     told = _RAW.fullmatch(path)
-    if told is not None and not Path(path).exists():
+    if told is not None and not os.path.exists(path):  # noqa: PTH110 - which takes a name of any length
         if told["dtype"] not in _DTYPES:
             raise UsageError(f"inputs: {told['dtype']!r} is no dtype; there are {', '.join(sorted(_DTYPES))}")
-        shape = [int(size) for size in re.split("[x,]", told["shape"]) if size]
-        return [(read_tensor(Path(told["path"]), told["dtype"], shape),)]
+        digits = [size for size in re.split("[x,]", told["shape"]) if size]
+        if len(digits) > _MOST_DIMENSIONS or max(map(len, digits), default=0) > _MOST_DIGITS:
+            raise UsageError(f"inputs: no tensor has a shape such as {told['shape'][:40]}…")
+        return [(read_tensor(Path(told["path"]), told["dtype"], [*map(int, digits)]),)]
     name = Path(path)
-    reader = _READERS.get(name.suffix.lower())
-    names = [item.name for item in graph.user_inputs()] if graph is not None else []
-    try:
-        if reader is not None:
-            return reader(name, names)
-    except (ValueError, KeyError, EOFError, OSError, RuntimeError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileNotFoundError):
-            raise ArtifactError(path, "there is no such file", _ADVICE) from None
-        raise ArtifactError(path, f"the inputs can't be read ({str(error).splitlines()[0][:200]})", _ADVICE) from error
+    if name.suffix.lower() in _READERS:
+        names = [item.name for item in graph.user_inputs()] if graph is not None else []
+        return _runs(read_values(name), names)
     runs = _listed(name) if name.suffix.lower() == ".txt" else [[name]]
     return [tuple(_raw(item, at + offset, method, graph) for offset, item in enumerate(run)) for run in runs]
 
 
-def _safetensors(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    from safetensors import SafetensorError, safe_open
-
-    open_artifact(path, "a file with inputs", _ADVICE).close()
-    try:
-        with safe_open(path, "pt") as file:
-            return [tuple(file.get_tensor(name) for name in _ordered(list(file.keys()), names))]
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
-
-
-def _npz(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    import torch
-
-    with zipfile.ZipFile(path) as packed:
-        size = sum(info.file_size for info in packed.infolist())
-    if size > _LARGEST:
-        raise ValueError(f"they unpack to {size:,} bytes, more than {_LARGEST:,}")
-    with np.load(path) as archive:
-        return [tuple(torch.from_numpy(archive[name].copy()) for name in _ordered(list(archive.files), names))]
-
-
-def _npy(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    import torch
-
-    return [(torch.from_numpy(np.load(path)),)]
-
-
-def _pt(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    import torch
-
-    try:
-        found = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:
-        if type(error).__name__ != "UnpicklingError":
-            raise
-        raise ValueError("it holds more than tensors, numbers, lists and dicts") from None
+def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The executions of what a file holds."""
     if isinstance(found, list) and found and all(isinstance(item, tuple) for item in found):
         return found
     if isinstance(found, dict):
-        return [tuple(found[name] for name in _ordered(list(found), names))]
+        named = {str(name): value for name, value in found.items()}
+        return [tuple(named[name] for name in _ordered(list(named), names))]
     return [tuple(found) if isinstance(found, (list, tuple)) else (found,)]
 
 
-_READERS: Final[dict[str, Callable[[Path, Sequence[str]], list[tuple[Any, ...]]]]] = {
+def read_values(path: PathLike) -> Any:
+    """What a ``.safetensors``, ``.npz``, ``.npy`` or ``.pt`` file holds; nothing of it stays tied to the file.
+
+    Returns
+    -------
+    A tensor; tensors by name; or of a ``.pt`` whatever of lists, tuples, dicts and plain values it is.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, damaged, or far larger than the file.
+    """
+    reader = _READERS[Path(path).suffix.lower()]
+    with memoryview(open_artifact(path, "a file with inputs", _ADVICE)) as data:
+        try:
+            return reader(data, os.fspath(path))
+        except ArtifactError:
+            raise
+        except Exception as error:
+            reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise ArtifactError(path, f"the inputs can't be read ({reason})", _ADVICE) from error
+
+
+def _safetensors(data: memoryview, path: str) -> dict[str, Any]:
+    from safetensors import safe_open
+
+    if int.from_bytes(data[:8], "little") > MOST_HEADER:
+        raise ValueError("its header is larger than that of any file with inputs")
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - it is no dict
+
+
+def _npz(data: memoryview, _path: str) -> dict[str, Any]:
+    with open_archive(data) as (archive, members):
+        size = sum(info.file_size for info in members.values())
+        if size > len(data) + _UNPACKED:
+            raise ValueError(f"they unpack to {size:,} bytes, far more than the file has; give them unpacked, as .npy")
+        found = {}
+        for name, info in members.items():
+            content = bytearray(info.file_size)
+            with archive.open(info) as member:
+                at = 0
+                while block := member.read(_BLOCK):
+                    content[at : at + len(block)] = block
+                    at += len(block)
+            found[name.removesuffix(".npy")] = _array(memoryview(content))
+        return found
+
+
+def _npy(data: memoryview, _path: str) -> Any:
+    return _array(data).clone()
+
+
+def _array(data: memoryview) -> torch.Tensor:
+    """The array of a `.npy`, as a view of its bytes where torch has its type."""
+    import torch
+
+    file = as_file(data)
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"it has version {version} of the format; known are 1.0 and 2.0")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_column, dtype = read(file)
+    if dtype.kind not in "biufc":
+        raise ValueError(f"it is an array of {dtype.name}, not of numbers")
+    start, count = file.tell(), math.prod(shape)
+    if min(shape, default=0) < 0 or count * dtype.itemsize != len(data) - start:
+        raise ValueError(f"an array of the shape {shape} has not {len(data) - start} bytes")
+    flat = np.frombuffer(data, dtype, count, start) if count else np.empty(0, dtype)
+    array = flat.reshape(shape, order="F" if by_column else "C")
+    array = array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def _pt(data: memoryview, path: str) -> Any:
+    return load_all(data, path, "the file with inputs", "save it again with torch.save()")
+
+
+_READERS: Final[dict[str, Callable[[memoryview, str], Any]]] = {
     ".safetensors": _safetensors,
     ".npz": _npz,
     ".npy": _npy,
     ".pt": _pt,
     ".pth": _pt,
 }
+READABLE: Final = tuple(_READERS)
+"""How the names of files end that `read_values` reads."""
 
 
 def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
@@ -165,23 +219,26 @@ def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
 
 def _listed(path: Path) -> list[list[Path]]:
     """The raw files of each line of a list."""
+    data = open_artifact(path, "a list of raw files", _ADVICE)
+    if len(data) > _LARGEST_LIST:
+        raise ArtifactError(path, f"the list has {len(data):,} bytes, more than any list of inputs", _ADVICE)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise ArtifactError(path, "there is no such file", _ADVICE) from None
-    except (OSError, UnicodeDecodeError) as error:
+        lines = bytes(data).decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
         raise ArtifactError(path, f"the list can't be read ({error})", _ADVICE) from error
     runs = [[part.rpartition(":=")[2] for part in line.split()] for line in lines if line.strip()]
     runs = [run for run in runs if not run[0].startswith(("#", "%"))]
     if not runs:
         raise ArtifactError(path, "the list names no files", _ADVICE)
+    if sum(map(len, runs)) > _MOST_FILES:
+        raise ArtifactError(path, f"the list names more than {_MOST_FILES:,} files", "give a part of it")
     return [[_beside(path, Path(item)) for item in run] for run in runs]
 
 
 def _beside(path: Path, item: Path) -> Path:
     """A file of a list where it is now: as it is named, or beside the list where it was named on another machine."""
     near = path.parent / item
-    return near if near.is_file() else path.parent / item.name
+    return near if os.path.isfile(near) else path.parent / item.name  # noqa: PTH113 - which takes a name of any length
 
 
 def _raw(path: Path, at: int, method: Method | None, graph: Graph | None) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED
-from etviz.graph.ir import Graph, Ref
+from etviz.graph.ir import Graph, Input, Ref
 from etviz.tensors.metrics import NAN, Sums
 
 if TYPE_CHECKING:
@@ -107,22 +107,32 @@ def starts_far_off(graph: Graph, comparison: Comparison) -> bool:
     return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
 
-def fits(graph: Graph, values: Sequence[Any]) -> bool:
-    """True if values have the number, shapes and dtypes of a method's inputs, as far as these are known."""
+def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
+    """Why a program can't take some flat values, empty if it can, as far as shapes and dtypes are known."""
     import torch
 
-    expected = graph.user_inputs()
-    if len(values) != len(expected):
-        return False
-    for item, value in zip(expected, values, strict=True):
+    if len(values) != len(takes):
+        return f"the program takes {len(takes)} inputs, found {len(values)}"
+    for item, value in zip(takes, values, strict=True):
         if item.meta is None:
             continue
-        if not isinstance(value, torch.Tensor) or len(value.shape) != len(item.meta.shape):
-            return False
-        sizes = zip(item.meta.shape, value.shape, strict=True)
-        if any(isinstance(size, int) and size != own for size, own in sizes) or _dtype(value) != item.meta.dtype:
-            return False
-    return True
+        if not isinstance(value, torch.Tensor):
+            return f"input {item.name} must be a tensor, found {type(value).__name__}"
+        shape, dtype = tuple(value.shape), str(value.dtype).removeprefix("torch.")
+        if len(shape) != len(item.meta.shape) or any(
+            a != b for a, b in zip(item.meta.shape, shape, strict=True) if isinstance(a, int)
+        ):
+            return f"input {item.name} must have the shape {tuple(item.meta.shape)}, found {shape}"
+        if dtype != item.meta.dtype:
+            return f"input {item.name} must be {item.meta.dtype}, found {dtype}"
+        if value.layout is not torch.strided or value.device.type != "cpu":
+            return f"input {item.name} must be a dense tensor on the CPU"
+    return ""
+
+
+def fits(graph: Graph, values: Sequence[Any]) -> bool:
+    """True if values have the number, shapes and dtypes of a method's inputs, as far as these are known."""
+    return not why_not(values, graph.user_inputs())
 
 
 def proved(graph: Graph, inputs: Inputs, comparison: Comparison) -> bool:
@@ -147,10 +157,6 @@ def proved(graph: Graph, inputs: Inputs, comparison: Comparison) -> bool:
         if not own or not all(own):
             return False
     return inputs.known
-
-
-def _dtype(value: torch.Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
 
 
 def _first_kernels(graph: Graph, comparison: Comparison) -> set[int]:

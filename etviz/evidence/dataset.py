@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from etviz.artifacts.files import open_artifact
+from etviz.artifacts.inputs import READABLE, read_values
+from etviz.comparison.inputs import why_not
 from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import flatten
 
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Input
 
-_READABLE: Final = (".npy", ".npz", ".pt", ".safetensors")
 _PATIENCE: Final = 100
 """Errors one after the other after which a data set is taken to be at its end."""
 
@@ -101,24 +104,6 @@ def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
     return None, inputs
 
 
-def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
-    """Why a program can't take some flat values, empty if it can."""
-    if len(values) != len(takes):
-        return f"the program takes {len(takes)} inputs, found {len(values)}"
-    for item, value in zip(takes, values, strict=True):
-        shape, dtype = getattr(value, "shape", None), str(getattr(value, "dtype", "")).removeprefix("torch.")
-        if item.meta is None or shape is None:
-            continue
-        fits = len(shape) == len(item.meta.shape) and all(
-            a == b for a, b in zip(item.meta.shape, shape, strict=True) if isinstance(a, int)
-        )
-        if not fits:
-            return f"{item.name} must have the shape {tuple(item.meta.shape)}, found {tuple(shape)}"
-        if dtype and dtype != item.meta.dtype:
-            return f"{item.name} must be {item.meta.dtype}, found {dtype}"
-    return ""
-
-
 def encode(values: Sequence[Any]) -> bytes:
     """Flat arguments as a safetensors file: tensors by position, plain values and strides in its metadata."""
     import torch
@@ -198,29 +183,19 @@ def _said(error: Exception) -> str:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise ArtifactError(folder, "there is no such folder of inputs", "name a folder with one file for each input")
-    found = sorted(path for path in folder.iterdir() if path.suffix in _READABLE)
+    found = sorted(path for path in folder.iterdir() if path.suffix in READABLE)
     if not found:
-        raise ArtifactError(folder, f"there is no input in it ({', '.join(_READABLE)})", "name another folder")
+        raise ArtifactError(folder, f"there is no input in it ({', '.join(READABLE)})", "name another folder")
     return found
 
 
 def _read(path: Path) -> Any:
-    import torch
-
-    if path.suffix == ".pt":
-        return torch.load(path, weights_only=True)
-    if path.suffix == ".npy":
-        return torch.from_numpy(np.load(path))
-    if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            return tuple(torch.from_numpy(arrays[name]) for name in arrays.files)
-    data = path.read_bytes()
-    try:
-        return tuple(decode(data))
-    except KeyError:
-        from safetensors.torch import load
-
-        return tuple(load(data).values())
+    if path.suffix == ".safetensors":
+        data = bytes(open_artifact(path, "an input", "name a folder with one file for each input"))
+        with contextlib.suppress(KeyError):
+            return tuple(decode(data))
+    found = read_values(path)
+    return tuple(found.values()) if isinstance(found, dict) and path.suffix != ".pt" else found
 
 
 def _tuple(item: Any) -> tuple[Any, ...]:

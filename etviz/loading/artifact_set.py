@@ -187,14 +187,14 @@ class ArtifactSet:
         from etviz.artifacts.record.weights import Weights
         from etviz.comparison.inputs import fits
 
-        if is_file_name(given):
-            plan = self.program.method(method) if self.program is not None else None
-            recorded = self.record.graphs.get(method) if self.record is not None else None
-            given = read_inputs(given, plan, graph or recorded)
-        if given is None and self.bundle is not None:
-            given = [case.input_values() for case in self.bundle.suites.get(method, ())] or None
         if given is not None:
+            graph = graph or (self.record.graphs.get(method) if self.record is not None else None)
+            if is_file_name(given):
+                plan = self.program.method(method) if self.program is not None else None
+                given = read_inputs(given, plan, graph)
             return _flat(given)
+        if self.bundle is not None and (cases := self.bundle.suites.get(method)):
+            return _flat([case.input_values() for case in cases])
         found: list[list[Any]] = []
         if self.etrecord is not None:
             known = self.etrecord.representative_inputs()

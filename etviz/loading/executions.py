@@ -13,7 +13,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import Comparison, Run
-from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, proved, starts_far_off
+from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, proved, starts_far_off, why_not
 from etviz.comparison.logged_twice import foreign_buffer
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
@@ -88,7 +88,8 @@ def compare_executions(
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(_NO_INPUTS,))
-    stage = _Stage(paired, evaluator, candidates, introduced, custom)
+    named = given is not None and not ran_here
+    stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
     known_inputs = _Judge(paired, evaluator.graph)
     notes: dict[str, None] = {}
     refs = artifacts.dump.tensor_refs()
@@ -181,8 +182,10 @@ class _Stage:
         candidates: Sequence[Sequence[Any]],
         introduced: bool,
         custom: CustomMetrics,
+        *,
+        named: bool,
     ) -> None:
-        self.evaluator = evaluator
+        self.evaluator, self._named = evaluator, named
         self._candidates, self._introduced, self._custom = candidates, introduced, custom
         self._pairing = paired.pairing
         self._groups = _groups(paired, self.evaluator)
@@ -192,6 +195,8 @@ class _Stage:
         evaluator, groups = self.evaluator, self._groups
         logged = None if groups is None else logged_inputs_of(groups, log)
         inputs = choose_inputs(evaluator.graph, log, self._candidates, expected, logged)
+        if self._named and inputs.index >= 0 and (reason := why_not(inputs.values, evaluator.graph.user_inputs())):
+            raise UsageError(f"{reason}: these inputs belong to another model")
         if groups is None:
             compare = partial(
                 compare_exact, evaluator, log, inputs.values, run=run, budget=budget, pairing=self._pairing

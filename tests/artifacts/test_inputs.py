@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +12,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from etviz.artifacts import inputs
 from etviz.artifacts.inputs import read_inputs
 from etviz.artifacts.program.program import read_program
+from etviz.artifacts.record import torch_file
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +80,81 @@ def test_missing_files_are_named(name: str, runs: dict[str, Run], tmp_path: Path
         read_inputs(tmp_path / name, read_program(runs["channels_last"].pte).method())
 
 
-def test_arrays_of_objects_are_refused(tmp_path: Path):
-    np.save(tmp_path / "a.npy", np.array([{}], object), allow_pickle=True)
+@pytest.mark.parametrize("name", [*BAD, "a.raw:float32:2x3"])
+def test_nobody_waits_for_a_pipe(name: str, tmp_path: Path):
+    os.mkfifo(tmp_path / name.partition(":")[0])
+    with pytest.raises(ArtifactError, match="a pipe or a device"):
+        read_inputs(str(tmp_path / name))
+
+
+def _npy(shape: tuple[int, ...], dtype: str = "<f4", count: int = 12) -> bytes:
+    header = repr({"descr": dtype, "fortran_order": False, "shape": shape}).encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(4 * count)
+
+
+LIES = {
+    "huge.npy": _npy((10**11,)),
+    "beyond.npy": _npy((1 << 62, 8)),
+    "negative.npy": _npy((-1,)),
+    "empty.npy": _npy((0, 1 << 62), count=0),
+    "objects.npy": _npy((3,), "|O"),
+    "texts.npy": _npy((3,), "<U4"),
+    "times.npy": _npy((6,), "<M8[s]"),
+    "deep.npy": b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"(" * 9000,
+    "long.safetensors": struct.pack("<Q", 1 << 62) + b"{}",
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_arrays_that_are_not_what_they_claim(name: str, tmp_path: Path):
+    (tmp_path / name).write_bytes(LIES[name])
     with pytest.raises(ArtifactError, match="the inputs can't be read"):
-        read_inputs(tmp_path / "a.npy")
+        read_inputs(tmp_path / name)
+
+
+def test_any_order_of_bytes_and_of_memory_is_understood(tmp_path: Path):
+    values = np.arange(6.0, dtype=">f4").reshape(2, 3)
+    np.save(tmp_path / "a.npy", np.asfortranarray(values))
+    assert torch.equal(read_inputs(tmp_path / "a.npy")[0][0], TENSORS[0])
+
+
+def test_what_unpacks_to_far_more_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    np.savez_compressed(tmp_path / "a.npz", np.zeros(100_000))
+    assert len(read_inputs(tmp_path / "a.npz")[0][0]) == 100_000
+    monkeypatch.setattr(inputs, "_UNPACKED", 10_000)
+    with pytest.raises(ArtifactError, match="unpack to 800,"):
+        read_inputs(tmp_path / "a.npz")
+    monkeypatch.setattr(torch_file, "_MOST_VALUES", 10_000)
+    laughs: Any = [1]
+    for _ in range(40):
+        laughs = [laughs, laughs]
+    for content in (laughs, torch.zeros(1).expand(1 << 40), torch.zeros(2, device="meta")):
+        torch.save(content, tmp_path / "a.pt")
+        with pytest.raises(ArtifactError, match=r"too many values|not a plain one"):
+            read_inputs(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("shape", ["9" * 30, "9" * 5000, "x".join("1" * 100), "0x" + "9" * 18, "9x" * 1000 + "9"])
+def test_absurd_shapes_of_raw_files(shape: str, tmp_path: Path):
+    (tmp_path / "a").write_bytes(b"" if shape[0] == "0" else bytes(48))
+    with pytest.raises((ArtifactError, UsageError), match=r"no tensor has|the file has 48 bytes"):
+        read_inputs(f"{tmp_path / 'a'}:float32:{shape}")
+
+
+def _descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_values_of_raw_files_stay_when_these_change(tmp_path: Path):
+    """Nor do they hold descriptors: a list may name thousands."""
+    values, open_before = np.arange(6.0, dtype=np.float32), _descriptors()
+    values.tofile(tmp_path / "a.bin")
+    save_file({"x": TENSORS[0]}, tmp_path / "a.safetensors")
+    np.save(tmp_path / "a.npy", values)
+    names = [f"{tmp_path / 'a.bin'}:float32:2x3", tmp_path / "a.safetensors", tmp_path / "a.npy"]
+    found = [read_inputs(name)[0][0] for name in names]
+    for path in tmp_path.iterdir():
+        with path.open("r+b") as file:
+            file.truncate(0)
+    assert all(torch.equal(tensor.reshape(2, 3), TENSORS[0]) for tensor in found)
+    assert _descriptors() == open_before

@@ -6,9 +6,10 @@ against what the program says.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import warnings
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.program.program import Method
 
 _ADVICE: Final = "give the raw file that the runner wrote, copied whole"
+_MOST_ELEMENTS: Final = 1 << 58
 _NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np.dtype("?")}
 _CODES: Final = {item.name: item for item in SCALAR_TYPES.values()}
 
@@ -107,12 +109,12 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
     known = _CODES.get(dtype)
     if known is None:
         raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")
-    data = _open(path, math.prod(sizes) * known.itemsize, f"a tensor of {dtype} {tuple(sizes)}")
-    if not len(data):
+    if math.prod(max(size, 1) for size in sizes) > _MOST_ELEMENTS:
+        raise ArtifactError(path, f"no tensor has the shape {tuple(sizes)}", "name the shape of the value in it")
+    data = _read(path, math.prod(sizes) * known.itemsize, f"a tensor of {dtype} {tuple(sizes)}")
+    if not data:
         return torch.empty(tuple(sizes), dtype=getattr(torch, dtype))
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        flat = torch.frombuffer(data, dtype=torch.uint8).view(getattr(torch, dtype))
+    flat = torch.frombuffer(data, dtype=torch.uint8).view(getattr(torch, dtype))
     order = tuple(order) if len(order) == len(sizes) else tuple(range(len(sizes)))
     return flat.reshape([sizes[d] for d in order]).permute([order.index(d) for d in range(len(order))])
 
@@ -126,18 +128,19 @@ def read_number(path: PathLike, kind: str) -> int | float | bool:
         If the file is missing, or has another length.
     """
     dtype = _NUMBERS[kind]
-    return np.frombuffer(_open(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
+    return np.frombuffer(_read(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
 
 
-def _open(path: PathLike, nbytes: int, what: str) -> memoryview:
-    """The bytes of a file that must be so long."""
-    if nbytes == 0 and Path(path).is_file() and Path(path).stat().st_size == 0:
-        return memoryview(b"")
-    data = memoryview(open_artifact(path, "a raw value", _ADVICE))
-    if len(data) != nbytes:
-        kind = looks_like(bytes(data[:64]))
-        problem = f"the file has {len(data)} bytes, {what} has {nbytes}"
-        if kind and kind != "a file of zeros":
-            problem += f"; it looks like {kind}"
-        raise ArtifactError(os.fspath(path), problem, _ADVICE, found=len(data), expected=nbytes)
-    return data
+def _read(path: PathLike, nbytes: int, what: str) -> bytearray:
+    """The bytes of a file that must be so long: a copy, which is held by no descriptor and changes with no file."""
+    with contextlib.suppress(OSError, ValueError):
+        if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116
+            return bytearray()
+    with open_artifact(path, "a raw value", _ADVICE) as data:
+        if len(data) != nbytes:
+            kind = looks_like(data[:64])
+            problem = f"the file has {len(data)} bytes, {what} has {nbytes}"
+            if kind and kind != "a file of zeros":
+                problem += f"; it looks like {kind}"
+            raise ArtifactError(os.fspath(path), problem, _ADVICE, found=len(data), expected=nbytes)
+        return bytearray(data)

@@ -18,7 +18,7 @@ from etviz.errors import ArtifactError
 if TYPE_CHECKING:
     import torch
 
-_MOST_HEADER: Final = 8 << 20
+MOST_HEADER: Final = 8 << 20
 """Bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
 _MOST_VALUES: Final = 1_200_000
 _DTYPES: Final = {
@@ -87,7 +87,7 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
     @cached_property
     def _header(self) -> dict[str, Any]:
         size = self._header_size
-        if len(self._data) < 8 or size > min(len(self._data) - 8, _MOST_HEADER):
+        if len(self._data) < 8 or size > min(len(self._data) - 8, MOST_HEADER):
             raise self._damaged("its header reaches beyond the end")
         try:
             header = parse_json(self._data[8 : 8 + size], _MOST_VALUES)

@@ -118,7 +118,7 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
         return next(file for file in self._files if name in file).in_place(name)
 
 
-def load_all(data: memoryview, path: str, member: str) -> Any:
+def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> Any:
     """Everything that a small torch file holds: tensors, lists, tuples, dicts, plain values.
 
     Raises
@@ -128,19 +128,19 @@ def load_all(data: memoryview, path: str, member: str) -> Any:
     """
     import torch
 
-    _check_archive(data, path, member)
+    _check_archive(data, path, member, advice)
     try:
         loaded = torch.load(as_file(data), weights_only=True)
     except Exception as error:
-        raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", _ADVICE, where=member) from error
+        raise ArtifactError(path, f"{member} can't be read ({_first_line(error)})", advice, where=member) from error
     pending, seen = [(loaded, 0)], 0
     while pending:
         value, depth = pending.pop()
         seen += 1
         if depth > _DEEPEST or seen > _MOST_VALUES:
-            raise ArtifactError(path, f"{member} holds too many values", _ADVICE, where=member)
+            raise ArtifactError(path, f"{member} holds too many values", advice, where=member)
         if isinstance(value, torch.Tensor) and not (value.device.type == "cpu" and _is_plain(value)):
-            raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", _ADVICE, where=member)
+            raise ArtifactError(path, f"{member} holds a tensor that is not a plain one", advice, where=member)
         if isinstance(value, (list, tuple, Mapping)):
             items = value.values() if isinstance(value, Mapping) else value
             pending.extend((item, depth + 1) for item in items)
@@ -159,7 +159,7 @@ def _load(data: memoryview) -> Any:
         return torch.load(as_file(data), weights_only=True)
 
 
-def _check_archive(data: memoryview, path: str, member: str) -> None:
+def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> None:
     """Refuse what torch doesn't write: packed members, which may be bombs, and its format of old."""
     check_unchanged(data)
     try:
@@ -167,7 +167,7 @@ def _check_archive(data: memoryview, path: str, member: str) -> None:
             for info in members.values():
                 stored_bytes(data, info)
     except ValueError as error:
-        raise ArtifactError(path, f"{member} can't be read ({error})", _ADVICE, where=member) from error
+        raise ArtifactError(path, f"{member} can't be read ({error})", advice, where=member) from error
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -180,4 +180,6 @@ def _is_plain(tensor: torch.Tensor) -> bool:
 
 
 def _first_line(error: Exception) -> str:
+    if type(error).__name__ == "UnpicklingError":  # whose text tells how to run the code in it
+        return "it holds more than tensors, numbers, lists and dicts"
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
