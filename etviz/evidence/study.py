@@ -21,7 +21,6 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
-from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
@@ -40,11 +39,10 @@ from etviz.evidence.measuring import (
     run_columns,
 )
 from etviz.evidence.store import Store, require_parquet
-from etviz.evidence.subject import Subject, arguments_of, subject_of
+from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
-from etviz.loading.load import read
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import METRICS, NAN
 
@@ -241,16 +239,7 @@ class Study:
         ExecutionError
             If the run fails.
         """
-        values = self.values(index)
-        subject = self._store.subject()
-        folder = Scratch()
-        run = subject.run([values], Path(folder.name))
-        if run.etdump is None:
-            raise ExecutionError("The run wrote no ETDump")
-        artifacts = subject.pair(run).artifacts
-        title = f"{subject.title or subject.pte.name}, input {index}"
-        findings = read(artifacts, [tuple(values)], subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
-        inspection = Inspection(Analysis(findings))
+        inspection = inspect_run(self._store.subject(), self.values(index), f"input {index}")
         return self._checked(inspection, index)
 
     def _checked(self, inspection: Inspection, index: int) -> Inspection:

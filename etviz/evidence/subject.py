@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.analysis.analysis import Analysis
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
+from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.load import read
 from etviz.loading.paired import Paired, pair
 from etviz.pipeline.device import Here, Ran, run_elsewhere
 from etviz.pipeline.execute import Run, execute
@@ -46,12 +49,15 @@ class Subject:
         Name for people.
     runner
         The command that runs it, as for `run_elsewhere`; empty for executorch's own runtime in a child process.
+    python
+        Interpreter of the environment whose executorch that is; empty for this one.
     """
 
     files: Mapping[str, str]
     method: str = "forward"
     title: str = ""
     runner: str = ""
+    python: str = ""
 
     @property
     def pte(self) -> Path:
@@ -97,7 +103,9 @@ class Subject:
     def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run:
         """Execute it on flat inputs here; the child process and its imports stay for the next time."""
         data = self.files.get("data")
-        return execute(self.pte, inputs, method=self.method, workdir=folder, timeout=timeout, data=data)
+        return execute(
+            self.pte, inputs, method=self.method, workdir=folder, timeout=timeout, data=data, python=self.python
+        )
 
     def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
         """What a run left behind, paired with its instructions.
@@ -122,6 +130,21 @@ class Subject:
         artifacts = replace(base.artifacts, named=named, dump=dump, buffer=buffer, checking=None)
         blocks = tuple((at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute")
         return replace(base, artifacts=artifacts, executions=blocks)
+
+
+def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
+    """Run a program on flat inputs, and look at that run; `what` it is goes into the title.
+
+    Raises
+    ------
+    ExecutionError
+        If the run fails.
+    """
+    folder = Scratch()
+    artifacts = subject.pair(subject.run([values], Path(folder.name))).artifacts
+    title = f"{subject.title or subject.pte.name}, {what}"
+    findings = read(artifacts, [tuple(values)], subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
+    return Inspection(Analysis(findings))
 
 
 def subject_of(

@@ -14,16 +14,21 @@ from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.dataset import first_item
 from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
-from etviz.evidence.subject import arguments_of
+from etviz.evidence.subject import arguments_of, inspect_run
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
+from etviz.pipeline.environment import interpreter, versions_in
+from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from matplotlib.axes import Axes
 
+    from etviz.inspection import Inspection
+
 LOWERED, REFUSED = "measured", "failed"
+_VERSIONS: Final = ("executorch", "torch")
 _LESS: Final = ("rmse", "latency_ms", "size_bytes")
 """What a variant is the better for if it is less; task metrics but ``kl`` if they are more."""
 
@@ -37,8 +42,10 @@ class Sweep:
         Those that could be lowered and run, by name.
     """
 
-    def __init__(self, table: pd.DataFrame, variants: dict[str, Variant], keep: Any) -> None:
-        self._table, self.variants, self._keep = table, variants, keep
+    def __init__(
+        self, table: pd.DataFrame, variants: dict[str, Variant], inputs: Sequence[Sequence[Any]], keep: Any
+    ) -> None:
+        self._table, self.variants, self._inputs, self._keep = table, variants, inputs, keep
 
     @property
     def table(self) -> pd.DataFrame:
@@ -47,11 +54,12 @@ class Sweep:
         Returns
         -------
         DataFrame
-            By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``rmse, max_abs, rel_l2, sqnr_db`` of
-            the final outputs against the float model, means over the inputs; ``worst_rmse`` of any input; the task
-            metrics' means; ``latency_ms``, the median of one execution in this machine's child process; ``size_bytes``
-            of the `.pte`; ``pareto``: no other variant is at least as good in error, task metrics, latency and size,
-            and better in one of them.
+            By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
+            versions that lowered and ran it (empty where its environment could not be asked); ``rmse, max_abs,
+            rel_l2, sqnr_db`` of the final outputs against the float model, means over the inputs; ``worst_rmse`` of any
+            input; the task metrics' means; ``latency_ms``, the median of one execution in a child process on this
+            machine; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is at least as good in error, task
+            metrics, latency and size, and better in one of them.
         """
         return self._table.copy()
 
@@ -59,6 +67,23 @@ class Sweep:
     def pareto(self) -> pd.DataFrame:
         """The variants that no other one beats, smallest error first."""
         return self._table[self._table["pareto"]].sort_values("rmse", kind="stable")
+
+    def open(self, recipe: str, index: int = 0) -> Inspection:
+        """Run one variant again on one input, in its own environment, and look at it.
+
+        Raises
+        ------
+        UsageError
+            If no such variant was measured, or there is no such input.
+        ExecutionError
+            If the run fails.
+        """
+        if recipe not in self.variants:
+            raise UsageError(f"no recipe {recipe!r} was measured; there are {', '.join(self.variants) or 'none'}")
+        if not 0 <= index < len(self._inputs):
+            raise UsageError(f"there is no input {index}; there are {len(self._inputs)}")
+        values = flatten(tuple(self._inputs[index]))
+        return inspect_run(self.variants[recipe].subject, values, f"recipe {recipe}, input {index}")
 
     def plot(self, x: str = "latency_ms", y: str = "rmse", ax: Axes | None = None) -> Axes:
         """Every variant as a point of two columns, those that no other one beats filled.
@@ -106,7 +131,12 @@ def sweep(
         An eager `nn.Module`, or an `ExportedProgram`, in float.
     recipes
         By name, what `etviz.debug` takes: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}``
-        is the portable kernels in float. One that can't be lowered or run is a row with its reason.
+        is the portable kernels in float. One that can't be lowered or run is a row with its reason. With ``python``,
+        the interpreter of another environment (a path), it is lowered and run there, by the executorch and the torch
+        that are installed there; etviz need not be. Partitioner and quantizer are then named, by what gives them
+        without arguments (``"package.module:name"`` or ``"file.py:name"``); so can they be in any recipe. The model
+        goes there as torch.export saves it. Where the other torch can't read that, ``model`` names what makes the model
+        there; its weights come from here.
     inputs
         A list of inputs, each a tensor or a tuple of the model's arguments; one value more is the label.
     executor
@@ -138,11 +168,13 @@ def sweep(
     expected = float_outputs(model, values)
     rows: dict[str, dict[str, Any]] = {}
     variants: dict[str, Variant] = {}
+    about: dict[str, dict[str, str]] = {}
     with executor_of(executor) as (pool, _), tqdm(total=len(recipes), desc="sweep", leave=False, delay=1) as bar:
         under_way = {}
         for name, recipe in recipes.items():
             try:
-                subject = lower_variant(model, values, root / name, dict(recipe))
+                about[name] = versions_in(interpreter(recipe["python"]) if recipe.get("python") is not None else "")
+                subject = lower_variant(model, values, root / name, dict(recipe), timeout)
                 under_way[name] = pool.submit(run_variant, subject, values, expected, tasks, known, timeout)
             except Exception as error:  # noqa: BLE001 - a recipe is the user's, and a backend raises what it likes
                 rows[name] = {"status": REFUSED, "reason": _line(error)}
@@ -157,7 +189,10 @@ def sweep(
         measure_latency(list(variants.values()), values[0], timeout)
     for name, variant in variants.items():
         rows[name] = {"status": LOWERED, "reason": "", **variant.numbers}
-    return Sweep(_table(recipes, rows, list(tasks), latency), {n: variants[n] for n in recipes if n in variants}, keep)
+    for name in recipes:
+        rows[name] |= {what: about.get(name, {}).get(what, "") for what in _VERSIONS}
+    measured = {name: variants[name] for name in recipes if name in variants}
+    return Sweep(_table(recipes, rows, list(tasks), latency), measured, values, keep)
 
 
 def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
@@ -183,6 +218,7 @@ def _table(
     columns = [
         "status",
         "reason",
+        *_VERSIONS,
         *FLOAT_METRICS,
         "worst_rmse",
         *tasks,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import UsageError
 from etviz.evidence.measuring import FLOAT_METRICS
 from etviz.evidence.subject import Subject, subject_of
+from etviz.pipeline.environment import interpreter, lower_elsewhere
+from etviz.pipeline.environment_child import make
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 from etviz.tensors.metrics import METRICS, NAN
@@ -23,6 +25,8 @@ Values = tuple[Any, ...]
 """The arguments of one call."""
 LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
 """What a recipe may say, as the arguments of `etviz.debug`."""
+ELSEWHERE: Final = ("python", "model")
+"""What it may say of another environment."""
 ROUNDS: Final = 5
 """Times that latencies are taken, variants in turn, so that whatever else the machine does is shared."""
 _EXECUTIONS: Final = 20
@@ -57,8 +61,10 @@ def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]
         return [flatten(module(*copy.deepcopy(tuple(values)))) for values in inputs]
 
 
-def lower_variant(model: Any, inputs: Sequence[Sequence[Any]], folder: Path, lowering: Mapping[str, Any]) -> Subject:
-    """Lower a model by a recipe.
+def lower_variant(
+    model: Any, inputs: Sequence[Sequence[Any]], folder: Path, lowering: Mapping[str, Any], timeout: float | None = None
+) -> Subject:
+    """Lower a model by a recipe, here or in the environment that it names.
 
     Raises
     ------
@@ -67,10 +73,27 @@ def lower_variant(model: Any, inputs: Sequence[Sequence[Any]], folder: Path, low
     LoweringError
         If upstream refuses the model.
     """
-    unknown = set(lowering) - set(LOWERING)
+    unknown = set(lowering) - {*LOWERING, *ELSEWHERE}
     if unknown:
-        raise UsageError(f"a recipe has {', '.join(LOWERING)}; found {', '.join(sorted(unknown))}")
-    return subject_of(copy.deepcopy(model), inputs[0], folder, None, **lowering)
+        raise UsageError(f"a recipe has {', '.join((*LOWERING, *ELSEWHERE))}; found {', '.join(sorted(unknown))}")
+    python, made_by = lowering.get("python"), lowering.get("model")
+    if python is None and made_by is not None:
+        raise UsageError("model= names what makes the model in another environment; name its interpreter too, python=")
+    rest = {name: lowering[name] for name in LOWERING if lowering.get(name) is not None}
+    if python is None:
+        own = {name: make(value) if isinstance(value, str) else value for name, value in rest.items()}
+        if "partitioner" in own and not isinstance(own["partitioner"], (list, tuple)):
+            own["partitioner"] = [own["partitioner"]]
+        return subject_of(copy.deepcopy(model), inputs[0], folder, None, **own)
+    for name in ("partitioner", "quantizer"):
+        if not isinstance(rest.get(name, ""), str):
+            raise UsageError(
+                f"{name}: the objects of this executorch are of no use to another one; name what makes it there, as "
+                f'"package.module:name" or "file.py:name", found a {type(rest[name]).__name__}'
+            )
+    where = interpreter(python)
+    files = lower_elsewhere(where, model, inputs[0], folder, made_by=made_by, timeout=timeout, **rest)
+    return replace(subject_of(files["pte"], None, folder, None), title=type(model).__name__, python=where)
 
 
 def run_variant(
@@ -83,7 +106,8 @@ def run_variant(
 ) -> Variant:
     """Run a lowered model on every input, and compare its outputs with the float model's."""
     flat = [flatten(tuple(values)) for values in inputs]
-    run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=subject.files.get("data"))
+    data, python = subject.files.get("data"), subject.python
+    run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
     rows = [worst_output(wanted, found) for wanted, found in zip(expected, run.outputs, strict=True)]
     numbers = {name: statistics.fmean(row[name] for row in rows) for name in FLOAT_METRICS}
     numbers["worst_rmse"] = max(row["rmse"] for row in rows)
@@ -119,9 +143,8 @@ def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout:
     taken: list[list[float]] = [[] for _ in variants]
     for _ in range(ROUNDS):
         for own, variant in zip(taken, variants, strict=True):
-            run = execute(
-                variant.subject.pte, [flat] * (_EXECUTIONS + 1), method=variant.subject.method, timeout=timeout
-            )
+            subject, again = variant.subject, [flat] * (_EXECUTIONS + 1)
+            run = execute(subject.pte, again, method=subject.method, timeout=timeout, python=subject.python)
             own.append(statistics.median(run.seconds[1:]))
     for own, variant in zip(taken, variants, strict=True):
         variant.numbers["latency_ms"] = 1e3 * statistics.median(own)

@@ -21,7 +21,6 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from etviz.analysis.analysis import Analysis
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError, UsageError
@@ -29,11 +28,10 @@ from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import entries, first_item
-from etviz.evidence.subject import Subject, arguments_of, subject_of
+from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.uses import is_stateful
 from etviz.inspection import Inspection
-from etviz.loading.load import read
 
 if TYPE_CHECKING:
     from etviz.evaluation.evaluator import Evaluator, Value
@@ -116,11 +114,7 @@ class WorstInput:
         ExecutionError
             If the run fails.
         """
-        subject, folder = self._subject, Scratch()
-        artifacts = subject.pair(subject.run([self.inputs], Path(folder.name))).artifacts
-        title = f"{subject.title or subject.pte.name}, worst input"
-        findings = read(artifacts, [self.inputs], subject.method, 1e-6, ran_here=True, title=title, keep_alive=folder)
-        return Inspection(Analysis(findings))
+        return inspect_run(self._subject, self.inputs, "worst input")
 
     def summary(self) -> str:
         """Short text: how far off it is, and whether the example inputs could have shown it."""

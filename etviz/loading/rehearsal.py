@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.ledger import identity, is_known, note_evaluated
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
-from etviz.pipeline.child import serve
+from etviz.pipeline.service import serve
 from etviz.pipeline.worker import Worker
 from etviz.settings import options
 

@@ -5,25 +5,16 @@ Requests come as JSON, tensors as torch files that are read with ``weights_only=
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import importlib
 import json
-import os
-import queue
-import signal
-import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
-from etviz.pipeline.worker import IDLE
+from etviz.pipeline.service import run_program, serve
 from etviz.upstream.executorch import quietly
 from etviz.upstream.xnnpack import BACKEND
 
@@ -34,7 +25,6 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
     from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
 
-_PR_SET_PDEATHSIG: Final = 1
 _NEEDED: Final = (
     "torch",
     "etviz.upstream.runtime",
@@ -44,12 +34,6 @@ _LATER: Final = (
     "etviz.pipeline.piece_program",
     "executorch.backends.xnnpack.xnnpack_preprocess",  # of all backends the likeliest
 )
-_LEISURE: Final = 0.5
-"""Seconds without a request after which what may be needed later is imported."""
-
-
-Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
-"""Answers a request; is given what takes the steps that are done."""
 
 
 def main(connection: int, parent: int) -> None:
@@ -58,108 +42,11 @@ def main(connection: int, parent: int) -> None:
     serve(connection, parent, _NEEDED, work, _LATER)
 
 
-def serve(
-    connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
-) -> None:
-    """Answer requests until the parent ends, or has had none for a while.
-
-    Parameters
-    ----------
-    connection, parent
-        A file descriptor, and the parent's process id.
-    needed
-        Modules to import before the first request; one that is not there is left to the request that needs it.
-    work
-        By what a request asks for, who answers it.
-    later
-        Modules that only some requests need, which are imported as soon as there is nothing else to do.
-    """
-    _end_with(parent)
-    answers = Connection(connection)
-    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(answers, requests), daemon=True).start()
-
-    def say(**reply: Any) -> None:
-        answers.send_bytes(json.dumps(reply).encode())
-
-    status = 1
-    try:
-        _import(needed)
-        while True:
-            try:
-                request = requests.get(timeout=_LEISURE if later else IDLE)
-            except queue.Empty:
-                if not later:
-                    raise
-                _import(later)
-                later = ()
-                continue
-            say(answer=work[request["work"]](request, lambda step: say(step=step)))
-    except queue.Empty:
-        status = 0
-    except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # taking torch and its libraries apart takes a second
-
-
-def _import(names: Sequence[str]) -> None:
-    for name in names:
-        with contextlib.suppress(ImportError):  # the request that needs it says so
-            importlib.import_module(name)
-
-
-def _end_with(parent: int) -> None:
-    """Let Linux end this process when its parent ends, even while the runtime computes."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
-    """Pass requests on; end this process, and what it has started, when nobody is there to send them."""
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            requests.put(json.loads(connection.recv_bytes()))
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os._exit(0)
-
-
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
     """Run a program, and write its ETDump, its debug buffer and its outputs."""
-    import torch
-
     from etviz.upstream.runtime import Runtime, Verification
 
-    program = Runtime.get().load_program(
-        Path(request["pte"]),
-        verification=Verification.Minimal,
-        enable_etdump="etdump" in request,
-        debug_buffer_size=request.get("debug_buffer_size", 0),
-        data_path=request.get("data"),
-    )
-    method: Any = program.load_method(request["method"])
-    outputs, seconds = [], []
-    for done, inputs in enumerate(torch.load(request["inputs"], weights_only=True), 1):
-        start = time.perf_counter()
-        found = method.execute(inputs)
-        seconds.append(time.perf_counter() - start)
-        outputs.append([_detached(value) for value in found])
-        step(done)
-    torch.save(outputs, request["outputs"])
-    if "etdump" in request:
-        program.write_etdump_result_to_file(request["etdump"], request["debug_buffer"])
-    return {"seconds": seconds}
-
-
-def _detached(value: Any) -> Any:
-    """A copy: the runtime reuses the memory of its outputs in the next execution."""
-    import torch
-
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+    return run_program(Runtime, Verification, request, step)
 
 
 def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError
-from etviz.pipeline.worker import WORKER
+from etviz.pipeline.worker import WORKER, Worker, worker_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +35,9 @@ _LONGEST: Final = 5.0
 """Seconds of an execution from which on it is not run again."""
 _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
+_UNTRACED: Final = (
+    "The runtime wrote no ETDump: that executorch was built without event tracing, as wheels older than 1.5 are"
+)
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 
@@ -68,6 +71,7 @@ def execute(
     timeout: float | None = None,
     progress: Callable[[int], None] | None = None,
     data: PathLike | None = None,
+    python: str = "",
 ) -> Run:
     """Run a program on flat inputs, once for each item of `runs`.
 
@@ -89,6 +93,8 @@ def execute(
         Called with the number of executions done.
     data
         What the program keeps outside of the `.pte` (`.ptd`).
+    python
+        Interpreter of the environment whose executorch runs it; empty for this one.
 
     Raises
     ------
@@ -104,27 +110,29 @@ def execute(
     if timeout is not None and timeout <= 0:
         raise UsageError(f"timeout must be positive, found {timeout}")
     size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
+    worker = worker_in(python) if python else WORKER
     request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}
     if data is not None:
         request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():
         if workdir is None:
-            outputs, seconds = _run(request, runs, Path(scratch), timeout, progress)
+            outputs, seconds = _run(worker, request, runs, Path(scratch), timeout, progress)
             return Run(outputs, seconds=seconds)
         folder = Path(workdir).absolute()
         with whole_files(folder) as fresh:
             request |= {"etdump": str(fresh / _ETDUMP), "debug_buffer": str(fresh / _DEBUG_BUFFER)}
             while True:
                 try:
-                    outputs, seconds = _run(
-                        request | {"debug_buffer_size": size}, runs, Path(scratch), timeout, progress
-                    )
+                    sized = request | {"debug_buffer_size": size}
+                    outputs, seconds = _run(worker, sized, runs, Path(scratch), timeout, progress)
                     break
                 except ExecutionError as error:
                     if debug_buffer_size or not _overflowed(error) or 2 * size > _LARGEST_BUFFER:
                         raise
                     logger.info("the debug buffer of %d bytes was too small; running again with twice as much", size)
                     size *= 2
+            if not (fresh / _ETDUMP).is_file():
+                raise ExecutionError(_UNTRACED)
             _trim(fresh)
             has_buffer = (fresh / _DEBUG_BUFFER).exists()
         note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
@@ -151,7 +159,7 @@ def time_again(
     try:
         with Scratch() as scratch, room_for(folder), whole_files(folder) as fresh:
             request |= {"etdump": str(fresh / TIMING), "debug_buffer": str(Path(scratch) / _DEBUG_BUFFER)}
-            _run(request, [values] * count, Path(scratch), timeout, None)
+            _run(WORKER, request, [values] * count, Path(scratch), timeout, None)
     except ExecutionError as error:
         logger.info("the program could not be timed without a debug buffer (%s)", error)
         return None
@@ -168,6 +176,7 @@ def _estimate(pte: PathLike, method: str) -> int:
 
 
 def _run(
+    worker: Worker,
     request: dict[str, Any],
     runs: Sequence[Sequence[Any]],
     scratch: Path,
@@ -180,7 +189,7 @@ def _run(
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
     torch.save([list(run) for run in runs], inputs)
     try:
-        answer = WORKER.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress)
+        answer = worker.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress)
     except ExecutionError as error:
         if not _overflowed(error):
             raise

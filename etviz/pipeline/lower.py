@@ -85,10 +85,10 @@ def lower(
     names = {"reference": reference, "quantize": quantizer}
     steps = ["export", *(name for name, given in names.items() if given is not None), "lower", "emit", "save"]
     with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly():
-        program = _step(bar, "export", lambda: _export(model, inputs, strict=strict))
+        program = _step(bar, "export", lambda: export(model, inputs, strict=strict))
         floating = program if quantizer is not None else None
         if reference is not None:
-            floating = _step(bar, "reference", lambda: _export(reference, inputs, strict=strict))
+            floating = _step(bar, "reference", lambda: export(reference, inputs, strict=strict))
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
             program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches))
@@ -120,7 +120,8 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any) -> None:
         )
 
 
-def _export(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool) -> ExportedProgram:
+def export(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool) -> ExportedProgram:
+    """The exported program of a model, which may be one already."""
     import torch
     from torch.export import ExportedProgram
 

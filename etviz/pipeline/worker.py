@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -18,18 +19,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Pipe
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import etviz
 from etviz.errors import ExecutionError
+from etviz.pipeline.service import IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEFAULT_TIMEOUT: Final = 600.0
 """Seconds that a request may take if the caller names no limit."""
-IDLE: Final = 300.0
-"""Seconds without a request after which the process ends."""
 KEPT_LINES: Final = 20
 """Lines of what the process wrote that an error shows."""
 PATIENT_THREADS: Final = {"OMP_WAIT_POLICY": "passive", "KMP_BLOCKTIME": "0"}
@@ -50,6 +51,15 @@ sys.modules["etviz"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["etviz"])
 importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
 """
+# Of etviz its files alone: another environment need not have what etviz depends on, and `etviz/__init__` imports some.
+_BOOTSTRAP_ELSEWHERE: Final = """
+import importlib, sys, types
+sys.modules["etviz"] = types.ModuleType("etviz")
+sys.modules["etviz"].__path__ = [sys.argv[1]]
+importlib.import_module(sys.argv[2]).main(*map(int, sys.argv[3:]))
+"""
+_OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC_EXECUTABLE")
+"""How variables begin that tell an interpreter, or executorch, where this environment is."""
 
 
 class Worker:
@@ -59,10 +69,12 @@ class Worker:
     ----------
     module
         What the process runs: its ``main(connection, parent)`` gets a file descriptor and the parent's process id.
+    python
+        Interpreter of the environment that it runs in; empty for this one.
     """
 
-    def __init__(self, module: str = "etviz.pipeline.child") -> None:
-        self._module = module
+    def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
+        self._module, self._python = module, python
         self._forget()
         atexit.register(self.stop)
         if hasattr(os, "register_at_fork"):
@@ -144,26 +156,29 @@ class Worker:
             for child in self._children:
                 if child.is_free() or not another:
                     return child
-            self._children.append(_Child(self._module))
+            self._children.append(_Child(self._module, self._python))
             return self._children[-1]
 
 
 class _Child:
     """One process."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, python: str = "") -> None:
         self._connection, theirs = Pipe()
+        command = [sys.executable, "-c", _BOOTSTRAP, str(etviz.__file__)]
+        if python:  # isolated, and nothing is written beside our files
+            command = [python, "-I", "-B", "-c", _BOOTSTRAP_ELSEWHERE, str(Path(etviz.__file__).parent)]
         with theirs:
             fileno = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOTSTRAP, str(etviz.__file__), module, str(fileno), str(os.getpid())],
+                [*command, module, str(fileno), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 start_new_session=True,
-                env=os.environ | {name: os.environ.get(name, value) for name, value in PATIENT_THREADS.items()},
+                env=PATIENT_THREADS | (environment_of(python) if python else dict(os.environ)),
                 pass_fds=[fileno],
             )
         self._lines: list[str] = []
@@ -236,6 +251,14 @@ class _Child:
         return ExecutionError(how_it_ended(status), status, self._lines[-KEPT_LINES:])
 
 
+def environment_of(python: str) -> dict[str, str]:
+    """The variables of another environment's processes: nothing of ours, and its own programs before all others."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    ours = {str(Path(sys.executable).parent), str(Path(sys.prefix) / "bin")}
+    places = [place for place in own.get("PATH", os.defpath).split(os.pathsep) if place and place not in ours]
+    return own | {"PATH": os.pathsep.join([str(Path(python).parent), *places])}
+
+
 def _collect(stream: IO[str], lines: list[str]) -> None:
     """Keep the last lines that a process writes, without what torch always says."""
     with stream:
@@ -267,6 +290,12 @@ def how_it_ended(status: int) -> str:
 
 WORKER: Final = Worker()
 """What `execute` and `run_alone` ask."""
+
+
+@functools.cache
+def worker_in(python: str) -> Worker:
+    """The process of another environment, by the path of its interpreter; it starts when it is asked."""
+    return Worker("etviz.pipeline.environment_child", python)
 
 
 def warm() -> None:

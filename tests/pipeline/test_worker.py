@@ -24,7 +24,7 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="looks into /pro
 
 CHILD = """
 import ctypes, os, time
-from etviz.pipeline import child
+from etviz.pipeline import service
 
 def work(request, step):
     if request["work"] == "sleep":
@@ -36,7 +36,7 @@ def work(request, step):
     return {"pid": os.getpid()}
 
 def main(connection, parent):
-    child.serve(connection, parent, (), dict.fromkeys(("pid", "sleep", "compute"), work))
+    service.serve(connection, parent, (), dict.fromkeys(("pid", "sleep", "compute"), work))
 """
 
 
@@ -192,7 +192,7 @@ def test_the_thread_that_asks_may_end(worker: Worker) -> None:
 
 @LINUX_ONLY
 def test_a_process_that_nobody_asks_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "idle_child.py").write_text(CHILD + "child.IDLE = 2\n")
+    (tmp_path / "idle_child.py").write_text(CHILD + "service.IDLE = 2\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     worker = Worker("idle_child")
     first = pid(worker)

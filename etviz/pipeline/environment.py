@@ -1,0 +1,136 @@
+"""Lowering a model in another environment: with the executorch and the torch that are installed there.
+
+The model goes there as a program that torch.export saved, or is made and exported there; inputs go as torch files.
+What comes back are the files of the lowered program. See `environment_child` for what happens there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.files import room_for, whole_files
+from etviz.artifacts.ledger import note_written
+from etviz.artifacts.scratch import Scratch
+from etviz.errors import UsageError
+from etviz.pipeline.environment_child import versions
+from etviz.pipeline.lower import LoweringError, export
+from etviz.pipeline.worker import worker_in
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+_FILES: Final = {"pte": "model.pte", "etrecord": "etrecord.bin"}
+_STEPS: Final = {
+    "import": "find what it takes to lower a model",
+    "export": "export the model",
+    "read": "read the program that torch {torch} exported here",
+    "quantize": "quantize the model",
+    "lower": "lower the model",
+    "emit": "emit the program",
+    "save": "save the program",
+}
+_ADVICE: Final = 'let it be exported there: name what makes the model in the recipe, model="file.py:name"'
+
+
+def interpreter(python: Any) -> str:
+    """The absolute path of an interpreter; links stay, since they tell which environment it is.
+
+    Raises
+    ------
+    UsageError
+        If it is no file that can be executed.
+    """
+    if not isinstance(python, (str, os.PathLike)):
+        raise UsageError(f"python must be the path of an interpreter, found {type(python).__name__}")
+    path = Path(python).expanduser().absolute()
+    if path.is_file() and os.access(path, os.X_OK):
+        return str(path)
+    raise UsageError(f"python must be the interpreter of another environment (…/bin/python); {path} is none")
+
+
+def versions_in(python: str) -> dict[str, str]:
+    """The versions of ``executorch``, ``torch`` and ``python`` in the environment of an interpreter, empty for ours.
+
+    Raises
+    ------
+    ExecutionError
+        If it can't be started.
+    """
+    return worker_in(python).run({"work": "versions"}) if python else versions()
+
+
+def lower_elsewhere(
+    python: str,
+    model: torch.nn.Module | ExportedProgram,
+    example_inputs: Sequence[Any],
+    folder: Path,
+    *,
+    partitioner: str | None = None,
+    quantizer: str | None = None,
+    calibration: Sequence[Sequence[Any]] | None = None,
+    strict: bool = True,
+    made_by: str | None = None,
+    timeout: float | None = None,
+) -> dict[str, Path]:
+    """Lower a model in the environment of an interpreter; write ``model.pte`` and, where it can, ``etrecord.bin``.
+
+    Parameters
+    ----------
+    python
+        The interpreter.
+    model, example_inputs, folder, calibration, strict
+        As for `lower`.
+    partitioner, quantizer, made_by
+        Names of callables (``package.module:name`` or ``file.py:name``), called there: they give the partitioner or a
+        list of them, the quantizer, and the model itself, which then takes the weights of `model`.
+    timeout
+        Seconds.
+
+    Returns
+    -------
+    dict
+        The files by kind: ``pte``, ``etrecord``.
+
+    Raises
+    ------
+    LoweringError
+        If a step fails there; says which, and with which versions.
+    ExecutionError
+        If the process can't be started, crashes, or takes too long.
+    """
+    import torch
+
+    with Scratch() as scratch, room_for():
+        values: dict[str, Any] = {"inputs": list(example_inputs)}
+        values["calibration"] = [tuple(batch) for batch in calibration] if calibration is not None else [example_inputs]
+        request = {"work": "lower", "folder": "", "program": str(Path(scratch) / "model.pt2"), "model": made_by or ""}
+        request |= {"values": str(Path(scratch) / "values.pt"), "strict": strict}
+        request |= {"partitioner": partitioner or "", "quantizer": quantizer or ""}
+        if made_by is None:
+            torch.export.save(export(model, tuple(example_inputs), strict=strict), request["program"])
+        else:
+            values["weights"] = dict(model.state_dict) if hasattr(model, "graph_signature") else model.state_dict()
+        torch.save(values, request["values"])
+        with whole_files(folder) as fresh:
+            answer = worker_in(python).run(request | {"folder": str(fresh)}, timeout)
+            if answer["problem"]:
+                raise LoweringError(failed(answer["step"], answer["problem"], versions_in(python)))
+            for name in _FILES.values():
+                (folder / name).unlink(missing_ok=True)
+            written = [kind for kind, name in _FILES.items() if (fresh / name).is_file()]
+    files = {kind: folder / _FILES[kind] for kind in written}
+    note_written(files.values())
+    return files
+
+
+def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
+    """Why it can't be lowered there, with the versions `found` there, and what to do."""
+    import torch
+
+    what = _STEPS.get(step, step).format(torch=torch.__version__)
+    advice = f"; {_ADVICE}" if step == "read" else ""
+    return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"

@@ -1,0 +1,136 @@
+"""What every child process does: it answers requests until its parent ends, and runs a program on some inputs.
+
+Some children belong to environments that have no etviz, and another executorch and torch. So nothing is imported here
+but the standard library and torch, the latter when there is something to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+IDLE: Final = 300.0
+"""Seconds without a request after which a child ends."""
+_PR_SET_PDEATHSIG: Final = 1
+_LEISURE: Final = 0.5
+"""Seconds without a request after which what may be needed later is imported."""
+
+Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
+"""Answers a request; is given what takes the steps that are done."""
+
+
+def serve(
+    connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
+) -> None:
+    """Answer requests until the parent ends, or has had none for a while.
+
+    Parameters
+    ----------
+    connection, parent
+        A file descriptor, and the parent's process id.
+    needed
+        Modules to import before the first request; one that is not there is left to the request that needs it.
+    work
+        By what a request asks for, who answers it.
+    later
+        Modules that only some requests need, which are imported as soon as there is nothing else to do.
+    """
+    _end_with(parent)
+    answers = Connection(connection)
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(answers, requests), daemon=True).start()
+
+    def say(**reply: Any) -> None:
+        answers.send_bytes(json.dumps(reply).encode())
+
+    status = 1
+    try:
+        _import(needed)
+        while True:
+            try:
+                request = requests.get(timeout=_LEISURE if later else IDLE)
+            except queue.Empty:
+                if not later:
+                    raise
+                _import(later)
+                later = ()
+                continue
+            say(answer=work[request["work"]](request, lambda step: say(step=step)))
+    except queue.Empty:
+        status = 0
+    except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # taking torch and its libraries apart takes a second
+
+
+def _import(names: Sequence[str]) -> None:
+    for name in names:
+        with contextlib.suppress(ImportError):  # the request that needs it says so
+            importlib.import_module(name)
+
+
+def _end_with(parent: int) -> None:
+    """Let Linux end this process when its parent ends, even while the runtime computes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Pass requests on; end this process, and what it has started, when nobody is there to send them."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            requests.put(json.loads(connection.recv_bytes()))
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(0)
+
+
+def run_program(
+    runtime: Any, verification: Any, request: Mapping[str, Any], step: Callable[[int], None]
+) -> dict[str, Any]:
+    """Run a program on the flat inputs that a request names, and keep the outputs, the ETDump and the debug buffer.
+
+    `runtime` and `verification` are `Runtime` and `Verification` of `executorch.runtime`.
+    """
+    import torch
+
+    wanted: dict[str, Any] = {"data_path": request["data"]} if "data" in request else {}
+    if "etdump" in request:
+        wanted |= {"enable_etdump": True, "debug_buffer_size": request.get("debug_buffer_size", 0)}
+    program = runtime.get().load_program(Path(request["pte"]), verification=verification.Minimal, **wanted)
+    method = program.load_method(request["method"])
+    outputs, seconds = [], []
+    for done, inputs in enumerate(torch.load(request["inputs"], weights_only=True), 1):
+        start = time.perf_counter()
+        found = method.execute(inputs)
+        seconds.append(time.perf_counter() - start)
+        outputs.append([_detached(value) for value in found])
+        step(done)
+    torch.save(outputs, request["outputs"])
+    if "etdump" in request:
+        program.write_etdump_result_to_file(request["etdump"], request["debug_buffer"])
+    return {"seconds": seconds}
+
+
+def _detached(value: Any) -> Any:
+    """A copy: the runtime reuses the memory of its outputs in the next execution."""
+    import torch
+
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
