@@ -107,13 +107,18 @@ def lower_elsewhere(
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}
         values["calibration"] = [tuple(batch) for batch in calibration] if calibration is not None else [example_inputs]
-        request = {"work": "lower", "folder": "", "program": str(Path(scratch) / "model.pt2"), "model": made_by or ""}
+        request: dict[str, Any] = {
+            "work": "lower",
+            "folder": "",
+            "program": str(Path(scratch) / "model.pt2"),
+            "model": made_by or "",
+        }
         request |= {"values": str(Path(scratch) / "values.pt"), "strict": strict}
         request |= {"partitioner": partitioner or "", "quantizer": quantizer or ""}
         if made_by is None:
             torch.export.save(export(model, tuple(example_inputs), strict=strict), request["program"])
         else:
-            values["weights"] = dict(model.state_dict) if hasattr(model, "graph_signature") else model.state_dict()
+            values["weights"] = model.state_dict() if isinstance(model, torch.nn.Module) else dict(model.state_dict)
         torch.save(values, request["values"])
         with whole_files(folder) as fresh:
             answer = worker_in(python).run(request | {"folder": str(fresh)}, timeout)

@@ -100,7 +100,7 @@ def _steps(request: dict[str, Any]) -> Any:
         yield "quantize"
         program = _quantize(program, inputs, make(request["quantizer"]), given["calibration"])
     yield "lower"
-    partitioner = make(request["partitioner"]) if request["partitioner"] else None
+    partitioner: Any = make(request["partitioner"]) if request["partitioner"] else None
     if partitioner is not None and not isinstance(partitioner, (list, tuple)):
         partitioner = [partitioner]
     edge = to_edge_transform_and_lower(program, partitioner=partitioner, generate_etrecord=True)
@@ -123,8 +123,9 @@ def _quantize(program: Any, inputs: Sequence[Any], quantizer: Any, calibration: 
 
     try:
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    except ImportError:  # before torchao had it
-        from torch.ao.quantization.quantize_pt2e import convert_pt2e, prepare_pt2e
+    except ImportError:  # torchao did not have it yet
+        module = importlib.import_module("torch.ao.quantization.quantize_pt2e")
+        convert_pt2e, prepare_pt2e = module.convert_pt2e, module.prepare_pt2e
     prepared = prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
         for batch in calibration:
