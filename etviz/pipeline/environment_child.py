@@ -100,10 +100,9 @@ def _steps(request: dict[str, Any]) -> Any:
         yield "quantize"
         program = _quantize(program, inputs, make(request["quantizer"]), given["calibration"])
     yield "lower"
-    partitioner: Any = make(request["partitioner"]) if request["partitioner"] else None
-    if partitioner is not None and not isinstance(partitioner, (list, tuple)):
-        partitioner = [partitioner]
-    edge = to_edge_transform_and_lower(program, partitioner=partitioner, generate_etrecord=True)
+    found = make(request["partitioner"]) if request["partitioner"] else []
+    partitioner: Any = list(found) if isinstance(found, (list, tuple)) else [found]
+    edge = to_edge_transform_and_lower(program, partitioner=partitioner or None, generate_etrecord=True)
     yield "emit"
     manager = edge.to_executorch()
     yield "save"
