@@ -121,7 +121,7 @@ class Unpacked:
 
         apart.copy_(x.reshape(apart.shape))
         zero = spread(grid.zero_point)
-        if isinstance(zero, torch.Tensor) or zero:
+        if bool(zero.any()) if isinstance(zero, torch.Tensor) else zero:
             apart.sub_(zero)
         apart.mul_(spread(grid.scale))
         return made
