@@ -76,7 +76,7 @@ _REDUCING: Final = frozenset(
 _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
 _FEWER: Final = 4
-"""Times that their result is smaller than a large operand, for it to be perturbed in its place."""
+"""Times that their result is smaller than a large operand, from which on it is perturbed in its place."""
 _GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
 """Operators that pick elements, out of tables that are much larger than what they give."""
 _UNIFORM: Final = math.sqrt(3.0)
@@ -165,11 +165,10 @@ class Rounding:
             terms = _terms(name, args, kwargs, value)
         if terms > 1:
             amount = max(1.0, _SUM * math.sqrt(terms))
-            if name in _PRODUCTS and not kwargs and sum(map(_is_large, args)) == 1:
+            if name in _PRODUCTS and not kwargs and _is_short(node, args):
                 plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
-                value = call(node.target, plain, {})
-                if _FEWER * value.numel() <= max(arg.numel() for arg in args if _is_large(arg)):
-                    return self._spread(value, (self._spreads or Spreads()).of(node, call, args), amount)
+                spread = (self._spreads or Spreads()).of(node, call, args)
+                return self._spread(call(node.target, plain, {}), spread, amount)
             args = [self._wobbled(arg, amount) for arg in args]
             kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
             return call(node.target, args, kwargs)
@@ -253,6 +252,12 @@ def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
 
 def _is_large(value: Any) -> bool:
     return hasattr(value, "numel") and value.numel() >= LARGE and _half_ulp(value) is not None
+
+
+def _is_short(node: Node, args: Sequence[Any]) -> bool:
+    """True if one operand is large, and the result much smaller."""
+    large, sizes = [arg.numel() for arg in args if _is_large(arg)], [elements(meta) for meta in node.outputs]
+    return len(large) == len(sizes) == 1 and sizes[0] is not None and _FEWER * sizes[0] <= large[0]
 
 
 def _squared(value: Any) -> Any:

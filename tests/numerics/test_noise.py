@@ -13,6 +13,7 @@ from torch import Tensor
 from etviz.evaluation import noise
 from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, total_noise
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -26,7 +27,13 @@ def noise_of(target: str, *args: Any, **kwargs: Any) -> float:
     evaluator, graph = Evaluator(Graph("forward"), {}), Graph("forward")
     node = Node("node", target, args, kwargs)
     value = evaluator.operator(graph, node, args, kwargs)
+    node.outputs = described(value)
     return local_noise(lambda rounding: evaluator.again(graph, node, args, kwargs, rounding), value)[0]
+
+
+def described(value: Any) -> tuple[Meta, ...]:
+    tensors = (item for item in flat_values(value) if isinstance(item, Tensor))
+    return tuple(Meta(str(item.dtype).removeprefix("torch."), tuple(item.shape)) for item in tensors)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
@@ -250,6 +257,7 @@ def test_a_large_weight_perturbs_each_sum_by_its_own_products(target: str) -> No
     if target == "aten.convolution.default":
         args = (x[..., None], weight[..., None], bias, [1], [0], [1], False, [0], 1)
     evaluator, graph, node = Evaluator(Graph("forward"), {}), Graph("forward"), Node("node", target, args)
+    node.outputs = described(evaluator.operator(graph, node, args, {}))
     plain = evaluator.operator(graph, node, args, {}).flatten()
     others = [evaluator.again(graph, node, args, {}, Rounding(seed)).flatten() - plain for seed in range(200)]
     found = torch.stack(others).double().std(0).numpy()
@@ -324,6 +332,7 @@ def test_what_is_not_finite_in_sums_of_large_operands_stays_as_it_is() -> None:
     evaluator, graph = Evaluator(Graph("forward"), {}), Graph("forward")
     node = Node("node", "aten.linear.default", (x, weight))
     plain = evaluator.operator(graph, node, node.args, {})
+    node.outputs = described(plain)
     other = evaluator.again(graph, node, node.args, {}, Rounding(0))
     finite = torch.isfinite(plain)
     assert torch.equal(other.isinf(), plain.isinf())
