@@ -59,13 +59,16 @@ def _read_graph(name: str, data: Json, depth: int) -> Graph:
         value = _argument(item, graph, depth)
         input_name = value.name if isinstance(value, Ref) else f"_constant_input_{len(graph.inputs)}"
         graph.inputs.append(Input(input_name, "user", meta=metas.get(input_name)))
+    taken: set[str] = set()
     for item in data["nodes"]:
-        _read_node(graph, item, metas, depth)
+        before = len(graph.nodes)
+        _read_node(graph, item, metas, depth, taken)
+        taken.update(node.name for node in graph.nodes[before:])
     graph.outputs = [_argument(item, graph, depth) for item in data["outputs"]]
     return graph
 
 
-def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
+def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, taken: set[str]) -> None:
     metadata = data.get("metadata") or {}
     if str(data["target"]).endswith("higher_order.cond"):
         _read_condition(graph, data, metas, depth)
@@ -88,7 +91,6 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> 
     )
     if node.target.startswith("py."):
         node.args, node.kwargs = tuple(kwargs.values()), {}
-    taken = {n.name for n in graph.nodes} if not single else set()
     if not single and (node.name in names or node.name in taken):
         node.name = f"{node.name}{WHOLE}"
     graph.nodes.append(node)
