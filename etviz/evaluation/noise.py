@@ -11,6 +11,7 @@ with the model of rounding below.
   after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order. Where
   an operand is large (the weights of a decoder), what that makes of the sum of products ``a·b`` is added to it,
   ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight.
+- An operator that takes several steps to each element, as a batch norm does, has its operands perturbed likewise.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
@@ -18,6 +19,11 @@ with the model of rounding below.
 In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass. So
 there the noise is at least that of one: it is taken from a pass in which every value may round to its neighbour, as the
 variance follows the number of those that do.
+
+On a grid of step s an error of s/√12 is accepted as what rounding to it imposes. What follows the last grid must be
+granted what such an error becomes there, or a softmax would be called wrong for what its input is forgiven. So the
+noise of a value is at least that of a lane in which each grid is reached from the plain values, and every twelfth of
+them rounds to its neighbour there.
 
 u is uniform with an RMS of 1, ε the distance from 1 to the next number of the dtype. Views, copies, masks and
 comparisons never round, nor are weights perturbed that are only dequantized: as operands of a sum they are.
@@ -47,6 +53,8 @@ STEP: Final = 1e-3
 """Part of a quantization step by which values are perturbed before they are rounded."""
 OTHER_GRID: Final = 0.5
 """The same where a delegate chooses the grid when it runs: a quarter of the values rounds to its neighbour."""
+NEIGHBOUR: Final = 1 / 6
+"""The same for one value in twelve, which makes the error of a grid's own rounding."""
 FLIPS: Final = 10
 """Roundings to the neighbour, over all passes, that tell what they do."""
 SAMPLES: Final = 2000
@@ -77,6 +85,13 @@ _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolu
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
 _FEWER: Final = 4
 """Times that their result is smaller than a large operand, from which on it is perturbed in its place."""
+_IN_STEPS: Final = frozenset(
+    (
+        *("grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "addcmul", "addcdiv", "lerp"),
+        *("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
+    )
+)
+"""Operators that round on the way to each element, where that may be larger than the element: places, differences."""
 _GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
 """Operators that pick elements, out of tables that are much larger than what they give."""
 _UNIFORM: Final = math.sqrt(3.0)
@@ -163,7 +178,7 @@ class Rounding:
         if terms == 1 and name in _ALONG_AXIS | _REDUCING:
             value = call(node.target, args, kwargs)
             terms = _terms(name, args, kwargs, value)
-        if terms > 1:
+        if terms > 1 or name in _IN_STEPS:
             amount = max(1.0, _SUM * math.sqrt(terms))
             if name in _PRODUCTS and not kwargs and _is_short(node, args):
                 plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
@@ -389,7 +404,8 @@ class _Lane:
 class Lanes(Evaluator):
     """Evaluates a method several times side by side: as it is, and with other roundings of every operator.
 
-    A graph with branches has one perturbed lane only, since each may take another one.
+    A graph with branches has one perturbed lane only, since each may take another one. Where values are rounded to
+    grids, there is a last lane in which each grid is reached from the plain values.
 
     Attributes
     ----------
@@ -401,6 +417,9 @@ class Lanes(Evaluator):
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
         self._spreads = Spreads()
         self._others = [Rounding(seed, spreads=self._spreads) for seed in seeds]
+        self._regridded = len(self._others)
+        if not _has_branches(self.graph) and _has_grids(self.graph):
+            self._others.append(Rounding(self._regridded + PASSES, NEIGHBOUR, self._spreads))
         self._perturbed_state: dict[str, Any] = {}
         self.perturbed_outputs: list[list[Any]] = []
 
@@ -446,7 +465,8 @@ class Lanes(Evaluator):
         try:
             for at, rounding in enumerate(self._others):
                 self.rounding = rounding
-                perturbed.append(self.apply_in(graph, node, _Lane(local, at)))
+                again = at == self._regridded and is_quantize(node)
+                perturbed.append(self.apply_in(graph, node, scope.env if again else _Lane(local, at)))
         except EtvizError:
             raise
         except Exception as error:
@@ -534,7 +554,9 @@ def total_noise(
     """
     again = _Few()
     found: dict[tuple[int, str, int], Noise] = {}
+    regridded: dict[tuple[int, str, int], Noise] = {}
     outputs: list[list[Noise]] = []
+    regridded_outputs: list[list[Noise]] = []
     keys, start = set(wanted), fresh()
     together = min(passes, _lanes(start.graph, {name for _, name in keys}))
     lanes = Lanes(start, range(together))
@@ -545,15 +567,17 @@ def total_noise(
                 growth[run].see(node, value, perturbed[0])
             for output, plain in enumerate(flat_values(value) if (run, node.name) in keys else ()):
                 noise = found[run, node.name, output] = Noise()
-                for other in perturbed:
-                    noise.add(flat_values(other)[output], plain)
+                last = regridded[run, node.name, output] = Noise()
+                for at, other in enumerate(perturbed):
+                    (noise if at < together else last).add(flat_values(other)[output], plain)
                 again.keep((run, node.name), output, noise, plain)
 
         values = lanes.walk(given, seen)
         outputs.append([Noise() for _ in values])
+        regridded_outputs.append([Noise() for _ in values])
         for at, (noise, value) in enumerate(zip(outputs[run], values, strict=True)):
-            for other in lanes.perturbed_outputs:
-                noise.add(other[at], value)
+            for lane, other in enumerate(lanes.perturbed_outputs):
+                (noise if lane < together else regridded_outputs[run][at]).add(other[at], value)
             again.keep((run, ""), at, noise, value)
     for seed in range(together, passes):
         if not again.values:
@@ -563,7 +587,11 @@ def total_noise(
         for run, given in enumerate(inputs):
             ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
             again.add((run, ""), ended)
-    return {key: noise.rms for key, noise in found.items()}, [[noise.rms for noise in item] for item in outputs]
+    largest = {key: max(noise.rms, regridded[key].rms) for key, noise in found.items()}
+    return largest, [
+        [max(noise.rms, other.rms) for noise, other in zip(*items, strict=True)]
+        for items in zip(outputs, regridded_outputs, strict=True)
+    ]
 
 
 def _lanes(graph: Graph, names: Collection[str]) -> int:
@@ -572,10 +600,18 @@ def _lanes(graph: Graph, names: Collection[str]) -> int:
     They share weights that are dequantized, which takes longer than their own computing in a decoder's step.
     """
     largest = largest_value(graph)
-    if any(node.target == "cond" for node in graph.nodes) or not largest or largest > _SMALL:
+    if _has_branches(graph) or not largest or largest > _SMALL:
         return 1
     sizes = (elements(meta) for node in graph.nodes if node.name in names for meta in node.outputs)
     return math.ceil(SAMPLES / max(1, min(filter(None, sizes), default=SAMPLES)))
+
+
+def _has_branches(graph: Graph) -> bool:
+    return any(node.target == "cond" for node in graph.nodes)
+
+
+def _has_grids(graph: Graph) -> bool:
+    return any(is_quantize(node) for part in (graph, *graph.subgraphs.values()) for node in part.nodes)
 
 
 class _Few:

@@ -122,6 +122,38 @@ def test_what_does_not_round_has_no_noise(target: str) -> None:
     assert noise_of(f"aten.{target}.default", normal(100)) == 0.0
 
 
+@pytest.mark.parametrize("size", [16, 64])
+def test_places_in_a_grid_sampler_are_rounded(size: int) -> None:
+    """Where it samples is computed in half precision, which moves it by a part of an element: as torch's own kernel."""
+    image, places = normal(1, 4, size, size, dtype=torch.float16), torch.rand(1, size, size, 2) * 1.8 - 0.9
+    arguments = (0, 0, False)
+    exact = torch.ops.aten.grid_sampler_2d.default(image.double(), places.half().double(), *arguments)
+    found = torch.ops.aten.grid_sampler_2d.default(image, places.half(), *arguments)
+    assert factor(noise_of("aten.grid_sampler_2d.default", image, places.half(), *arguments), rms(found - exact)) < 2
+
+
+def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there() -> None:
+    """A softmax of values that may each be off by s/√12: its derivative says how far it may be."""
+    grid = (0.1, 0, -128, 127, Tag("dtype", "int8"))
+    graph = Graph(
+        "forward",
+        [Input("x", "user")],
+        [
+            Node("q", "quantized_decomposed.quantize_per_tensor.default", (Ref("x"), *grid), {}),
+            Node("dq", "quantized_decomposed.dequantize_per_tensor.default", (Ref("q"), *grid), {}),
+            Node("y", "aten._softmax.default", (Ref("dq"), -1, False), {}),
+        ],
+        [Ref("y")],
+    )
+    x = normal(200, 8)
+    found, outputs = total_noise(lambda: Evaluator(graph, {}), [[x]], [(0, "y")])
+    y = torch.softmax((x / 0.1).round() * 0.1, -1).double()
+    jacobian = torch.diag_embed(y) - y[:, :, None] * y[:, None]
+    expected = 0.1 / math.sqrt(12) * math.sqrt(float(jacobian.square().sum((1, 2)).mean()) / 8)
+    assert factor(found[0, "y", 0], expected) < 1.3
+    assert outputs == [[found[0, "y", 0]]]
+
+
 def test_what_is_exact_has_no_noise() -> None:
     """Powers of two, masks and comparisons: a product may be exact where another one rounds."""
     x, lowest = normal(100), torch.finfo(torch.float32).min
