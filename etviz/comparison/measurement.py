@@ -65,6 +65,8 @@ def add_gap(
     gap.pairing, gap.scale, gap.source = pairing, scale, (node.name, output)
     if sums.mismatched:
         gap.status = MISMATCH
+    if not sums.count:
+        gap.add_note("no element is finite in both")
     gap.failed_metrics = tuple(problems)
     for problem in problems:
         gap.add_note(problem)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.interpreter import Interpreter, flat_values
+from etviz.evaluation.interpreter import Interpreter, State, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Unpacked
@@ -111,7 +111,8 @@ class Evaluator(Interpreter):
     """Evaluates one method, in the types of the program and within the limits.
 
     `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
-    chains is measured with.
+    chains is measured with. `runtime_state` holds the mutable buffers that the runtime is known to have had, where
+    these are not the reference's: what reads them is judged by them.
     """
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
@@ -120,6 +121,7 @@ class Evaluator(Interpreter):
         self.limits = limits or Limits()
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
+        self.runtime_state: State = {}
         self._unpacked = Unpacked()
 
     def run(
@@ -169,12 +171,23 @@ class Evaluator(Interpreter):
                 self.end_second_lane(local)
             return self.results(self.graph, env)
 
+    @property
+    def states(self) -> tuple[State, State]:
+        """Copies of what executions left in the mutable buffers: of the reference, and of the runtime."""
+        return dict(self.state), dict(self.runtime_state)
+
+    @states.setter
+    def states(self, states: tuple[State, State]) -> None:
+        self.state, self.runtime_state = map(dict, states)
+
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the local values start."""
-        return dict(env)
+        state = self.runtime_state
+        return {**env, **{item.name: state[item.target] for item in self.graph.inputs if item.target in state}}
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         """Told the local values that are left at the end."""
+        self.runtime_state |= {target: self.look_up(local, Ref(name)) for target, name in self.graph.mutations.items()}
 
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Evaluate a delegate's subgraph on its inputs."""

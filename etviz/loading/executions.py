@@ -37,6 +37,10 @@ _NO_INPUTS: Final = (
     "The inputs of the run are not known, so there is no reference; give inputs=, "
     "or an ETRecord with representative inputs."
 )
+_FORGOTTEN: Final = (
+    "The program does not keep what {} held at first, so the run began with zeros there, and the reference with the "
+    "model's values; let upstream keep them (InitializedMutableBufferPass)."
+)
 _FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
 _OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
 _INPUTS_UNKNOWN: Final = "the inputs of the run are not known: only introduced gaps"
@@ -82,6 +86,7 @@ def compare_executions(
     PairingError
         If the reference can't be computed.
     """
+    paired = paired.with_forgotten_state()
     artifacts, executions = paired.artifacts, paired.executions
     work = Budget()
     evaluator = paired.evaluator(work)
@@ -91,7 +96,11 @@ def compare_executions(
     named = given is not None and not ran_here
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
     known_inputs = _Judge(paired, evaluator.graph)
-    notes: dict[str, None] = {}
+    notes = dict.fromkeys(
+        [_FORGOTTEN.format(", ".join(name.rpartition("//")[2] for name in paired.forgotten))]
+        if paired.forgotten
+        else ()
+    )
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
@@ -101,11 +110,11 @@ def compare_executions(
         told = block.bundled_input_index
         first = told if told is not None and told < len(candidates) else run % len(candidates)
         others = [] if given is not None else [i for i in range(len(candidates)) if i != first]
-        state = dict(stage.evaluator.state)
+        states = stage.evaluator.states
         inputs, comparison, doubted = stage.compare(log, run, budget, first)
         doubted = doubted and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
-            stage.evaluator.state = dict(state)
+            stage.evaluator.states = states
             inputs, comparison, doubted = stage.compare(log, run, budget, others.pop(0))
         sure = given is not None and inputs.known
         note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
@@ -204,10 +213,10 @@ class _Stage:
         else:
             compare = partial(compare_by_handles, evaluator, log, inputs.values, groups, run=run, budget=budget)
         compare = partial(compare, custom=self._custom)
-        before = dict(evaluator.state)
+        before = evaluator.states
         comparison = compare(introduced=self._introduced)
         if not self._introduced and starts_far_off(evaluator.graph, comparison):  # introduced gaps tell why
-            evaluator.state = before
+            evaluator.states = before
             comparison = compare()
         known = inputs.known and inputs.index >= 0
         return inputs, comparison, known and doubtful(evaluator.graph, comparison)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,6 +54,8 @@ class Paired:
         Those of the reference, where they are held for many evaluations; None reads them where they lie.
     own_operators
         Functions of the user's that compute operators of the reference.
+    forgotten
+        Mutable buffers, by target, that the runtime begins with as zeros, while the reference begins with other values.
     """
 
     artifacts: ArtifactSet
@@ -64,6 +66,7 @@ class Paired:
     executions: tuple[tuple[int, RunBlock], ...]
     constants: Mapping[str, torch.Tensor] | None = None
     own_operators: OwnFunctions | None = None
+    forgotten: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def foreign_executions(self) -> list[int]:
@@ -123,15 +126,34 @@ class Paired:
         from etviz.artifacts.record.weights import Weights
         from etviz.evaluation.evaluator import Evaluator
 
-        record, etrecord = self.artifacts.record, self.artifacts.etrecord
+        record, etrecord, graph, weights = self.artifacts.record, self.artifacts.etrecord, self.graph, self.constants
         if record is not None:
-            weights = self.constants or Weights(record, self.artifacts.named["record"], etrecord)
-            return Evaluator(self.graph, weights, self._limits(budget))
-        if self.edge is None or etrecord is None:
+            weights = weights or Weights(record, self.artifacts.named["record"], etrecord)
+        elif self.edge is None or etrecord is None:
             raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
-        graph = self.graph if self.pairing == DERIVED else self.edge
-        weights = self.constants or etrecord.edge_weights(self.method)
-        return Evaluator(graph, weights, self._limits(budget))
+        else:
+            graph = self.graph if self.pairing == DERIVED else self.edge
+            weights = weights or etrecord.edge_weights(self.method)
+        evaluator = Evaluator(graph, weights, self._limits(budget))
+        evaluator.runtime_state = dict(self.forgotten)
+        return evaluator
+
+    def with_forgotten_state(self) -> Paired:
+        """The same with what it has `forgotten`: upstream keeps initial values of mutable buffers only if asked to."""
+        import torch
+
+        program = self.artifacts.program
+        if program is None or self.pairing == HANDLES or not self.graph.mutations:
+            return self
+        if any(
+            spec.memory and spec.data_index for value in program.method(self.method).values if (spec := value.tensor)
+        ):
+            return self
+        constants = self.evaluator().constants
+        initial = {target: constants[target] for target in self.graph.mutations if target in constants}
+        return replace(
+            self, forgotten={name: torch.zeros_like(value) for name, value in initial.items() if value.any()}
+        )
 
     def comparing_constants(self) -> ComparingConstants | None:
         """Begin to compare the constants of the `.pte` with those of the reference.

@@ -77,6 +77,8 @@ def lower(
     LoweringError
         If upstream refuses the model; says at which step.
     """
+    import torch
+
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()
@@ -101,7 +103,8 @@ def lower(
                 ),
             )
         listings = delegated_listings(edge)
-        manager = _step(bar, "emit", edge.to_executorch)
+        with torch.no_grad():  # upstream's passes assign to buffers
+            manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
         return save(manager, inputs, workdir, listings, floating, refused)
 
