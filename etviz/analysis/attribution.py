@@ -83,7 +83,7 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
             attribution = attribute(replay, run, output, loss, lambda done, total: _show(bar, done, total))
     else:
         attribution = attribute(replay, run, output, loss, progress)
-    if not attribution.shares and tables.gaps.empty:
+    if not attribution.shares and not tables.gaps:
         raise UsageError("attribution() needs values that the runtime logged, and none could be compared; see coverage")
     if not attribution.shares:
         raise UsageError(
