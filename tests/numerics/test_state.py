@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -40,7 +42,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> etviz.Inspection:
         model.linear.weight[3] *= 1.5
         lower(model, (inputs[0],), folder)
     execute(folder / FILES["pte"], [[x] for x in inputs], workdir=folder)
-    files = {kind: folder / FILES[kind] for kind in ("etdump", "debug_buffer", "pte")}
+    files: dict[str, Any] = {kind: folder / FILES[kind] for kind in ("etdump", "debug_buffer", "pte")}
     return etviz.load(**files, etrecord=folder / "right.bin", inputs=[(x,) for x in inputs])
 
 
