@@ -18,7 +18,7 @@ from etviz.evaluation.noise import CHAINED, Rounding
 from etviz.evaluation.replay import Log, logged_outputs
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import together
-from etviz.graph.quantize_ops import chooses_grid, output_scales
+from etviz.graph.quantize_ops import chooses_grid, is_conversion, output_scales
 from etviz.graph.uses import Uses, item_of
 
 if TYPE_CHECKING:
@@ -117,6 +117,10 @@ class _Unpaired:
             found |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
         return {name: at for name, at in found.items() if at >= 0}
 
+    def apart(self, nodes: Sequence[Node]) -> list[Node]:
+        """Those that are operators of their own: a delegate's operators put their inputs on grids themselves."""
+        return [node for node in nodes if not (self._graph.backend_id and is_conversion(node))]
+
     def among(self, nodes: Sequence[Node], last: int) -> list[int]:
         """Those that may execute `nodes`: after what these read, and before the instruction `last`."""
         ready = [
@@ -150,7 +154,7 @@ def _add(
             gap = add_gap(result, node, output, logged, expected, scale, pairing)
         if logged is None:
             result.reasons[node.instruction] = log.problems.get(node.instruction, "its value can't be read")
-        if gap is not None and introduced and value.chain is not None and any(map(chooses_grid, value.chain.nodes)):
+        if gap is not None and introduced and not step and _chosen_before(value):
             gap.introduced_problem = _CHOSEN
         elif gap is not None and introduced:
             if own is expected and not gap.unpaired:
@@ -163,15 +167,20 @@ def _add(
         _explain_introduced(result.gaps[before:], value, unpaired)
 
 
+def _chosen_before(value: Value) -> bool:
+    """True if operators that choose a grid when they run went into a value, and were not logged."""
+    return value.chain is not None and any(map(chooses_grid, value.chain.nodes))
+
+
 def _explain_introduced(gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
     if value.chain is None:
         measure_introduced_noise(gaps, value.again, value.local)
         return
-    if value.chain.nodes:
-        for gap in gaps:
-            others = unpaired.among(value.chain.nodes, gap.instruction)
-            gap.add_note(f"{TOGETHER}{together(value.chain.nodes, others)}")
+    nodes = unpaired.apart(value.chain.nodes)
+    for gap in gaps if nodes else ():
+        others = unpaired.among(nodes, gap.instruction)
+        gap.add_note(f"{TOGETHER}{together(nodes, others)}")
     measure_introduced_noise(gaps, value.chain.perturbed, value.local)
 
 

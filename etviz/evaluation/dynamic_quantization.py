@@ -68,13 +68,14 @@ def steps(
     difference that the quantization makes. None where that is 0 or not finite. `call` evaluates a graph; `args` went
     in, and `outputs` came out with the quantization.
     """
+    return [step(value, plain) for value, plain in zip(outputs, call(without_quantization(graph), args), strict=True)]
+
+
+def step(value: Any, plain: Any) -> float | None:
+    """As `steps`, of one output: with the quantization, and without."""
     import torch
 
-    sizes: list[float | None] = []
-    for value, plain in zip(outputs, call(without_quantization(graph), args), strict=True):
-        step = None
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-            error = (value.double() - plain.double()).square().mean().sqrt().item()
-            step = math.sqrt(12.0) * error if math.isfinite(error) and error > 0 else None
-        sizes.append(step)
-    return sizes
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return None
+    error = (value.double() - plain.double()).square().mean().sqrt().item()
+    return math.sqrt(12.0) * error if math.isfinite(error) and error > 0 else None

@@ -20,6 +20,7 @@ from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
 from etviz.graph.uses import Uses, is_size, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 
@@ -65,11 +66,14 @@ class Chain:
         The value with other roundings of these operators, by the rounding; empty where they fail.
     logged
         Of an operator with several outputs: which of them were logged all the same.
+    plain
+        The value as it is if nothing is put on a grid that they choose; None where nothing is, or that fails.
     """
 
     nodes: tuple[Node, ...]
     perturbed: tuple[Any, ...]
     logged: tuple[bool, ...] = ()
+    plain: Any = None
 
     def has_logged(self, output: int) -> bool:
         """True if later operators take what was logged as this output."""
@@ -223,8 +227,8 @@ class Evaluator(Interpreter):
                 made = self._unpacked.dequantized(node.target, args, kwargs, torch.float32)
         return made if made is not None else self.limits.call(node.target, args, kwargs)
 
-    def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding) -> Any:
-        """The value of a node with another rounding of every operator in it."""
+    def again(self, graph: Graph, node: Node, args: Any, kwargs: Any, rounding: Rounding | None) -> Any:
+        """The value of a node with another rounding of every operator in it; with None as it is."""
         live, self.rounding = self.limits.live, rounding
         try:
             return self.apply(graph, node, args, kwargs)
@@ -277,10 +281,16 @@ class Evaluator(Interpreter):
             return
         before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
         perturbed = self._perturbed(graph, node, value.local, scope) if computes or chains else ()
-        value.chain = Chain(before, perturbed)
+        plain = self._plain(graph, node, scope) if chains else None
+        value.chain = Chain(before, perturbed, plain=plain)
         if not _is_logged(node, value):
             logged = tuple(logged is not None for logged in value.runtime or ())
-            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged)
+            scope.chains[node.name] = Chain((*before, node) if missing else before, perturbed, logged, plain)
+        elif plain is not None:
+            found = map(dynamic.step, flat_values(value.local), flat_values(plain))
+            own = value.steps or [None] * len(value.runtime or ())
+            value.steps = [max(a or 0.0, b or 0.0) or None for a, b in zip(found, own, strict=True)]
+            value.note = value.note or dynamic.note(graph)
 
     def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
         """The local value with other roundings of the operators in its chain and of its own."""
@@ -299,6 +309,23 @@ class Evaluator(Interpreter):
             except Exception:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
                 return ()
         return tuple(found)
+
+    def _plain(self, graph: Graph, node: Node, scope: Scope) -> Any:
+        """What a node gives if what it reads was not put on grids that the operators in its chain choose."""
+        local, chains = scope.local or {}, scope.chains
+
+        def plain(leaf: Any) -> Any:
+            chain = chains.get(leaf.name) if isinstance(leaf, Ref) else None
+            return chain.plain if chain is not None and chain.plain is not None else self.look_up(local, leaf)
+
+        if _on_chosen_grid(node, chains):
+            return plain(Ref(converted(node)))
+        if all(chains[name].plain is None for name in node.reads() if name in chains):
+            return None
+        try:
+            return self.again(graph, node, map_arg(node.args, plain), map_arg(node.kwargs, plain), None)
+        except Exception:  # noqa: BLE001 - an operator may fail on other values in its own way
+            return None
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """The values of one node."""
@@ -357,6 +384,13 @@ class Evaluator(Interpreter):
             own = [self.look_up(inner_local, out) for out in ours.outputs]
         self.limits.live = live
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
+
+
+def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:
+    """True for a quantize or a dequantize whose grid was chosen by an operator of which nothing was logged."""
+    grid = grid_arguments(node.target, node.args, node.kwargs)
+    scale = chains.get(grid.scale.name) if grid is not None and isinstance(grid.scale, Ref) else None
+    return scale is not None and any(map(chooses_grid, scale.nodes))
 
 
 def check_result(node: Node, value: Any) -> None:

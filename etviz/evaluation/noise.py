@@ -32,9 +32,11 @@ comparisons never round, nor are weights perturbed that are only dequantized: as
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
@@ -143,7 +145,9 @@ class Rounding:
         self.on_grids = 0
         self._step = step
         self._spreads = spreads
-        self._generator = torch.Generator().manual_seed(_SEEDS + seed)
+        self._seed = _SEEDS + seed
+        self._generator = torch.Generator()
+        self._calls = Counter[tuple[str, tuple[int, ...]]]()
 
     def call(
         self,
@@ -168,6 +172,7 @@ class Rounding:
         delegated
             Whether a backend runs it.
         """
+        self._begin(node)
         if is_quantize(node):
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         if chooses_grid(node):
@@ -189,6 +194,12 @@ class Rounding:
             return call(node.target, args, kwargs)
         value = call(node.target, args, kwargs) if value is None else value
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
+
+    def _begin(self, node: Node) -> None:
+        """Let the random numbers be those of the operator, whatever graph it stands in, and in which order."""
+        key = node.target, node.handles
+        self._calls[key] += 1
+        self._generator.manual_seed(self._seed ^ crc32(f"{key} {self._calls[key]}".encode()))
 
     def _off_grid(
         self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], delegated: bool

@@ -45,7 +45,8 @@ _FEW = 8
 _DIGITS = 16
 _LOWERED: dict[str, Lowered] = {}
 _SOURCES = ("tests/zoo/models.py", "tests/zoo/maker.py", "tests/zoo/certificate.py", "tests/zoo/programs.py")
-_SOURCES += ("etviz/pipeline", "etviz/artifacts/record", "etviz/graph/ir_json.py")
+_SOURCES += tuple(f"etviz/pipeline/{name}.py" for name in ("lower", "capture", "record", "execute"))
+_SOURCES += ("etviz/artifacts/record", "etviz/graph/ir_json.py")
 
 
 @dataclass(frozen=True)
