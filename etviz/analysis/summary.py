@@ -120,7 +120,8 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
         detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
         grows = str(worst["grows_at"] or "")
         often = times + (f", and grows most {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
-        return "warn", f"{what} as much as rounding in this precision explains{often}{detail}."
+        drowned = ", which leaves nothing of it" if worst["noise"] * worst["rel_l2"] >= worst["rmse"] else ""
+        return "warn", f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
     if len(known) < len(outputs):
         return (
             "warn",

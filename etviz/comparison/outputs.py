@@ -34,6 +34,9 @@ COLUMNS: Final = (
     ),
 )
 
+_INDEPENDENT: Final = 2.0
+"""Noise over the size of a value that rounding can make."""
+
 
 def compare_outputs(
     reference: Sequence[Any],
@@ -82,13 +85,14 @@ def compare_outputs(
 
 
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
-    """False where what explains an error is larger than the value itself: noise, or a grid that it can't lie on.
+    """False where what explains an error can't be: noise that no rounding makes, or a grid that the value can't lie on.
 
-    Both come from the files that are judged.
+    Both come from the files that are judged. Where rounding leaves nothing of a value, its noise is √2 of its size, as
+    that of two independent ones; measured on a few elements it may be somewhat more.
     """
     size = math.sqrt(sums.rr / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
-    return on_grid and (math.isnan(noise) or noise < size or sums.max_r == 0.0)
+    return on_grid and (math.isnan(noise) or noise < _INDEPENDENT * size or sums.max_r == 0.0)
 
 
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:

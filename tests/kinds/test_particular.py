@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from torch import Tensor, nn
 from torch._export.verifier import SpecViolationError
 
 import etviz
+from etviz.comparison.exact import compare_exact
+from etviz.evaluation.evaluator import Evaluator
 from tests import oracles
 from tests.kinds import models, recipes
 from tests.kinds.making import Made
@@ -62,26 +66,32 @@ def test_value_without_reference_is_described_alone(made: Programs) -> None:
         np.testing.assert_allclose(drawn.statistics["runtime"].rms, np.sqrt(np.mean(numbers**2)), rtol=1e-9)
 
 
-def test_severity_of_scales_chosen_at_run_time_is_relative_to_their_own_error(made: Programs) -> None:
-    """The first linear layer of a dynamically quantized net, computed in NumPy with and without that quantization."""
-    program = made("dynamic_int8")
-    found = program.load("exact")
-    row = found.gaps[(found.gaps["kind"] == "delegate") & (found.gaps["shape"] == (5, 32))].index[0]
+def _first_layer(x: Tensor) -> tuple[Any, Any]:
+    """What the first linear layer of a dynamically quantized gives, by NumPy: with that quantization, and without."""
     torch.manual_seed(0)
     layer = models.Feed().first
     weight, bias = (p.detach().double().numpy() for p in (layer.weight, layer.bias))
     step = np.abs(weight).max(1, keepdims=True) / 127
     weight = np.clip(np.round(weight / step), -127, 127) * step
-    x = program.runs[0][0].double().numpy()
-    scale = (max(x.max(), 0) - min(x.min(), 0)) / 255
-    rounded = np.round(x / scale) * scale
-    with_it, without = (np.maximum(activation @ weight.T + bias, 0) for activation in (rounded, x))
+    plain = x.double().numpy()
+    scale = (max(plain.max(), 0) - min(plain.min(), 0)) / 255
+    rounded = np.round(plain / scale) * scale
+    return rounded @ weight.T + bias, plain @ weight.T + bias
+
+
+def _root_mean_square(values: Any) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def test_severity_of_scales_chosen_at_run_time_is_relative_to_their_own_error(made: Programs) -> None:
+    program = made("dynamic_int8")
+    found = program.load("exact")
+    row = found.gaps[(found.gaps["kind"] == "delegate") & (found.gaps["shape"] == (5, 32))].index[0]
+    with_it, without = (np.maximum(value, 0) for value in _first_layer(program.runs[0][0]))
     reference, runtime = (tensor.double().numpy() for tensor in found.tensors(row))
     np.testing.assert_allclose(reference, with_it, atol=1e-5)
-    rmse = np.sqrt(np.mean((runtime - reference) ** 2))
-    np.testing.assert_allclose(
-        found.gaps["severity"][row], rmse / np.sqrt(np.mean((with_it - without) ** 2)), rtol=1e-3
-    )
+    error = _root_mean_square(runtime - reference)
+    np.testing.assert_allclose(found.gaps["severity"][row], error / _root_mean_square(with_it - without), rtol=1e-3)
     assert "scale for each row" in found.gaps["reason"][row]
     plain = program.load_own("exact", introduced=False)
     assert plain.outputs["severity"][0] == found.outputs["severity"][0]
@@ -96,6 +106,33 @@ def test_noise_of_scales_chosen_at_run_time_is_known_without_the_program(made: P
     both = exact.dropna().index.intersection(handles.dropna().index)
     assert len(both)
     np.testing.assert_allclose(handles[both], exact[both], rtol=0.3)
+
+
+def test_operators_that_choose_scales_at_run_time_are_judged_inside_of_a_delegate(made: Programs) -> None:
+    """By the error of that quantization too; where the reference has another weight, it is theirs."""
+    program = made("dynamic_int8")
+    found = program.load_own("exact")
+    row = found.gaps[(found.gaps["kind"] == "delegate") & (found.gaps["shape"] == (5, 32))].index[0]
+    inside = found.zoom(row)
+    (linear,) = inside.gaps.index[inside.gaps["op"] == "aten.linear.default"]
+    with_it, without = _first_layer(program.runs[0][0])
+    reference, runtime = (tensor.double().numpy() for tensor in inside.tensors(linear))
+    np.testing.assert_allclose(reference, with_it, atol=1e-5)
+    error = _root_mean_square(runtime - reference)
+    severity = error / _root_mean_square(with_it - without)
+    np.testing.assert_allclose(inside.gaps["introduced_severity"][linear], severity, rtol=1e-3)
+    assert inside.first_divergence is None
+
+    looked = inside.analysis.findings.zoom
+    assert looked is not None
+    (execution,), constants = looked.replay.executions, found.analysis.zooms.piece(row).constants
+    changed = {item.target: constants[item.target].clone() for item in looked.graph.inputs if item.kind != "user"}
+    (weight,) = (value for value in changed.values() if value.dtype == torch.int8)
+    weight[3] = 0
+    comparison = compare_exact(Evaluator(looked.graph, changed), execution.log, execution.inputs)
+    gaps = {gap.node.target: gap.introduced for gap in comparison.gaps}
+    assert (gaps["aten.linear.default"] or {})["severity"] > 5 * severity
+    assert (gaps["aten.relu.default"] or {})["severity"] == 0
 
 
 def test_float8_is_refused_before_there_is_a_program() -> None:

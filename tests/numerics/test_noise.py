@@ -256,6 +256,29 @@ def test_weights_are_dequantized_once_for_evaluations_in_a_row(monkeypatch: pyte
     assert outputs[0][0] > 0.0
 
 
+def test_random_numbers_are_those_of_an_operator_wherever_it_stands() -> None:
+    """What noise says does not hang on the order of a graph: record and ETRecord have one of their own."""
+    x = normal(3, 4)
+    nodes = [
+        Node("a", "aten.exp.default", (Ref("x"),), handles=(1,)),
+        Node("b", "aten.sin.default", (Ref("x"),), handles=(2,)),
+        Node("c", "aten.sin.default", (Ref("b"),), handles=(3,)),
+    ]
+
+    def values(nodes: list[Node], seed: int) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        evaluator = Evaluator(Graph("forward", [Input("x", "user", "")], nodes, [Ref("c")]), {})
+        evaluator.rounding = Rounding(seed)
+        evaluator.run([x], lambda node, value: found.update({node.name: value.reference}))
+        return found
+
+    here, elsewhere, other = values(nodes, 0), values(nodes[1:] + nodes[:1], 0), values(nodes, 1)
+    for name in ("a", "b", "c"):
+        assert torch.equal(here[name], elsewhere[name])
+        assert not torch.equal(here[name], other[name])
+    assert not torch.equal(here["b"] - x.sin(), here["c"] - here["b"].sin())
+
+
 def test_noise_of_one_element_is_that_of_five_roundings() -> None:
     graph, constants = chain(normal(64, 64, seed=1), normal(64, 100, seed=2))
     graph.nodes.append(Node("mean", "aten.mean.dim", (Ref("outer"), None), {}, instruction=2))
