@@ -271,6 +271,8 @@ class Evaluator(Interpreter):
 
     def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Note which operators without a logged value went into this one, so that none is blamed for another."""
+        if not self.roundings:
+            return
         item = item_of(node)
         if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
             return
