@@ -67,12 +67,14 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 	cmake --build $(RUNNER)
 
 # All three parts run even when one fails, and pytest's closing line comes last. A browser on busy cores can be late:
-# what failed is tried once more by itself, and what fails then has failed.
+# what failed is tried once more by itself, and what fails then has failed. Where Python may not write bytecode, each
+# process would rewrite the asserts of all tests each time.
 test: install chromium ## run the Python, TypeScript and browser tests, on all cores
 	@failed=; \
 	npm run --silent typecheck & types=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
 	wait $$types || failed="$$failed typecheck"; \
+	export PYTHONDONTWRITEBYTECODE=; \
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 1; } \
 	|| failed="$$failed pytest"; \

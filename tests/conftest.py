@@ -64,9 +64,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not look at it again and again."""
+    """What was imported stays: the garbage collector need not look at it again and again, nor often at the rest."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    if "executorch.backends.xnnpack.quantizer" in sys.modules:
+        from tests.upstream_memo import keep_results
+
+        keep_results()
 
 
 @pytest.fixture(autouse=True)

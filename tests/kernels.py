@@ -74,14 +74,21 @@ def serve(door: int) -> None:
 
 
 def _import() -> None:
-    """Import what kernels import; lowering a program brings the rest of it."""
+    """Import what kernels import; quantizing and lowering a program brings the rest of it."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
     from executorch.exir import to_edge_transform_and_lower
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
 
     for name in ("matplotlib.pyplot", "pandas"):
         importlib.import_module(name)
+    importlib.import_module("upstream_memo").keep_results()  # this file is run as a script
     exported = torch.export.export(torch.nn.Linear(3, 3), (torch.zeros(2, 3),))
+    prepare_pt2e(exported.module(), XNNPACKQuantizer().set_global(get_symmetric_quantization_config()))
     to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
 
 

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from tests.kinds.recipes import KINDS
-from tests.programs import RECIPES
-
 KERNELS = ("tests/browser/", "tests/test_notebooks.py")
-_PROGRAMS = {name: name for name in RECIPES} | {name: kind.same_as or name for name, kind in KINDS.items()}
+_RECIPES = ("programs.py", "kinds/recipes.py")
+_MADE_BY = ("Recipe", "Kind")
+
+
+def _programs() -> Iterator[tuple[str, str]]:
+    """Names of recipes, and of what each is the same program as.
+
+    They are read, not imported: that would bring torch into the process that only hands out tests.
+    """
+    for file in _RECIPES:
+        for node in ast.walk(ast.parse((Path(__file__).parent / file).read_text("utf-8"))):
+            for key, made in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(made, ast.Call) and ast.unparse(made.func) in _MADE_BY:
+                    name = str(key.value)
+                    yield name, next((ast.literal_eval(k.value) for k in made.keywords if k.arg == "same_as"), name)
+
+
+PROGRAMS = dict(_programs())
 
 
 def scope_of(nodeid: str) -> str:
@@ -25,7 +42,7 @@ def scope_of(nodeid: str) -> str:
     file, _, test = nodeid.partition("::")
     if file.startswith(KERNELS):
         return KERNELS[0]
-    return next((_PROGRAMS[part] for part in re.split(r"[\[\]-]", test) if part in _PROGRAMS), file)
+    return next((PROGRAMS[part] for part in re.split(r"[\[\]-]", test) if part in PROGRAMS), file)
 
 
 class ByProgram(LoadScopeScheduling):

@@ -186,6 +186,6 @@ KINDS = {
     "same_twice": Kind(_row, lambda: [(_normal(1, 16),)] * 2),
     "different": Kind(_row, lambda: [(_normal(1, 16, seed=s),) for s in (1, 2, 3)], same_as="same_twice"),
     "nan_twice": Kind(_row, lambda: [(_WITH_NAN,)] * 2, same_as="same_twice"),
-    "stack": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)]),
-    "stack_portable": Kind(plain(lambda: models.Stack(12), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none),
+    "stack": Kind(plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)]),
+    "stack_portable": Kind(plain(lambda: models.Stack(4), _one(3, 8)), lambda: [(_normal(3, 8),)], partitioners=_none),
 }

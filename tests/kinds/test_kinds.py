@@ -16,8 +16,11 @@ import torch
 
 import etviz
 from etviz.errors import UsageError
+from tests import scheduling
 from tests.kinds.making import WAYS, Made
+from tests.kinds.recipes import KINDS
 from tests.oracles import same
+from tests.programs import RECIPES
 
 GROUPED = "grouped with instruction"
 Place = tuple[int, int, int]
@@ -95,6 +98,11 @@ def assert_metrics(row: object, reference: torch.Tensor, runtime: torch.Tensor, 
         return
     expected = [np.mean(d * d), np.sqrt(np.mean(d * d)), np.abs(d).max()]
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0, err_msg=where)
+
+
+def test_processes_are_given_the_tests_by_these_names() -> None:
+    recipes = {name: name for name in RECIPES} | {name: kind.same_as or name for name, kind in KINDS.items()}
+    assert recipes == scheduling.PROGRAMS
 
 
 def test_every_logged_value_is_compared(kind: Made) -> None:
