@@ -103,7 +103,7 @@ class PairingError(EtvizError):
         self.advice = advice
 
     def __str__(self) -> str:
-        return printable(" ".join(filter(None, (_sentence(self.problem), _sentence(self.advice)))))
+        return printable(" ".join(filter(None, (_sentence(_shortened(self.problem)), _sentence(self.advice)))))
 
 
 class ExecutionError(EtvizError):
@@ -136,7 +136,7 @@ class UsageError(EtvizError, ValueError):
     """An argument has a value that makes no sense here."""
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(_shortened(super().__str__()))
 
 
 class UnexpectedError(EtvizError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 
+import etviz
 from etviz.errors import ArtifactError, EtvizError, ExecutionError, PairingError, UsageError
 
 
@@ -39,3 +41,18 @@ def test_errors_can_come_from_another_process(error: EtvizError) -> None:
     twin = copy.copy(error)  # takes the way of a pickle
     assert str(twin) == str(error)
     assert vars(twin) == vars(error)
+
+
+def test_what_is_quoted_is_shown_in_part() -> None:
+    endless = "x" * 1_000_000
+    for error in (ArtifactError(endless, endless), PairingError(endless), UsageError(endless)):
+        assert len(str(error)) < 2500
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "a\0b", "\ud800"], ids=["name", "path", "null", "surrogate"])
+@pytest.mark.parametrize("kind", ["etdump", "pte", "record", "etrecord", "debug_buffer", "data", "outputs"])
+def test_a_name_that_no_file_can_have(kind: str, name: str) -> None:
+    given: dict[str, Any] = {"record": __file__} if kind == "outputs" else {"etdump": __file__}
+    given[kind] = name
+    with pytest.raises(ArtifactError, match="no file can have this name"):
+        etviz.load(**given)

@@ -36,6 +36,8 @@ _LOCK: Final = ".etviz-lock"
 _MOMENT: Final = 1e-3
 """Seconds after which the system is asked again whether a mapped file has changed."""
 _RESIDENT: Final = 96 << 20
+_LONGEST_PATH: Final = 4096
+_LONGEST_NAME: Final = 255
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
@@ -146,10 +148,24 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
 
 
 def path_of(path: object, what: str) -> str:
-    """The text of a path; a `UsageError` if it is something else than `str` or `os.PathLike`."""
+    """The text of a path.
+
+    Raises
+    ------
+    UsageError
+        If it is something else than `str` or `os.PathLike`.
+    ArtifactError
+        If no file can have this name: the system's own errors come from many places.
+    """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
         raise UsageError(f"{what} must be given by its path, found {type(path).__name__}")
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded or len(encoded) > _LONGEST_PATH or max(map(len, encoded.split(b"/"))) > _LONGEST_NAME:
+        raise ArtifactError(name, "no file can have this name", "check the path", expected=what)
     return name
 
 

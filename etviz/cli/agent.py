@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from etviz.artifacts.files import path_of
+from etviz.artifacts.ledger import identity
 from etviz.cli import artifacts as given
 from etviz.errors import EtvizError, UsageError
 
@@ -117,19 +119,20 @@ class _Desk:
         self._root = folder.resolve()
         if not self._root.is_dir():
             raise UsageError(f"{folder}: there is no such folder")
-        self._open: dict[Path, Inspection] = {}
+        self._open: dict[Path, tuple[dict[str, str], Inspection]] = {}
 
     def open(self, path: str) -> Inspection:
-        """The Inspection of a folder or an ETDump; a `UsageError` for what is not below the root."""
-        place = self._below(self._root / path)
-        if place not in self._open:
+        """The Inspection of a folder or an ETDump as it is now; a `UsageError` for what is not below the root."""
+        place = self._below(self._root / path_of(path, "a folder of artifacts"))
+        files = given.find(place).files() if place.is_dir() else [place]
+        state = {str(self._below(item)): identity(item) for item in files if item.exists()}
+        if place not in self._open or self._open[place][0] != state:
+            self._open.pop(place, None)
             found = given.find(place)
-            for item in found.files():
-                self._below(item)
             while len(self._open) >= _OPEN:
                 self._open.pop(next(iter(self._open)))
-            self._open[place] = found.load()
-        return self._open[place]
+            self._open[place] = state, found.load()
+        return self._open[place][1]
 
     def _below(self, path: Path) -> Path:
         place = path.resolve()

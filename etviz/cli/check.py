@@ -11,7 +11,7 @@ import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
-from etviz.errors import UsageError
+from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
     from etviz.gate import CheckResult, Rules
@@ -22,6 +22,7 @@ EPILOG: Final = (
     "dtype = 'int8', max_rmse = 0.5."
 )
 _SHOWN: Final = 20
+_NO_SUMMARY: Final = "unset GITHUB_STEP_SUMMARY, or let it name a file"
 
 Limit = Annotated[float | None, typer.Option(help="Largest value that passes.", show_default=False)]
 Least = Annotated[float | None, typer.Option(help="Smallest value that passes.", show_default=False)]
@@ -160,8 +161,12 @@ def _write(
             partial.write_text(to_markdown(result), encoding="utf-8")
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
-        with Path(summary).open("a", encoding="utf-8") as file:
-            file.write(to_markdown(result))
+        try:
+            with Path(summary).open("a", encoding="utf-8") as file:
+                file.write(to_markdown(result))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ArtifactError(summary, f"the summary can't be written ({reason})", _NO_SUMMARY) from error
 
 
 def _print(result: CheckResult, *, quiet: bool) -> None:

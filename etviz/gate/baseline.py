@@ -70,6 +70,8 @@ def read_baseline(path: PathLike) -> Baseline:
             str(key): {str(name): float(value) for name, value in values.items()}
             for key, values in body["rows"].items()
         }
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if any(math.isnan(value) for values in rows.values() for value in values.values()):
+            raise ValueError("a number is NaN, which nothing is worse than")
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ArtifactError(path, f"its rows are damaged ({error})", _DOCUMENT.advice) from error
     return Baseline(rows)

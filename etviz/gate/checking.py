@@ -108,6 +108,9 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None) ->
     if baseline is not None:
         missing = baseline.rows.keys() - set(keys)
         fresh = set(keys) - baseline.rows.keys()
+        if fresh and len(fresh) == len(set(keys)):
+            text = f"none of the {len(keys)} rows is in the baseline: it is of another program"
+            cases.append(Case("baseline", None, "program", "", (Violation("baseline", len(fresh), 0, text),)))
         if missing or fresh:
             notes.append(f"{len(fresh)} rows are not in the baseline, {len(missing)} of its rows are gone")
     return CheckResult(analysis.title, analysis.tables.digest.verdict, [c for c in cases if c is not None], notes)

@@ -89,6 +89,12 @@ class Rules:
     min_compared: float = 0.0
     factor: float = 2.0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_compared <= 1:
+            raise UsageError(f"min_compared must be from 0 to 1, found {self.min_compared:g}")
+        if not 0 < self.factor < math.inf:
+            raise UsageError(f"factor must be a positive number, found {self.factor:g}")
+
     def limits_of(self, row: Any) -> list[Limit]:
         """The limits that a gap row has to keep, one for each column and direction."""
         found: dict[tuple[str, bool], Limit] = {}
@@ -133,6 +139,12 @@ class _Section:
             raise self.error(f"{self.where}.{name} has the wrong type: found {value!r}")
         return value
 
+    def take_number(self, name: str, default: float) -> float:
+        try:
+            return float(self.take(name, (int, float), default))
+        except OverflowError:
+            raise self.error(f"{self.where}.{name} is no number that can be computed with") from None
+
     def take_limits(self) -> tuple[Limit, ...]:
         try:
             limits = tuple(_limit(name, value, f"{self.where}.") for name, value in self.values.items())
@@ -161,8 +173,8 @@ def read_rules(path: PathLike) -> Rules:
     special = section.take("rules", (list,), [])
     options = {
         "outputs": section.take("outputs", (bool,), True),
-        "min_compared": float(section.take("min_compared", (int, float), 0.0)),
-        "factor": float(section.take("factor", (int, float), 2.0)),
+        "min_compared": section.take_number("min_compared", 0.0),
+        "factor": section.take_number("factor", 2.0),
     }
     rules = [Rule(section.take_limits())]
     for index, item in enumerate(special):
@@ -171,25 +183,39 @@ def read_rules(path: PathLike) -> Rules:
             raise part.error(f"{part.where} is not a table: found {item!r}")
         operator, dtype = (part.take(name, (str,), "*") for name in ("operator", "dtype"))
         rules.append(Rule(part.take_limits(), operator, dtype))
-    return Rules(tuple(rules), **options)
+    try:
+        return Rules(tuple(rules), **options)
+    except UsageError as error:
+        raise section.error(f"{where}.{error}") from None
 
 
 def find_rules(start: Path, judged: Path | None = None) -> Path | None:
     """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it.
 
     Nothing is looked for in `judged`, the folder of the artifacts: they don't bring the rules that they are held to.
+
+    Raises
+    ------
+    UsageError
+        If it is a link that leads there.
     """
     for folder in (start.resolve(), *start.resolve().parents):
         if judged is not None and folder == judged.resolve():
             continue
         if (own := folder / "etviz.toml").is_file():
-            return own
+            return _own(own, judged)
         project = folder / "pyproject.toml"
         if project.is_file():
             tool = _parse(project).get("tool")
             etviz = tool.get("etviz") if isinstance(tool, dict) else None
-            return project if isinstance(etviz, dict) and "check" in etviz else None
+            return _own(project, judged) if isinstance(etviz, dict) and "check" in etviz else None
     return None
+
+
+def _own(path: Path, judged: Path | None) -> Path:
+    if judged is not None and path.resolve().parent == judged.resolve():
+        raise UsageError(f"{path} leads to the artifacts that it would judge; name it with --config")
+    return path
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -216,9 +242,13 @@ def _limit(name: str, value: Any, where: str) -> Limit:
         raise UsageError(f"{where}{name} is no limit; it is max_ or min_ and one of {known}, or introduced_ and one")
     if not column.startswith("max_") and name == column:
         raise UsageError(f"{where}{name} is no limit; write max_{name} or min_{name}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise UsageError(f"{where}{name} must be a number, found {value!r}")
-    return Limit(column, float(value), direction == "max")
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
+    except OverflowError:
+        number = math.nan
+    if math.isnan(number):
+        raise UsageError(f"{where}{name} must be a number, found {str(value)[:40]!r}")
+    return Limit(column, number, direction == "max")
 
 
 __all__ = ["Limit", "Rule", "Rules", "checked", "find_rules", "read_rules"]

@@ -85,7 +85,13 @@ class ArtifactSet:
         ArtifactError
             If a file is missing, damaged, or does not belong to the others.
         """
-        for what, path in (("the ETRecord", etrecord), ("the debug buffer", debug_buffer), ("the record", record)):
+        given = {
+            "the ETRecord": etrecord,
+            "the debug buffer": debug_buffer,
+            "the record": record,
+            "the data file": data,
+        }
+        for what, path in given.items():
             if path is not None:
                 path_of(path, what)
         if pte is not None:
@@ -99,8 +105,14 @@ class ArtifactSet:
         dump = etdump if isinstance(etdump, ETDump) else None
         recorded = read_record(record) if record is not None else None
         dump = dump or read_etdump(etdump)  # type: ignore[arg-type]
-        given = {"etdump": dump.path, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
-        given["data"] = data
+        named: dict[str, Any] = {
+            "etdump": dump.path,
+            "etrecord": etrecord,
+            "debug_buffer": debug_buffer,
+            "pte": pte,
+            "record": record,
+        }
+        named["data"] = data
         program = bundle.program() if bundle else read_program(pte) if pte is not None else None
         if data is not None:
             if program is None:
@@ -113,7 +125,7 @@ class ArtifactSet:
                 buffer.require_apart(block.tensor_refs())
         opened = ETRecord(etrecord) if etrecord is not None else None
         artifacts = cls(
-            named={kind: str(path) for kind, path in given.items() if path is not None},
+            named={kind: str(path) for kind, path in named.items() if path is not None},
             dump=dump,
             buffer=buffer,
             etrecord=opened,

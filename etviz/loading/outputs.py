@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.profile import scale_factor
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock
 from etviz.artifacts.etdump.value_writer import ValueWriter, no_profile
+from etviz.artifacts.files import path_of
 from etviz.artifacts.probes import MODEL, ProbeEntry, ProbeTable, find_table
 from etviz.artifacts.program.raw_values import read_number, read_tensor
 from etviz.artifacts.scratch import Scratch
@@ -89,7 +90,7 @@ def outputs_findings(
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
     files: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "data": data}
     artifacts = ArtifactSet.open(no_etdump(), **files, checked=False)
-    folder = outputs if isinstance(outputs, (str, os.PathLike)) else None
+    folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
     table = find_table(folder, record, pte)
     if method is None and table is not None:
         method = table.method
@@ -362,8 +363,13 @@ def _checked(what: str, value: Any, expected: _Expected) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _read_file(what, value, expected)
     if hasattr(value, "__array__") and not isinstance(value, torch.Tensor):
-        value = torch.as_tensor(value)
+        try:
+            value = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError):
+            raise UsageError(f"{what} must be an array of numbers, found {type(value).__name__}") from None
     if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+            raise UsageError(f"{what} must be a dense tensor with its values")
         value = value.detach().cpu()
         dtype = str(value.dtype).removeprefix("torch.")
         if expected.dtype is not None and expected.shape is not None and not _fits(value, dtype, expected):

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,9 @@ _PTE, _ETDUMP, _DEBUG_BUFFER, _OUTPUTS = "model.pte", "etdump.etdp", "debug_outp
 _LOG: Final = "run.log"
 _DEVICE_LOG: Final = "logcat.txt"
 _KEPT_LINES: Final = 20
+_MOST_SAID: Final = 256 << 20
+_LOOK: Final = 0.2
+"""Seconds between two looks at how much a command has printed."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
 
 
@@ -235,10 +239,14 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
         )
     except OSError as error:
         raise ExecutionError(f"{command[0]} can't be started ({error.strerror or error})") from error
+    name, end = Path(command[0]).name, time.monotonic() + timeout
     try:
-        return process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        raise ExecutionError(f"{Path(command[0]).name} took longer than {timeout:g} s and was ended") from None
+        while (left := end - time.monotonic()) > 0:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(min(_LOOK, left))
+            if os.fstat(log.fileno()).st_size > _MOST_SAID:
+                raise ExecutionError(f"{name} printed more than {_MOST_SAID >> 20} MB and was ended")
+        raise ExecutionError(f"{name} took longer than {timeout:g} s and was ended")
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

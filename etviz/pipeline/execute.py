@@ -107,7 +107,7 @@ def execute(
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
-    if timeout is not None and timeout <= 0:
+    if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout must be positive, found {timeout}")
     size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
     worker = worker_in(python) if python else WORKER

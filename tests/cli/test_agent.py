@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from etviz.cli.agent import server
-from etviz.errors import UsageError
+from etviz.cli.agent import _Desk, server  # pyright: ignore[reportPrivateUsage]
+from etviz.errors import ArtifactError, UsageError
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -83,3 +83,17 @@ def test_errors_reach_the_agent(ask: Callable[..., Any], tmp_path: Path) -> None
     assert ask("culprits", path="run", by="speed").is_error
     with pytest.raises(UsageError, match="no such folder"):
         server(tmp_path / "nowhere")
+
+
+def test_files_that_changed_are_opened_again(executed: Get, tmp_path: Path) -> None:
+    shutil.copytree(executed("encoder").folder, tmp_path / "run")
+    desk = _Desk(tmp_path)
+    found = desk.open("run")
+    count = len(found.gaps)
+    assert desk.open("run") is found
+    for path in executed("counter").folder.iterdir():
+        shutil.copy(path, tmp_path / "run")
+    assert len(desk.open("run").gaps) == len(executed("counter").inspection.gaps) != count
+    (tmp_path / "run" / "debug_buffer.bin").write_bytes(b"")
+    with pytest.raises(ArtifactError, match="empty"):
+        desk.open("run")

@@ -13,6 +13,7 @@ import xmlschema
 import etviz
 from etviz.errors import ArtifactError, UsageError
 from etviz.gate import Rules, check, read_baseline, read_rules, write_baseline
+from etviz.gate.baseline import Baseline
 from etviz.gate.formats import to_json, to_markdown, write_junit
 from etviz.gate.rules import find_rules
 from tests.programs import Executed
@@ -82,6 +83,12 @@ def test_rules_of_a_file(inspection: etviz.Inspection, tmp_path: Path) -> None:
         "[check]\nmax_rmse = 'x'",
         "[check]\nmax_rmse = true",
         "[check]\nmax_rmse = nan",
+        f"[check]\nmax_rmse = {10**400}",
+        f"[check]\nfactor = {10**400}",
+        "[check]\nfactor = nan",
+        "[check]\nfactor = -1",
+        "[check]\nmin_compared = nan",
+        "[check]\nmin_compared = 1.5",
         "[check]\nrules = 3",
         "[check]\nrules = [3]",
         "[[check.rules]]\noperator = 3\n",
@@ -107,6 +114,23 @@ def test_the_nearest_rules_are_found(tmp_path: Path) -> None:
     assert find_rules(inner) == (tmp_path / "a" / "etviz.toml").resolve()
 
 
+def test_rules_do_not_come_with_the_artifacts(tmp_path: Path) -> None:
+    judged = tmp_path / "build"
+    judged.mkdir()
+    (judged / "etviz.toml").write_text("[check]\n")
+    assert find_rules(judged / "deeper", judged) != (judged / "etviz.toml").resolve()
+    (tmp_path / "etviz.toml").symlink_to(judged / "etviz.toml")
+    with pytest.raises(UsageError, match="leads to the artifacts that it would judge"):
+        find_rules(tmp_path, judged)
+
+
+def test_a_baseline_of_another_program_fails(inspection: etviz.Inspection) -> None:
+    """Artifacts can't rename their way out of it."""
+    result = check(inspection.analysis, Rules(), Baseline({"other": {"severity": 1.0}}))
+    assert [case.name for case in result.failures] == ["baseline"]
+    assert "another program" in str(result)
+
+
 def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
     write_baseline(inspection.gaps, path)
@@ -120,7 +144,12 @@ def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     assert check(inspection.analysis, Rules(factor=3), stored).passed
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "etviz-baseline", "version": 9}', "\x00\x01", "[" * 9999])
+_NAN = '{"format": "etviz-baseline", "version": 1, "rows": {"a": {"severity": NaN}}}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": "etviz-baseline", "version": 9}', "\x00\x01", "[" * 9999, _NAN]
+)
 def test_a_file_that_is_no_baseline_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text(text)
     with pytest.raises(ArtifactError, match=r"b\.json"):
@@ -155,6 +184,12 @@ def test_json_and_markdown(inspection: etviz.Inspection) -> None:
 def test_limits_that_make_no_sense(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Rules().with_flags(limits)
+
+
+@pytest.mark.parametrize("options", [{"factor": math.nan}, {"factor": 0.0}, {"min_compared": math.nan}])
+def test_options_that_would_let_everything_pass(options: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=next(iter(options))):
+        Rules().with_flags({}, **options)
 
 
 PLUGIN_TEST = """
