@@ -12,6 +12,9 @@ with the model of rounding below.
   an operand is large (the weights of a decoder), what that makes of the sum of products ``a·b`` is added to it,
   ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight.
 - An operator that takes several steps to each element, as a batch norm does, has its operands perturbed likewise.
+- What a sum or a mean adds up often has one sign; then the partial sums are of the result's size, and each of K of them
+  is rounded: its result is perturbed too. From `_MANY` elements on they are added one after the other, in the least
+  exact of all orders: what is added is then so much smaller than the sum that roundings no longer cancel out.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
@@ -49,6 +52,7 @@ from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 STEP: Final = 1e-3
@@ -83,6 +87,13 @@ _REDUCING: Final = frozenset(
     )
 )
 """Operators that sum up many elements, beside the products of matrices and convolutions."""
+_SUMS: Final = frozenset(("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "cumsum"))
+"""Those of them whose result is the sum, or grows with it."""
+_IN_ORDER: Final = frozenset(
+    ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim", "aten.var.correction")
+)
+_MANY: Final = 1 << 15
+"""Elements of a sum from which it is taken one after the other."""
 _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
 _FEWER: Final = 4
@@ -185,6 +196,10 @@ class Rounding:
             terms = _terms(name, args, kwargs, value)
         if terms > 1 or name in _IN_STEPS:
             amount = max(1.0, _SUM * math.sqrt(terms))
+            if name in _SUMS:
+                args = [self._wobbled(arg, amount) for arg in args]
+                value = one_after_another(node.target, args, kwargs) if terms >= _MANY else None
+                return self._wobbled(call(node.target, args, kwargs) if value is None else value, amount)
             if name in _PRODUCTS and not kwargs and _is_short(node, args):
                 plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
                 spread = (self._spreads or Spreads()).of(node, call, args)
@@ -264,6 +279,48 @@ class Rounding:
 
         random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
         return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
+
+
+def one_after_another(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """A sum, mean or variance in float32, each element added to the sum of those before; None of what is none."""
+    import numpy as np
+    import torch
+
+    if target not in _IN_ORDER or not args or kwargs.get("dtype") not in (None, torch.float32):
+        return None
+    name, x = target.split(".")[1], args[0]
+    dims, keep = [*args[1:], None, None][:2]
+    if x.dtype != torch.float32:
+        return None
+    dims, keep = kwargs.get("dim", dims), kwargs.get("keepdim", keep)
+    axes = sorted({int(dim) % x.ndim for dim in ([dims] if isinstance(dims, int) else dims or range(x.ndim))})
+    rows = np.moveaxis(x.detach().numpy(), axes, range(-len(axes), 0))
+    shape = rows.shape[: x.ndim - len(axes)]
+    rows = rows.reshape(math.prod(shape), -1)
+    number = rows.shape[1]
+    total = _accumulated(rows)
+    if name == "var":
+        correction = kwargs.get("correction")
+        mean = total / np.float32(number)
+        total = _accumulated((rows - mean[:, None]) ** 2)
+        number -= 1 if correction is None else correction
+    if name != "sum":
+        total = total / np.float32(max(number, 0))
+    found = torch.from_numpy(total.reshape(shape))
+    for axis in axes if keep else ():
+        found = found.unsqueeze(axis)
+    return found
+
+
+def _accumulated(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The sums of rows: `numpy.add.accumulate` adds one element after the other, unlike `numpy.sum`."""
+    import numpy as np
+
+    total = np.zeros((len(rows), 1), rows.dtype)
+    for start in range(0, rows.shape[1], _MANY):
+        part = np.concatenate([total, rows[:, start : start + _MANY]], axis=1)
+        total = np.add.accumulate(part, axis=1)[:, -1:]
+    return total[:, 0]
 
 
 def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> int:

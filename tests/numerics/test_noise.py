@@ -15,7 +15,7 @@ from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, total_noise
+from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, one_after_another, total_noise
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import unpacked_weights
 
@@ -78,6 +78,50 @@ def test_sums_and_means_as_summed_one_after_another(terms: int) -> None:
     expected = orders(x.numpy())
     assert factor(noise_of("aten.sum.dim_IntList", x, [1]), expected) < 2
     assert factor(noise_of("aten.mean.dim", x, [1]), expected / terms) < 2
+
+
+@pytest.mark.parametrize("terms", [64, 1024, 8192])
+def test_sums_of_one_sign_as_summed_one_after_another(terms: int) -> None:
+    """Partial sums are of the result's size then: an RMS norm's mean of squares, a mean behind a relu."""
+    x = normal(500, terms).abs()
+    expected = orders(x.numpy())
+    assert factor(noise_of("aten.sum.dim_IntList", x, [1]), expected) < 2
+    assert factor(noise_of("aten.mean.dim", x, [1]), expected / terms) < 2
+
+
+def test_roundings_of_very_long_sums_do_not_cancel_out() -> None:
+    """The error is that of adding one element after the other, and not the root of their number."""
+    x = torch.full((1, 1 << 20), 0.1)
+    expected = abs(float(summed(x.numpy(), np.arange(x.numel()))[0]) - float(x.double().sum()))
+    assert expected > 10 * math.sqrt(x.numel()) / 4 * 2.0**-24 * float(x.sum())
+    assert noise_of("aten.sum.dim_IntList", x, [1]) == pytest.approx(expected, rel=0.05)
+    assert noise_of("aten.mean.dim", x, [0, 1]) == pytest.approx(expected / x.numel(), rel=0.05)
+
+
+@pytest.mark.parametrize(("axes", "keep"), [([1], False), ([0, 2], True), ([-1], True), (None, False)])
+def test_sums_one_after_another(axes: list[int] | None, keep: bool) -> None:
+    """Bit for bit as a loop adds, and of the shape that the operators give."""
+    x = normal(3, 5, 7) + 0.5
+    found = one_after_another("aten.sum.dim_IntList", [x, axes, keep], {})
+    assert found is not None
+    order = range(3) if axes is None else sorted(axis % 3 for axis in axes)
+    rows = np.moveaxis(x.numpy(), list(order), range(-len(order), 0))
+    rows = rows.reshape(*rows.shape[: 3 - len(order)], -1)
+    np.testing.assert_array_equal(found.flatten(), summed(rows, np.arange(rows.shape[-1])).flatten())
+    wide = x.double()
+    for name, target in (("sum", "aten.sum.dim_IntList"), ("mean", "aten.mean.dim")):
+        result = one_after_another(target, [x, axes], {"keepdim": keep})
+        expected = getattr(wide, name)(axes, keep) if axes else getattr(wide, name)()
+        assert result is not None
+        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    for correction in (None, 0, 1):
+        result = one_after_another("aten.var.correction", [x, axes], {"correction": correction, "keepdim": keep})
+        expected = wide.var(axes, correction=1 if correction is None else correction, keepdim=keep)
+        assert result is not None
+        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    assert one_after_another("aten.sum.default", [x.double()], {}) is None
+    assert one_after_another("aten.sum.default", [x], {"dtype": torch.float64}) is None
+    assert one_after_another("aten.var.default", [x, True], {}) is None
 
 
 def test_convolution_as_summed_one_after_another() -> None:
@@ -345,7 +389,7 @@ def test_lanes_side_by_side_are_those_one_after_the_other(
     if alone:
         monkeypatch.setattr(noise, "_lanes", lambda graph, names: 1)
     found, outputs = total_noise(lambda: Evaluator(graph, constants), [[x], [x + 1]], wanted)
-    assert outputs[1][-1] == found[1, "sum", 0] > found[1, "mean", 0]
+    assert outputs[1][-1] == found[1, "sum", 0] > 0.0
     assert found == pytest.approx(_one_after_the_other(graph, constants, [x, x + 1]), rel=1e-9)
 
 
