@@ -150,7 +150,7 @@ def test_tensors_that_overlap(tmp_path: Path) -> None:
 
 def test_identical_operators_are_paired_soon() -> None:
     """Thousands that nothing tells apart are left out, in seconds."""
-    count = 4000
+    count = 2000
     spec = TensorSpec(6, (4,), (0,), "static", 0, None, False)
     values = tuple(ProgramValue("tensor", spec) for _ in range(count + 1))
     calls = tuple(

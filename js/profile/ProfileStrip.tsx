@@ -13,7 +13,7 @@ import { arrowOf } from "../ui/keys";
 import { useWidth } from "../ui/useWidth";
 import { AttributionLine } from "./AttributionLine";
 import { type Frame, type Scene, draw, frameOf, placeAt, xOf } from "./draw";
-import { paints, usePicture } from "./picture";
+import { fontOf, paints, usePicture } from "./picture";
 import { StripSwitch } from "./StripSwitch";
 
 const HEIGHT = 92;
@@ -52,7 +52,7 @@ function usePng(frame: Frame, scene: Scene, probe: RefObject<HTMLSpanElement | n
     context.globalCompositeOperation = "source-over";
     context.fillStyle = paint("--etv-text");
     context.textAlign = "left";
-    context.font = "600 12px system-ui, sans-serif";
+    context.font = `600 ${fontOf(12)}`;
     context.fillText(scene.payload.title, frame.left, TITLE - 6);
     const link = document.createElement("a");
     link.download = `${scene.payload.title.replace(/[^\w.-]+/g, "-")}-profile.png`;

@@ -4,7 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { type Band, type Peaks, type Profile, bandsOf, heightOf, peaksOf } from "../data/profile";
-import type { Paint } from "./picture";
+import { type Paint, fontOf } from "./picture";
 
 export interface Frame {
   width: number;
@@ -30,7 +30,6 @@ export interface Scene {
 const BAND = 15;
 const ATTRIBUTION = 20;
 const LETTER = 6.2;
-const FONT = "10px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
 
 export function frameOf(width: number, height: number, attributed: boolean): Frame {
   const foot = height - BAND;
@@ -272,7 +271,7 @@ const BAND_WIDTH = 52;
 export function draw(context: CanvasRenderingContext2D, frame: Frame, scene: Scene, paint: Paint): void {
   const { payload, profile } = scene;
   context.clearRect(0, 0, frame.width, frame.height);
-  context.font = FONT;
+  context.font = fontOf(10);
   const picture = new Picture(context, frame, scene, paint);
   const columns = Math.min(picture.width, Math.max(1, profile.rows.length));
   const total = numbersOf(payload, "severity");

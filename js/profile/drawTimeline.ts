@@ -4,7 +4,7 @@ import type { NumberColumn } from "../data/columns";
 import { gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
 import { CALL, type Timeline, formatTime } from "../data/timeline";
-import type { Paint } from "./picture";
+import { type Paint, fontOf } from "./picture";
 
 export interface TimeFrame {
   width: number;
@@ -33,8 +33,6 @@ const AXIS = 18;
 const NAMED = 26;
 const TICKS = 110;
 const STRIPE = 3;
-const FONT = "11px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
-const SMALL = "10px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif";
 
 export function timeFrame(width: number, timeline: Timeline, span: readonly [number, number] | null): TimeFrame {
   const [from, to] = span ?? [0, timeline.total || 1];
@@ -86,7 +84,7 @@ export function nameOf(payload: Payload, timeline: Timeline, event: number): str
 function drawAxis(context: CanvasRenderingContext2D, frame: TimeFrame, paint: Paint): void {
   const base = frame.height - AXIS + 2;
   const ticks = scaleLinear().domain([frame.from, frame.to]).ticks(Math.max(2, Math.floor(plotWidth(frame) / TICKS)));
-  context.font = SMALL;
+  context.font = fontOf(10);
   for (const tick of ticks) {
     const x = Math.round(xOfTime(frame, tick)) + 0.5;
     context.fillStyle = paint("--etv-line");
@@ -103,7 +101,7 @@ export function drawTimeline(context: CanvasRenderingContext2D, frame: TimeFrame
   const gauge = column && gaugeOf(column);
   context.clearRect(0, 0, frame.width, frame.height);
   drawAxis(context, frame, paint);
-  context.font = FONT;
+  context.font = fontOf(11);
   // Many short events in one place are drawn once.
   const reached = new Float64Array(timeline.levels).fill(-Infinity);
   for (let event = 0; event < timeline.count; event++) {

@@ -5,6 +5,11 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 /** Resolves the colour of a custom property. */
 export type Paint = (name: string) => string;
 
+/** The font of letters of this size, in px. */
+export function fontOf(size: number): string {
+  return `${size}px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif`;
+}
+
 /** The colours as the page has them now; `light-dark()` is resolved by an element, not by a canvas. */
 export function paints(probe: HTMLElement): Paint {
   const known = new Map<string, string>();
