@@ -123,12 +123,12 @@ class _Unpaired:
 
     def among(self, nodes: Sequence[Node], last: int) -> list[int]:
         """Those that may execute `nodes`: after what these read, and before the instruction `last`."""
-        ready = [
-            max(known)
-            for node in nodes
-            if node.instruction < 0 and (known := [self._makers[name] for name in node.reads() if name in self._makers])
-        ]
-        first = min(ready, default=-1)
+        own = {node.name for node in nodes}
+        first = last
+        for node in nodes:
+            reads = list(node.reads())
+            if node.instruction < 0 and own.isdisjoint(reads):
+                first = min(first, max((self._makers[name] for name in reads if name in self._makers), default=-1))
         return [at for at in self._instructions if first < at < last]
 
 

@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from etviz.comparison.exact import compare_exact
+from etviz.evaluation.evaluator import Evaluator
+from etviz.graph.ir import OBSERVED, Graph, Input, Node, Ref
 from etviz.tensors.metrics import METRICS
 from tests import oracles
 from tests.numpy_metrics import assert_metrics, expected_metrics
@@ -164,3 +168,38 @@ def test_introduced_and_total_differ_where_errors_are_inherited(name: str, execu
     first = gaps.iloc[0]
     assert first["introduced_rmse"] == first["rmse"]
     assert not math.isnan(gaps["introduced_severity"].max())
+
+
+class Logged:
+    """What two instructions logged, of a third of which nothing is known but that it was executed."""
+
+    def __init__(self, *values: Tensor) -> None:
+        self._values = values
+        self.problems: dict[int, str] = {}
+
+    def values(self, instruction: int) -> list[Any]:
+        return [self._values[instruction]]
+
+    def last_values(self, instruction: int, count: int) -> list[Any] | None:
+        return self.values(instruction)[-count:] if count else None
+
+    def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
+        return []
+
+    def outputs(self) -> list[Any]:
+        return []
+
+
+def test_what_reads_only_inputs_may_have_been_executed_at_any_time() -> None:
+    x, y = torch.rand(4), torch.rand(4)
+    nodes = [
+        Node("unknown", OBSERVED, instruction=0),
+        Node("sin", "aten.sin.default", (Ref("y"),), instruction=1),
+        Node("exp", "aten.exp.default", (Ref("x"),)),
+        Node("mul", "aten.mul.Tensor", (Ref("exp"), Ref("sin"))),
+        Node("add", "aten.add.Tensor", (Ref("mul"), Ref("sin")), instruction=2),
+    ]
+    graph = Graph("forward", [Input("x", "user"), Input("y", "user")], nodes, [Ref("add")])
+    log = Logged(torch.rand(3), y.sin(), x.exp() * y.sin() + y.sin())
+    found = compare_exact(Evaluator(graph, {}), log, [x, y])
+    assert found.gaps[-1].reason.startswith("introduced together with instruction 0 (exp, mul)")
