@@ -118,6 +118,7 @@ class Comparison:
     runtime_outputs: list[Any] = field(default_factory=list)
     output_scales: list[float | None] = field(default_factory=list)
     output_noise: list[float] = field(default_factory=list)
+    output_imposed: list[float] = field(default_factory=list)
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)

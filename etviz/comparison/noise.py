@@ -79,7 +79,7 @@ def measure_total_noise(
     if outputs is None:
         return
     for run in differing:
-        comparisons[run].output_noise = outputs[run]
+        comparisons[run].output_noise, comparisons[run].output_imposed = outputs[run], growth[run].imposed
         graph = fresh().graph
         names = (out.name if isinstance(out, Ref) else "" for out in graph.outputs)
         comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]

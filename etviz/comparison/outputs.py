@@ -43,13 +43,15 @@ def compare_outputs(
     runtime: Sequence[Any],
     scales: Sequence[float | None],
     noises: Sequence[float] = (),
+    imposed: Sequence[float] = (),
     custom: CustomMetrics | None = None,
 ) -> list[dict[str, Any]]:
     """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
 
     `matches` is `allclose`, or an error no larger than rounding explains for a float or a value on a grid: `severity`
     is below its threshold, over the precision's floor or the measured `noise`; other integers are not rounded.
-    `amplification` is how many times larger that noise is than `floor`, one rounding of the output itself.
+    `amplification` is how many times larger that noise is than one rounding: of the output itself (`floor`), or what is
+    `imposed` by the last grids before it.
     """
     rows = []
     complete = len(runtime) == len(reference)
@@ -79,7 +81,8 @@ def compare_outputs(
             row["matches"] = row["allclose"] or (rounded and not sums.mismatched)
             row["noise"] = noise
             row["floor"] = floor(sums, row["dtype"], scale)
-            row["amplification"] = noise / row["floor"] if metrics["rmse"] else NAN
+            least = max(row["floor"], imposed[index] if index < len(imposed) else NAN)
+            row["amplification"] = noise / least if metrics["rmse"] else NAN
         rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN, "floor")})
     return rows
 
@@ -105,7 +108,12 @@ def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for block, index, run in runs:
         compared = compare_outputs(
-            run.reference_outputs, run.runtime_outputs, run.output_scales, run.output_noise, run.custom
+            run.reference_outputs,
+            run.runtime_outputs,
+            run.output_scales,
+            run.output_noise,
+            run.output_imposed,
+            run.custom,
         )
         grows = [*run.grows_at, *[""] * len(compared)]
         about = {"event_block": block, "input_index": index}

@@ -558,9 +558,16 @@ class Lanes(Evaluator):
 
 
 class Growth:
-    """Where noise grows on the way to a final output: by its ratio to the size of the values, operator by operator."""
+    """Where noise grows on the way to a final output: by its ratio to the size of the values, operator by operator.
+
+    Attributes
+    ----------
+    imposed
+        The noise of each final output that the last grids before it make alone; NaN where there are none.
+    """
 
     def __init__(self) -> None:
+        self.imposed: list[float] = []
         self._relative: dict[str, float] = {}
         self._least: dict[str, float] = {}
 
@@ -655,6 +662,8 @@ def total_noise(
         for run, given in enumerate(inputs):
             ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
             again.add((run, ""), ended)
+    for run, item in (growth or {}).items():
+        item.imposed = [noise.rms for noise in regridded_outputs[run]]
     largest = {key: max(noise.rms, regridded[key].rms) for key, noise in found.items()}
     return largest, [
         [max(noise.rms, other.rms) for noise, other in zip(*items, strict=True)]

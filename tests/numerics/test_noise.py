@@ -190,12 +190,13 @@ def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there() -> Non
         [Ref("y")],
     )
     x = normal(200, 8)
-    found, outputs = total_noise(lambda: Evaluator(graph, {}), [[x]], [(0, "y")])
+    growth = Growth()
+    found, outputs = total_noise(lambda: Evaluator(graph, {}), [[x]], [(0, "y")], {0: growth})
     y = torch.softmax((x / 0.1).round() * 0.1, -1).double()
     jacobian = torch.diag_embed(y) - y[:, :, None] * y[:, None]
     expected = 0.1 / math.sqrt(12) * math.sqrt(float(jacobian.square().sum((1, 2)).mean()) / 8)
     assert factor(found[0, "y", 0], expected) < 1.3
-    assert outputs == [[found[0, "y", 0]]]
+    assert outputs == [[found[0, "y", 0]]] == [growth.imposed]
 
 
 def test_what_is_exact_has_no_noise() -> None:
