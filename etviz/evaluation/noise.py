@@ -688,7 +688,11 @@ def _has_branches(graph: Graph) -> bool:
 
 
 def _has_grids(graph: Graph) -> bool:
-    return any(is_quantize(node) for part in (graph, *graph.subgraphs.values()) for node in part.nodes)
+    """True if values are rounded to grids: known ones, in a small program also those that are chosen when it runs."""
+    small = 0 < (largest_value(graph) or 0) <= _SMALL
+    nodes = (node for part in (graph, *graph.subgraphs.values()) for node in part.nodes if is_quantize(node))
+    grids = (grid_arguments(node.target, node.args, node.kwargs) for node in nodes)
+    return any(small or (grid is not None and not isinstance(grid.scale, Ref)) for grid in grids)
 
 
 class _Few:
