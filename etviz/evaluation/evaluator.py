@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.interpreter import Interpreter, State, flat_values
+from etviz.evaluation.interpreter import Interpreter, Prepared, State, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
-from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
 from etviz.graph.uses import Uses, is_size, item_of, only_moves
@@ -119,14 +118,19 @@ class Evaluator(Interpreter):
     these are not the reference's: what reads them is judged by them.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
-        super().__init__(constants)
+    def __init__(
+        self,
+        graph: Graph,
+        constants: Mapping[str, torch.Tensor],
+        limits: Limits | None = None,
+        prepared: Prepared | None = None,
+    ) -> None:
+        super().__init__(constants, prepared)
         self.graph = graph
         self.limits = limits or Limits()
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
-        self._unpacked = Unpacked()
 
     def run(
         self,
@@ -276,9 +280,10 @@ class Evaluator(Interpreter):
         item = item_of(node)
         if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
             return
-        chains = [scope.chains[name] for name in node.reads() if name in scope.chains]
+        reads = self.reads(node)
+        chains = [scope.chains[name] for name in reads if name in scope.chains] if scope.chains else []
         computes = node.target not in ("cond", OBSERVED) and not only_moves(node) and not is_size(node)
-        missing = computes and any(True for _ in node.reads()) and not _is_logged(node, value)
+        missing = computes and bool(reads) and not _is_logged(node, value)
         if (not chains and not missing) or scope.local is None or value.local is None:
             return
         before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
@@ -334,7 +339,7 @@ class Evaluator(Interpreter):
         if node.target == "cond":
             return self._branch(graph, node, scope)
         env, local, logged = scope.env, scope.local, scope.logged
-        args, kwargs = self.arguments(env, node.args), self.arguments(env, node.kwargs)
+        args, kwargs = self.arguments(env, node)
         try:
             reference = self.apply(graph, node, args, kwargs)
         except EtvizError:
@@ -354,9 +359,9 @@ class Evaluator(Interpreter):
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
         value.again = partial(self.again, graph, node, args, kwargs)
-        if not any(local[name] is not env[name] for name in node.reads()):
+        if all(local[name] is env[name] for name in self.reads(node)):
             return value
-        args, kwargs = self.arguments(local, node.args), self.arguments(local, node.kwargs)
+        args, kwargs = self.arguments(local, node)
         try:
             value.local = self.apply(graph, node, args, kwargs)
             value.again = partial(self.again, graph, node, args, kwargs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import PairingError
 from etviz.evaluation.operators import constant
-from etviz.graph.ir import OBSERVED, Graph, Node, Ref, Tag
+from etviz.evaluation.unpacked import Unpacked
+from etviz.graph.ir import OBSERVED, Graph, Node, Ref, Tag, refs
 
 if TYPE_CHECKING:
     import torch
@@ -36,18 +37,77 @@ class Weight:
     target: str
 
 
+class Form:
+    """The arguments of a node, as far as they are the same in every evaluation.
+
+    Parameters
+    ----------
+    value
+        A list or tuple of arguments, or a dict of them.
+    constant
+        Gives the torch object that an argument names.
+    """
+
+    __slots__ = ("_keys", "_lists", "_plain", "_reads", "reads")
+
+    def __init__(self, value: Any, constant: Callable[[Tag], Any]) -> None:
+        self._keys = tuple(value) if isinstance(value, dict) else None
+        self._plain: list[Any] = []
+        self._reads: list[tuple[int, str]] = []
+        self._lists: list[tuple[int, Form]] = []
+        for at, item in enumerate(value.values() if isinstance(value, dict) else value):
+            self._plain.append(constant(item) if isinstance(item, Tag) else item)
+            if isinstance(item, Ref):
+                self._reads.append((at, item.name))
+            elif isinstance(item, (list, tuple, dict)):
+                self._lists.append((at, Form(item, constant)))
+        self.reads: tuple[str, ...] = tuple(refs(value))
+
+    def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
+        """The arguments with the values of an environment; `weight` reads a constant."""
+        values = self._plain.copy()
+        for at, name in self._reads:
+            value = env[name]
+            values[at] = weight(value.target) if type(value) is Weight else value
+        for at, form in self._lists:
+            values[at] = form.fill(env, weight)
+        return values if self._keys is None else dict(zip(self._keys, values, strict=True))
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What does not change from one evaluation of a program to the next; interpreters of one kind may share it.
+
+    Attributes
+    ----------
+    forms
+        By the id of a node: the node, and the forms of its arguments.
+    last_uses
+        By the id of a graph: the graph, and `Interpreter.last_uses` of it.
+    small
+        Small constants.
+    unpacked
+        Weights that the program dequantizes.
+    """
+
+    forms: dict[int, tuple[Node, Form, Form]] = field(default_factory=dict)
+    last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
+    small: dict[str, torch.Tensor] = field(default_factory=dict)
+    unpacked: Unpacked = field(default_factory=Unpacked)
+
+
 class Interpreter(ABC):
     """Gives the value of each node from the values before it; what an operator computes, a subclass says.
 
     `constants` are tensors by `Input.target`. `state` holds mutable buffers, brought up to date whenever a graph has
-    run.
+    run. `prepared` may be that of another interpreter of the same kind, graphs and constants.
     """
 
-    def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, constants: Mapping[str, torch.Tensor], prepared: Prepared | None = None) -> None:
         self.constants = constants
         self.state: State = {}
-        self._small: dict[str, torch.Tensor] = {}
-        self._plans: dict[int, tuple[Graph, dict[str, list[str]]]] = {}
+        self.prepared = prepared or Prepared()
+        self._unpacked = self.prepared.unpacked
 
     @abstractmethod
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -99,21 +159,31 @@ class Interpreter(ABC):
             return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
-    def arguments(self, env: Environment, value: Any) -> Any:
-        """What everything stands for in a list, tuple or dict of arguments."""
-        if isinstance(value, (list, tuple)):
-            return [self.arguments(env, item) for item in value]
-        if isinstance(value, dict):
-            return {key: self.arguments(env, item) for key, item in value.items()}
-        return self.look_up(env, value)
+    def forms(self, node: Node) -> tuple[Node, Form, Form]:
+        """A node, and the forms of its arguments and of those that are named."""
+        known = self.prepared.forms.get(id(node))
+        if known is None:  # the node is kept, so its id stays its own
+            known = node, Form(node.args, self.constant), Form(node.kwargs, self.constant)
+            self.prepared.forms[id(node)] = known
+        return known
+
+    def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
+        """What the arguments of a node stand for, and those that are named."""
+        _, args, kwargs = self.forms(node)
+        return args.fill(env, self._kept), kwargs.fill(env, self._kept)
+
+    def reads(self, node: Node) -> tuple[str, ...]:
+        """Names of the values that a node takes."""
+        _, args, kwargs = self.forms(node)
+        return args.reads + kwargs.reads
 
     def _kept(self, target: str) -> torch.Tensor:
         """A constant; small ones are read once."""
-        found = self._small.get(target)
+        found = self.prepared.small.get(target)
         if found is None:
             found = weight_of(self.constants, target)
             if found.nbytes <= _SMALL:
-                self._small[target] = found
+                self.prepared.small[target] = found
         return found
 
     def constant(self, tag: Tag) -> Any:
@@ -122,9 +192,10 @@ class Interpreter(ABC):
 
     def last_uses(self, graph: Graph) -> dict[str, list[str]]:
         """By node: the values that nothing needs after it."""
-        if id(graph) not in self._plans:
-            self._plans[id(graph)] = graph, _last_uses(graph)  # the graph is kept, so its id stays its own
-        return self._plans[id(graph)][1]
+        known = self.prepared.last_uses.get(id(graph))
+        if known is None:  # as with `forms`
+            known = self.prepared.last_uses[id(graph)] = graph, _last_uses(graph)
+        return known[1]
 
 
 def weight_of(constants: Mapping[str, torch.Tensor], target: str) -> torch.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from etviz.evaluation.operators import ArgumentError, Operator, UnknownOperatorE
 from etviz.evaluation.result_sizes import Rule, in_order, size_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 _BYTES: Final = 192 << 20
@@ -55,6 +56,15 @@ unflatten unsqueeze unsqueeze_copy view view_as view_copy _clone_dim_order
 """
 _KEEP_TYPE: Final = frozenset(_KEEP_TYPE_NAMES.split())
 """Operators whose result has the type of their first tensor."""
+
+
+_BY_VALUE: Final = frozenset(("one_hot", "repeat_interleave"))
+"""Operators whose result is as large as the values of a tensor say."""
+_LONG: Final = 64
+_MOST_KNOWN: Final = 1 << 12
+_PLAIN: Final = (int, float, bool, str, type(None))
+_Examined = tuple[Callable[..., Any], int, int]
+_KNOWN: Final[dict[Any, _Examined]] = {}
 
 
 class TooLargeError(PairingError):
@@ -113,11 +123,8 @@ class Limits:
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
-        function = resolve(target)
-        if isinstance(function, Operator):
-            function.check(args, kwargs)
-            function = function.overload
-        self._admit(target, *needs(target, args, kwargs))
+        function, nbytes, work = _examined(target, args, kwargs)
+        self._admit(target, nbytes, work)
         result = function(*args, **kwargs)
         if isinstance(result, int) and abs(result) >= _LARGEST:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
@@ -164,6 +171,55 @@ class Limits:
             )
         self._spend(target, _PASS * size // 4)
         return size
+
+
+def _examined(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Examined:
+    """What calls an operator with such arguments, of which it was made sure, and what that needs.
+
+    It depends on shapes, types and plain values only, but for two operators, so it is found out once for each of these.
+    """
+    told = _BY_VALUE.isdisjoint(target.split("."))
+    kinds, named = (_kinds(args), _kinds(tuple(kwargs.items()))) if told else (None, None)
+    key = (target, kinds, named) if kinds is not None and named is not None else None
+    found = _KNOWN.get(key) if key is not None else None
+    if found is None:
+        function = resolve(target)
+        if isinstance(function, Operator):
+            function.check(args, kwargs)
+            function = function.overload
+        found = function, *needs(target, args, kwargs)
+        if key is not None:
+            if len(_KNOWN) >= _MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[key] = found
+    return found
+
+
+def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What checks and rules see of some arguments; None where they may see more, or it would take long."""
+    tensors, marks = _types()
+    found: list[Any] = []
+    for value in values:
+        kind = type(value)
+        if kind in tensors:
+            found.append((value.dtype, value.shape, value.layout, value.device.type))
+        elif kind in _PLAIN:
+            found.append((kind, value))
+        elif kind in marks:
+            found.append(value)
+        elif kind in (list, tuple) and len(value) <= _LONG and (inner := _kinds(value)) is not None:
+            found.append((kind, inner))
+        else:
+            return None
+    return tuple(found)
+
+
+@functools.cache
+def _types() -> tuple[tuple[type, ...], tuple[type, ...]]:
+    """Of tensors, and of what names a property of one."""
+    import torch
+
+    return (torch.Tensor, torch.nn.Parameter), (torch.dtype, torch.memory_format, torch.layout, torch.device)
 
 
 def needs(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, int]:

@@ -545,8 +545,8 @@ class Lanes(Evaluator):
 
     def _inside(self, inner: Graph, node: Node, env: Environment, local: Mapping[str, Any]) -> Value:
         """A delegate, operator by operator in all lanes: its weights are dequantized once."""
-        live, reference = self.limits.live, self.bind(inner, self.arguments(env, node.args))
-        lanes = [self.bind(inner, self.arguments(_Lane(local, at), node.args)) for at in range(len(self._others))]
+        live, reference = self.limits.live, self.bind(inner, self.arguments(env, node)[0])
+        lanes = [self.bind(inner, self.arguments(_Lane(local, at), node)[0]) for at in range(len(self._others))]
         perturbed = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in reference})
         self._walk(inner, Scope(reference, perturbed))
         self.limits.live = live
@@ -554,7 +554,7 @@ class Lanes(Evaluator):
 
     def apply_in(self, graph: Graph, node: Node, env: Environment) -> Any:
         """The value of a node in an environment."""
-        return self.apply(graph, node, self.arguments(env, node.args), self.arguments(env, node.kwargs))
+        return self.apply(graph, node, *self.arguments(env, node))
 
 
 class Growth:

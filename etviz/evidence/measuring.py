@@ -17,6 +17,7 @@ from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.evaluation.interpreter import Prepared
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.subject import Subject
 from etviz.loading.executions import compare_executions
@@ -145,7 +146,8 @@ class _Opened:
         """
         paired = self.subject.pair(self.subject.run(inputs, folder, timeout), self.base)
         if self.base is None:
-            paired = replace(paired, constants=Held(paired.evaluator().constants)) if paired.has_reference else paired
+            if paired.has_reference:
+                paired = replace(paired, constants=Held(paired.evaluator().constants), prepared=Prepared())
             self.base = paired
         if len(paired.executions) != len(inputs):
             raise ExecutionError(f"{len(inputs)} inputs gave {len(paired.executions)} executions")

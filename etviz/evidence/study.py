@@ -613,30 +613,40 @@ def _keep(
     """Put a chunk into the folder."""
     refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk if entry.problem]
     rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
-    runs = pd.DataFrame(rows, columns=run_columns(made.tasks))
     contents = {index: content(item) for index, item in data.items()}
-    runs["content"] = [contents.get(index, "") for index in runs["input"]]
-    gaps = pd.DataFrame(found.gaps, columns=gap_columns(made.metrics))
+    runs = _runs_frame([row | {"content": contents.get(row["input"], "")} for row in rows], run_columns(made.tasks))
+    gaps = _gaps_frame(found.gaps, gap_columns(made.metrics))
     if number == 0 or not (store.folder / "operators.parquet").is_file():
         store.put(_operators(made.subject), "operators.parquet")
-    keeper.offer(_typed_gaps(gaps), _typed_runs(runs, made.tasks), contents, data)
-    store.put_chunk(number, _typed_gaps(gaps), _typed_runs(runs, made.tasks))
+    keeper.offer(gaps, runs, contents, data)
+    store.put_chunk(number, gaps, runs)
 
 
-def _typed_gaps(gaps: pd.DataFrame) -> pd.DataFrame:
-    whole = ["input", "instruction", "output", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf"]
-    types: dict[Any, Any] = {name: float for name in gaps if name not in (*whole, "status")}
-    return gaps.astype(types | dict.fromkeys(whole, np.int64) | {"status": str})
+def _gaps_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    whole = {"input", "instruction", "output", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf"}
+    return pd.DataFrame(
+        {
+            name: [str(row[name]) for row in rows]
+            if name == "status"
+            else np.array([row.get(name, NAN) for row in rows], np.int64 if name in whole else np.float64)
+            for name in names
+        }
+    )
 
 
-def _typed_runs(runs: pd.DataFrame, tasks: Mapping[str, Any]) -> pd.DataFrame:
-    texts = {"name", "status", "reason", "content"}
-    types: dict[Any, Any] = {name: float for name in runs if name not in {*texts, "input", "matches"}}
-    types |= dict.fromkeys(texts, str)
-    runs = runs.astype(types | {"input": np.int64, "matches": "boolean"})
-    for name in ("compared", "nonfinite", "worst_instruction"):
-        runs[name] = runs[name].fillna(-1 if name == "worst_instruction" else 0).astype(np.int64)
-    return runs
+def _runs_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    texts, whole = {"name", "status", "reason", "content"}, {"input": -1, "compared": 0, "nonfinite": 0}
+    whole["worst_instruction"] = -1
+
+    def column(name: str) -> Any:
+        if name in texts:
+            return [str(row.get(name, "")) for row in rows]
+        if name == "matches":
+            return pd.array([row.get(name) for row in rows], dtype="boolean")
+        kind = np.int64 if name in whole else np.float64
+        return np.array([row.get(name, whole.get(name, NAN)) for row in rows], kind)
+
+    return pd.DataFrame({name: column(name) for name in names})
 
 
 def _operators(subject: Subject) -> pd.DataFrame:

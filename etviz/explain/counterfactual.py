@@ -97,7 +97,7 @@ class _WhatIf(Evaluator):
         return Value(runtime, _with_error(given, own, runtime, chosen), None)
 
     def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
-        args, kwargs = (self.arguments(env, part) for part in (node.args, node.kwargs))
+        args, kwargs = self.arguments(env, node)
         try:
             return self.apply(graph, node, args, kwargs)
         except EtvizError:

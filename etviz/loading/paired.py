@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interpreter import Prepared
     from etviz.evaluation.limits import Budget, Limits
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.graph.ir import Graph
@@ -56,6 +57,8 @@ class Paired:
         Functions of the user's that compute operators of the reference.
     forgotten
         Mutable buffers, by target, that the runtime begins with as zeros, while the reference begins with other values.
+    prepared
+        Shared by all evaluators of the reference; None where each is by itself.
     """
 
     artifacts: ArtifactSet
@@ -67,6 +70,7 @@ class Paired:
     constants: Mapping[str, torch.Tensor] | None = None
     own_operators: OwnFunctions | None = None
     forgotten: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    prepared: Prepared | None = None
 
     @property
     def foreign_executions(self) -> list[int]:
@@ -134,7 +138,7 @@ class Paired:
         else:
             graph = self.graph if self.pairing == DERIVED else self.edge
             weights = weights or etrecord.edge_weights(self.method)
-        evaluator = Evaluator(graph, weights, self._limits(budget))
+        evaluator = Evaluator(graph, weights, self._limits(budget), self.prepared)
         evaluator.runtime_state = dict(self.forgotten)
         return evaluator
 

@@ -18,7 +18,6 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import Interpreter, State
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import Operator, constant, resolve
-from etviz.evaluation.unpacked import Unpacked
 from etviz.explain.attribution.constants import WideConstants, widen
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.quantize_ops import QUANTIZE, GridArguments, conversion, granularity, grid_arguments
@@ -64,7 +63,6 @@ class Float64(Interpreter):
         super().__init__(WideConstants(constants))
         self._limits = limits
         self._metas: dict[int, dict[str, Meta]] = {}
-        self._unpacked = Unpacked()
 
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
         """Evaluate a graph on flat inputs; `after` may replace the value of each node."""
@@ -124,13 +122,13 @@ class Float64(Interpreter):
 
     def _bound(self, inner: Graph, node: Node, lane: _Lane) -> dict[str, Any]:
         self.state = lane.state
-        return self.bind(inner, self.arguments(lane.env, node.args))
+        return self.bind(inner, self.arguments(lane.env, node)[0])
 
     def _value(self, graph: Graph, node: Node, lane: _Lane) -> Any:
         self.state = lane.state
         if node.target == "cond":
             return self._run(*self.enter(graph, node, lane.env), lane.after)
-        return self.apply(graph, node, self.arguments(lane.env, node.args), self.arguments(lane.env, node.kwargs))
+        return self.apply(graph, node, *self.arguments(lane.env, node))
 
     def constant(self, tag: Tag) -> Any:
         """The torch object that an argument names, float64 for every floating dtype."""

@@ -125,7 +125,7 @@ class _Watcher(Evaluator):
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """The values of a node; the inputs of a watched call are kept before."""
         if node.target == "delegate" and node.instruction in self._calls:
-            self.keep(node.instruction, self.arguments(scope.env, node.args))
+            self.keep(node.instruction, self.arguments(scope.env, node)[0])
         return super().step(graph, node, scope)
 
 
