@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Input
 
+_SPREAD: Final = 1 << 24
+"""Elements of memory that an input may be spread over, however few it has."""
 _PATIENCE: Final = 100
 """Errors one after the other after which a data set is taken to be at its end."""
 
@@ -126,6 +128,9 @@ def decode(data: bytes) -> list[Any]:
     tensors = load(data)
     for name, stride in about["strides"].items():
         tensor = tensors[name]
+        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
+        if tensor.numel() and not 0 < span <= max(_SPREAD, 2 * tensor.numel()):
+            raise ValueError(f"{name} has strides {stride}, which do not fit its shape {list(tensor.shape)}")
         tensors[name] = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
     return [tensors[str(at)] if str(at) in tensors else about["values"][str(at)] for at in range(about["count"])]
 

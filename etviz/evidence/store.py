@@ -14,10 +14,13 @@ pandas, DuckDB and everything else that knows Parquet read it without etviz.
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from etviz.artifacts.files import open_artifact, whole_file
 from etviz.artifacts.scratch import Scratch
@@ -34,6 +37,14 @@ VERSION: Final = 1
 _ABOUT: Final = "study.json"
 _LARGEST: Final = 1 << 20
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
+_DELETE: Final = "delete it, and study again"
+_ROOM: Final = 64 << 20
+_PER_BYTE: Final = 256
+"""Bytes in memory that a table may take, and as many more for each byte of its file: NaN take next to none there."""
+_CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
+"""Which grow by what they repeat; others make gigabytes of nothing."""
+_KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
+_FOLDERS: Final = ("artifacts", "gaps", "runs", "kept")
 _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data": ".ptd"}
 
 
@@ -50,6 +61,7 @@ class Store:
         self._temporary = Scratch() if folder is None else None
         self.folder = Path(self._temporary.name if self._temporary else folder or "").absolute()
         self._lock: Any = None
+        self._sound = set[Path]()
 
     def claim(self) -> None:
         """Make the folder, and keep every other writer out of it until `release`, or until this process ends.
@@ -63,8 +75,11 @@ class Store:
         """
         from filelock import FileLock, Timeout
 
+        for name in (*_FOLDERS, ".lock"):
+            if (self.folder / name).is_symlink():
+                raise ArtifactError(self.folder / name, "it leads elsewhere, where a study must not write", _ADVICE)
         try:
-            for name in ("artifacts", "gaps", "runs", "kept"):
+            for name in _FOLDERS:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.folder / ".lock")
             self._lock.acquire(timeout=0)
@@ -100,6 +115,10 @@ class Store:
             raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
+        if any(not isinstance(about.get(name, kind()), kind) for name, kind in _KINDS.items()) or not all(
+            isinstance(name, str) for name in (*about.get("metrics", ()), *about.get("tasks", ()))
+        ):
+            raise ArtifactError(path, "it does not describe a study", _ADVICE)
         if about.get("version") != VERSION:
             raise ArtifactError(path, f"it has version {about.get('version')!r}; this etviz reads {VERSION}", _ADVICE)
         return about
@@ -129,8 +148,9 @@ class Store:
         """Put the program's files into the folder, under the hash of their content."""
         files = {}
         for kind, path in subject.files.items():
-            target = self.folder / "artifacts" / f"{digest(path)}{_ENDINGS[kind]}"
-            if not target.is_file():
+            name = digest(path)
+            target = self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}"
+            if target.is_symlink() or not target.is_file() or digest(target) != name:
                 with whole_file(target, "the program") as partial:
                     shutil.copyfile(path, partial)
             files[kind] = str(target)
@@ -151,9 +171,12 @@ class Store:
         ):
             raise ArtifactError(self.folder / _ABOUT, "it does not say which program was studied", _ADVICE)
         files = {kind: self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}" for kind, name in named.items()}
-        for path in files.values():
+        for kind, path in files.items():
             if not path.is_file():
                 raise ArtifactError(path, "the file is gone from the study", _ADVICE)
+            if path not in self._sound and digest(path) != named[kind]:
+                raise ArtifactError(path, "it is not the file that was studied: its content has another hash", _ADVICE)
+            self._sound.add(path)
         return Subject(
             {kind: str(path) for kind, path in files.items()}, str(about.get("method")), str(about.get("title"))
         )
@@ -215,14 +238,54 @@ class Store:
 def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     import pandas as pd
 
+    if not path.exists():
+        raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
+    data = bytes(open_artifact(path, "a table of a study", _DELETE))
     try:
-        return pd.read_parquet(path, columns=list(columns) if columns is not None else None)
-    except FileNotFoundError:
-        raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=") from None
+        if problem := _immodest(data):
+            raise ArtifactError(path, problem, _DELETE)
+        return pd.read_parquet(io.BytesIO(data), columns=list(columns) if columns is not None else None)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
-        raise ArtifactError(
-            path, f"it can't be read ({' '.join(str(error).split())})", "delete it, and study again"
-        ) from error
+        raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
+
+
+def _immodest(data: bytes) -> str:
+    """Why a Parquet file is not read: it would take far more memory than its size justifies; empty if it is.
+
+    A few bytes can stand for any number of equal values, so values are counted, and texts measured, before.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    most = _ROOM + _PER_BYTE * len(data)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    about = file.metadata
+    cells = about.num_rows * about.num_columns
+    if 8 * cells > most:
+        return f"it has {about.num_rows:,} rows and {about.num_columns:,} columns in {len(data):,} bytes"
+    for field in file.schema_arrow:
+        if not any(is_kind(field.type) for is_kind in (_is_text, pa.types.is_primitive, pa.types.is_null)):
+            return f"its column {field.name!r} has values of a type that no study writes"
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.compression not in _CODECS:
+                return f"it is compressed by {chunk.compression}, which no study is"
+    texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+    table = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts).read(columns=texts)
+    size = 0
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        if not pa.types.is_dictionary(chunk.type):
+            size += chunk.nbytes
+            continue
+        lengths = np.array([len(str(text)) for text in chunk.dictionary.to_pylist()], np.int64)
+        size += int(lengths[chunk.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
+    return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def require_parquet() -> None:

@@ -45,6 +45,7 @@ from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import METRICS, NAN
+from etviz.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -126,7 +127,7 @@ class Study:
             inputs with NaN or Inf on one side only before all others; ``nonfinite`` such inputs.
         """
         about = self._store.about()
-        names = [*about["metrics"], "noise"]
+        names = [*about.get("metrics", ()), "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
         frames = list(self._store.gaps(["instruction"]))
         if not frames:
@@ -340,6 +341,10 @@ class Study:
         name = self._contents()[int(index)]
         data = self._store.kept(name)
         if data is not None:
+            if content(data) != name:
+                raise ArtifactError(
+                    self.folder / "kept", f"input {index} is not the one that was run", "study it again"
+                )
             return decode(data)
         if self._source is not None and not isinstance(self._source, Iterator):
             for entry in entries(self._source, self._store.subject().takes()):
@@ -370,7 +375,7 @@ class Study:
                 lines.append(f"Worst input: {first.index[0]}.")
         for reason, count in rows.loc[rows["status"] == FAILED, "reason"].value_counts().head(3).items():
             lines.append(f"{count} failed: {reason}")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __len__(self) -> int:
         return len(self.inputs)

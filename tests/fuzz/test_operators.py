@@ -92,6 +92,31 @@ def test_work_and_memory_are_estimated(target: str, args: list[Any]) -> None:
         Limits().call(target, args, {})
 
 
+@pytest.mark.parametrize(
+    ("target", "fits", "large", "refusal"),
+    [
+        ("aten.repeat_interleave.Tensor", [torch.tensor([3])], [torch.tensor([1 << 40])], TooLargeError),
+        ("aten.one_hot.default", [torch.tensor([3])], [torch.tensor([1 << 40])], TooLargeError),
+        ("aten.full.default", [[4], 1.0], [[1 << 30], 1.0], TooLargeError),
+        ("aten.full.default", [[1], 1.0], [[True], 1.0], None),
+        ("aten.select.int", [torch.ones(3), 0, 1], [torch.ones(3), 0, 1.0], ArgumentError),
+        ("aten.neg.default", [torch.ones(3)], [torch.ones(3).to_sparse()], ArgumentError),
+    ],
+)
+def test_what_was_admitted_admits_nothing_else(
+    target: str, fits: list[Any], large: list[Any], refusal: type[Exception] | None
+) -> None:
+    """Checks are remembered for arguments of the same shapes, types and plain values."""
+    first = Limits().call(target, fits, {})
+    assert torch.equal(first, Limits().call(target, fits, {}))
+    if refusal is None:
+        assert torch.equal(first, Limits().call(target, large, {}))
+        return
+    with pytest.raises(refusal):
+        Limits().call(target, large, {})
+    assert torch.equal(first, Limits().call(target, fits, {}))
+
+
 def test_the_size_of_every_result_is_known_before() -> None:
     """Each operator has a rule; `test_no_arguments_end_the_process` holds what it gives against it."""
     names = [f"{library}.{name}.default" for library, names in ADMITTED.items() for name in names]

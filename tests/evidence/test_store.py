@@ -1,0 +1,131 @@
+"""A study's folder may come from anybody: what is in it is bounded before it is read, and nothing leads out of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import etviz
+from etviz.errors import ArtifactError
+from etviz.evidence.dataset import decode, encode
+from etviz.evidence.store import FORMAT, VERSION, Store
+from etviz.evidence.subject import Subject
+
+
+def _many_equal(path: Path) -> None:
+    """Millions of rows in some kilobytes."""
+    with pq.ParquetWriter(path, pa.schema([("x", pa.float64())])) as writer:
+        piece = pa.table({"x": pa.array(np.full(1 << 22, np.nan))})
+        for _ in range(3):
+            writer.write_table(piece, row_group_size=1 << 22)
+
+
+def _long_texts(path: Path) -> None:
+    text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1 << 20, np.int32)), pa.array(["x" * (1 << 16)]))
+    pq.write_table(pa.table({"name": text}), path, store_schema=False)
+
+
+def _categories(path: Path) -> None:
+    pq.write_table(pa.table({"name": pa.array(["a", "b"]).dictionary_encode()}), path)
+
+
+def _nested(path: Path) -> None:
+    pq.write_table(pa.table({"x": pa.array([[1.0] * 1000])}), path)
+
+
+def _compressed_twice(path: Path) -> None:
+    pq.write_table(pa.table({"x": np.zeros(10)}), path, compression="zstd")
+
+
+def _no_table(path: Path) -> None:
+    path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (_many_equal, "it has 12,582,912 rows and 1 columns in"),
+        (_long_texts, "its texts would take 68,719,476,736 characters"),
+        (_categories, "has values of a type that no study writes"),
+        (_nested, "has values of a type that no study writes"),
+        (_compressed_twice, "it is compressed by ZSTD"),
+        (_no_table, "it can't be read"),
+        (_folder, "folder|directory"),
+    ],
+)
+def test_a_table_that_is_none_of_a_study_is_refused_before_it_is_read(
+    tmp_path: Path, make: Callable[[Path], None], problem: str
+) -> None:
+    path = tmp_path / "table.parquet"
+    make(path)
+    start = time.process_time()
+    with pytest.raises(ArtifactError, match=problem):
+        Store(tmp_path).table("table.parquet")
+    assert time.process_time() - start < 2
+
+
+def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.full(100_000, np.nan), "n": np.arange(100_000), "name": ["a"] * 100_000})
+    Store(tmp_path).put(frame, "table.parquet")
+    pd.testing.assert_frame_equal(Store(tmp_path).table("table.parquet"), frame)
+
+
+@pytest.mark.parametrize("name", ["kept", "gaps", ".lock"])
+def test_a_study_does_not_write_where_a_link_leads(tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "weights.safetensors").write_bytes(b"mine")
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / name).symlink_to(mine if name != ".lock" else mine / "weights.safetensors")
+    with pytest.raises(ArtifactError, match="it leads elsewhere"):
+        Store(folder).claim()
+    assert (mine / "weights.safetensors").read_bytes() == b"mine"
+
+
+def test_a_program_is_what_its_name_says(tmp_path: Path) -> None:
+    program = tmp_path / "model.pte"
+    program.write_bytes(b"the program")
+    store = Store(tmp_path / "study")
+    store.claim()
+    own = store.adopt(Subject({"pte": str(program)})).pte
+    own.write_bytes(b"another one")
+    assert store.adopt(Subject({"pte": str(program)})).pte.read_bytes() == b"the program"
+    store.begin({"program": {"pte": own.stem}, "method": "forward", "title": "m"})
+    assert store.subject().pte == own
+    own.write_bytes(b"another one")
+    with pytest.raises(ArtifactError, match="its content has another hash"):
+        Store(tmp_path / "study").subject()
+    store.release()
+
+
+@pytest.mark.parametrize("about", [{"metrics": 3}, {"tasks": [1]}, {"program": "x"}, {"title": None}, {"method": []}])
+def test_a_description_that_is_none_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
+    (tmp_path / "study.json").write_text(json.dumps({"format": FORMAT, "version": VERSION} | about))
+    with pytest.raises(ArtifactError, match="it does not describe a study"):
+        etviz.Study.open(tmp_path)
+
+
+def test_strides_of_a_kept_input_fit_its_shape() -> None:
+    strided = torch.arange(12.0).reshape(3, 4).T
+    (found,) = decode(encode([strided]))
+    assert found.stride() == strided.stride()
+    crop = torch.zeros(4000, 4000).T[:2, :2]
+    assert decode(encode([crop]))[0].stride() == crop.stride()
+    strided = torch.empty_strided((2,), (1 << 25,))
+    with pytest.raises(ValueError, match="strides"):
+        decode(encode([strided]))
