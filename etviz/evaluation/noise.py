@@ -13,8 +13,8 @@ with the model of rounding below.
   ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight.
 - An operator that takes several steps to each element, as a batch norm does, has its operands perturbed likewise.
 - What a sum or a mean adds up often has one sign; then the partial sums are of the result's size, and each of K of them
-  is rounded: its result is perturbed too. From `_MANY` elements on they are added one after the other, in the least
-  exact of all orders: what is added is then so much smaller than the sum that roundings no longer cancel out.
+  is rounded: its result is perturbed too (of products: from `_LONG` on). Where there are very many, or a variance may
+  be the difference of two sums, what a correct kernel may make of it is in `orders`.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
@@ -45,6 +45,7 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import Environment, flat_values
+from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
@@ -52,7 +53,6 @@ from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import EPS, NAN
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 STEP: Final = 1e-3
@@ -89,11 +89,8 @@ _REDUCING: Final = frozenset(
 """Operators that sum up many elements, beside the products of matrices and convolutions."""
 _SUMS: Final = frozenset(("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "cumsum"))
 """Those of them whose result is the sum, or grows with it."""
-_IN_ORDER: Final = frozenset(
-    ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim", "aten.var.correction")
-)
-_MANY: Final = 1 << 15
-"""Elements of a sum from which it is taken one after the other."""
+_LONG: Final = 1 << 12
+"""Products in a sum from which its result is perturbed too, in case all have one sign."""
 _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
 _FEWER: Final = 4
@@ -188,6 +185,8 @@ class Rounding:
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         if chooses_grid(node):
             return self._other_grid(call(node.target, args, kwargs))
+        if node.target in NORMS and (found := normalized(node.target, args, kwargs, self._summed)) is not None:
+            return [self._wobbled(value, 1.0) for value in found]
         value, name = None, node.target.partition(".")[2].partition(".")[0]
         if only_moves(node) or name in _GATHERING:
             return call(node.target, args, kwargs)
@@ -198,15 +197,17 @@ class Rounding:
             amount = max(1.0, _SUM * math.sqrt(terms))
             if name in _SUMS:
                 args = [self._wobbled(arg, amount) for arg in args]
-                value = one_after_another(node.target, args, kwargs) if terms >= _MANY else None
+                value = one_after_another(node.target, args, kwargs) if terms >= MANY else None
                 return self._wobbled(call(node.target, args, kwargs) if value is None else value, amount)
             if name in _PRODUCTS and not kwargs and _is_short(node, args):
                 plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
                 spread = (self._spreads or Spreads()).of(node, call, args)
-                return self._spread(call(node.target, plain, {}), spread, amount)
+                value = self._spread(call(node.target, plain, {}), spread, amount)
+                return self._wobbled(value, amount) if terms >= _LONG else value
             args = [self._wobbled(arg, amount) for arg in args]
             kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
-            return call(node.target, args, kwargs)
+            value = call(node.target, args, kwargs)
+            return self._wobbled(value, amount) if name in _PRODUCTS and terms >= _LONG else value
         value = call(node.target, args, kwargs) if value is None else value
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
 
@@ -240,6 +241,11 @@ class Rounding:
             return [self._other_grid(item) for item in value]
         half = _half_ulp(value)
         return value if half is None else value * (1 + EPS["float32"] * self._uniform(value))
+
+    def _summed(self, total: torch.Tensor, size: torch.Tensor, terms: int) -> torch.Tensor:
+        """A sum as its partial sums, which are of some size, may leave it."""
+        amount = max(1.0, _SUM * math.sqrt(terms)) * (_half_ulp(total) or 0.0)
+        return total + self._uniform(total) * size * amount
 
     def _spread(self, value: Any, spread: torch.Tensor, amount: float) -> Any:
         """A sum of products, perturbed as far as an operand that is perturbed by `amount` would perturb it."""
@@ -279,48 +285,6 @@ class Rounding:
 
         random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
         return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
-
-
-def one_after_another(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """A sum, mean or variance in float32, each element added to the sum of those before; None of what is none."""
-    import numpy as np
-    import torch
-
-    if target not in _IN_ORDER or not args or kwargs.get("dtype") not in (None, torch.float32):
-        return None
-    name, x = target.split(".")[1], args[0]
-    dims, keep = [*args[1:], None, None][:2]
-    if x.dtype != torch.float32:
-        return None
-    dims, keep = kwargs.get("dim", dims), kwargs.get("keepdim", keep)
-    axes = sorted({int(dim) % x.ndim for dim in ([dims] if isinstance(dims, int) else dims or range(x.ndim))})
-    rows = np.moveaxis(x.detach().numpy(), axes, range(-len(axes), 0))
-    shape = rows.shape[: x.ndim - len(axes)]
-    rows = rows.reshape(math.prod(shape), -1)
-    number = rows.shape[1]
-    total = _accumulated(rows)
-    if name == "var":
-        correction = kwargs.get("correction")
-        mean = total / np.float32(number)
-        total = _accumulated((rows - mean[:, None]) ** 2)
-        number -= 1 if correction is None else correction
-    if name != "sum":
-        total = total / np.float32(max(number, 0))
-    found = torch.from_numpy(total.reshape(shape))
-    for axis in axes if keep else ():
-        found = found.unsqueeze(axis)
-    return found
-
-
-def _accumulated(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The sums of rows: `numpy.add.accumulate` adds one element after the other, unlike `numpy.sum`."""
-    import numpy as np
-
-    total = np.zeros((len(rows), 1), rows.dtype)
-    for start in range(0, rows.shape[1], _MANY):
-        part = np.concatenate([total, rows[:, start : start + _MANY]], axis=1)
-        total = np.add.accumulate(part, axis=1)[:, -1:]
-    return total[:, 0]
 
 
 def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> int:

@@ -15,7 +15,7 @@ from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, one_after_another, total_noise
+from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, local_noise, total_noise
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import unpacked_weights
 
@@ -98,30 +98,10 @@ def test_roundings_of_very_long_sums_do_not_cancel_out() -> None:
     assert noise_of("aten.mean.dim", x, [0, 1]) == pytest.approx(expected / x.numel(), rel=0.05)
 
 
-@pytest.mark.parametrize(("axes", "keep"), [([1], False), ([0, 2], True), ([-1], True), (None, False)])
-def test_sums_one_after_another(axes: list[int] | None, keep: bool) -> None:
-    """Bit for bit as a loop adds, and of the shape that the operators give."""
-    x = normal(3, 5, 7) + 0.5
-    found = one_after_another("aten.sum.dim_IntList", [x, axes, keep], {})
-    assert found is not None
-    order = range(3) if axes is None else sorted(axis % 3 for axis in axes)
-    rows = np.moveaxis(x.numpy(), list(order), range(-len(order), 0))
-    rows = rows.reshape(*rows.shape[: 3 - len(order)], -1)
-    np.testing.assert_array_equal(found.flatten(), summed(rows, np.arange(rows.shape[-1])).flatten())
-    wide = x.double()
-    for name, target in (("sum", "aten.sum.dim_IntList"), ("mean", "aten.mean.dim")):
-        result = one_after_another(target, [x, axes], {"keepdim": keep})
-        expected = getattr(wide, name)(axes, keep) if axes else getattr(wide, name)()
-        assert result is not None
-        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
-    for correction in (None, 0, 1):
-        result = one_after_another("aten.var.correction", [x, axes], {"correction": correction, "keepdim": keep})
-        expected = wide.var(axes, correction=1 if correction is None else correction, keepdim=keep)
-        assert result is not None
-        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
-    assert one_after_another("aten.sum.default", [x.double()], {}) is None
-    assert one_after_another("aten.sum.default", [x], {"dtype": torch.float64}) is None
-    assert one_after_another("aten.var.default", [x, True], {}) is None
+def test_long_products_of_one_sign_as_summed_one_after_another() -> None:
+    a, b = normal(20, 8192).abs(), normal(8192, 10, seed=1).abs()
+    products = (a[:, None, :] * b.t()[None]).numpy()
+    assert factor(noise_of("aten.mm.default", a, b), orders(products)) < 2
 
 
 def test_convolution_as_summed_one_after_another() -> None:
@@ -359,7 +339,7 @@ def test_a_large_weight_perturbs_each_sum_by_its_own_products(target: str) -> No
     evaluator, graph, node = Evaluator(Graph("forward"), {}), Graph("forward"), Node("node", target, args)
     node.outputs = described(evaluator.operator(graph, node, args, {}))
     plain = evaluator.operator(graph, node, args, {}).flatten()
-    others = [evaluator.again(graph, node, args, {}, Rounding(seed)).flatten() - plain for seed in range(200)]
+    others = [evaluator.again(graph, node, args, {}, Rounding(seed)).flatten() - plain for seed in range(100)]
     found = torch.stack(others).double().std(0).numpy()
     a, b = x.double().numpy(), weight.double().numpy()
     size = math.sqrt(1024) / 4 * float(np.finfo(np.float32).eps) / 2

@@ -1,0 +1,115 @@
+"""Sums as correct kernels may add them up: one element after the other, and the variance as the difference of two sums.
+
+torch sums in pairs of blocks, and takes a variance from what is left after the mean: the most exact of all ways.
+ExecuTorch's portable kernels add one element after the other, and group and batch norms subtract the squared mean from
+the mean square, which loses as many digits as the mean is larger than the deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+MANY: Final = 1 << 15
+"""Elements of a sum from which it matters: what is added is then so small that roundings no longer cancel out."""
+NORMS: Final = frozenset(("aten.native_group_norm.default", "aten._native_batch_norm_legit.no_stats"))
+"""Operators that normalize by a variance of their own input."""
+_SUMS: Final = frozenset(
+    ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim", "aten.var.correction")
+)
+
+
+def one_after_another(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """A sum, mean or variance in float32, each element added to the sum of those before; None of what is none."""
+    import numpy as np
+    import torch
+
+    if target not in _SUMS or not args or kwargs.get("dtype") not in (None, torch.float32):
+        return None
+    name, x = target.split(".")[1], args[0]
+    dims, keep = [*args[1:], None, None][:2]
+    if x.dtype != torch.float32:
+        return None
+    dims, keep = kwargs.get("dim", dims), kwargs.get("keepdim", keep)
+    axes = sorted({int(dim) % x.ndim for dim in ([dims] if isinstance(dims, int) else dims or range(x.ndim))})
+    rows = np.moveaxis(x.detach().numpy(), axes, range(-len(axes), 0))
+    shape = rows.shape[: x.ndim - len(axes)]
+    rows = rows.reshape(math.prod(shape), -1)
+    number = rows.shape[1]
+    total = _accumulated(rows)
+    if name == "var":
+        correction = kwargs.get("correction")
+        mean = total / np.float32(number)
+        total = _accumulated((rows - mean[:, None]) ** 2)
+        number -= 1 if correction is None else correction
+    if name != "sum":
+        total = total / np.float32(max(number, 0))
+    found = torch.from_numpy(total.reshape(shape))
+    for axis in axes if keep else ():
+        found = found.unsqueeze(axis)
+    return found
+
+
+def normalized(
+    target: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    summed: Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor],
+) -> list[torch.Tensor] | None:
+    """What a group or batch norm gives with the variance as mean square minus squared mean, in float32.
+
+    Parameters
+    ----------
+    summed
+        Perturbs a sum: it is told the size of its partial sums, and how many there are.
+
+    Returns
+    -------
+    list of Tensor or None
+        The outputs of the operator: normalized values, means, 1 over deviations. None for other types and forms.
+    """
+    import torch
+
+    x, weight, bias, *rest = [*args, None, None, None][: max(len(args), 3)]
+    group = target == "aten.native_group_norm.default"
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or kwargs or len(rest) != (5 if group else 3):
+        return None
+    if x.ndim < 2 or not x.numel():
+        return None
+    eps, channels = rest[-1], x.shape[1]
+    swapped = x if group else x.transpose(0, 1)
+    rows = swapped.reshape(x.shape[0] * rest[3] if group else channels, -1)
+    number = rows.shape[1]
+    total, squares = (_summed_up(values) for values in (rows, rows.square()))
+    mean = summed(total, torch.hypot(total, squares.sqrt()), number) / number
+    variance = (summed(squares, squares, number) / number - mean.square()).clamp_min(0.0)
+    scale = (variance + eps).rsqrt()
+    values = ((rows - mean[:, None]) * scale[:, None]).reshape(swapped.shape)
+    values = values if group else values.transpose(0, 1)
+    along = [1, channels, *[1] * (x.ndim - 2)]
+    values = values if weight is None else values * weight.reshape(along)
+    values = values if bias is None else values + bias.reshape(along)
+    shape = (x.shape[0], rest[3]) if group else (channels,)
+    return [values, mean.reshape(shape), scale.reshape(shape)]
+
+
+def _summed_up(rows: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(_accumulated(rows.detach().numpy())) if rows.shape[1] >= MANY else rows.sum(1)
+
+
+def _accumulated(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The sums of rows: `numpy.add.accumulate` adds one element after the other, unlike `numpy.sum`."""
+    import numpy as np
+
+    total = np.zeros((len(rows), 1), rows.dtype)
+    for start in range(0, rows.shape[1], MANY):
+        part = np.concatenate([total, rows[:, start : start + MANY]], axis=1)
+        total = np.add.accumulate(part, axis=1)[:, -1:]
+    return total[:, 0]

@@ -1,0 +1,109 @@
+"""Sums as portable kernels add them, against loops; and that such kernels are no culprits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import etviz
+from etviz.evaluation.orders import MANY, normalized, one_after_another
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def added(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The sum over the last axis, one element after another, in the type of the elements."""
+    total = np.zeros(rows.shape[:-1], rows.dtype)
+    for k in range(rows.shape[-1]):
+        total = total + rows[..., k]
+    return total
+
+
+def as_it_is(total: Tensor, size: Tensor, terms: int) -> Tensor:
+    return total
+
+
+@pytest.mark.parametrize(("axes", "keep"), [([1], False), ([0, 2], True), ([-1], True), (None, False)])
+def test_sums_one_after_another(axes: list[int] | None, keep: bool) -> None:
+    """Bit for bit as a loop adds, and of the shape that the operators give."""
+    x = normal(3, 5, 7) + 0.5
+    found = one_after_another("aten.sum.dim_IntList", [x, axes, keep], {})
+    assert found is not None
+    order = range(3) if axes is None else sorted(axis % 3 for axis in axes)
+    rows = np.moveaxis(x.numpy(), list(order), range(-len(order), 0))
+    np.testing.assert_array_equal(found.flatten(), added(rows.reshape(*rows.shape[: 3 - len(order)], -1)).flatten())
+    wide = x.double()
+    for name, target in (("sum", "aten.sum.dim_IntList"), ("mean", "aten.mean.dim")):
+        result = one_after_another(target, [x, axes], {"keepdim": keep})
+        expected = getattr(wide, name)(axes, keep) if axes else getattr(wide, name)()
+        assert result is not None
+        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+    for correction in (None, 0, 1):
+        result = one_after_another("aten.var.correction", [x, axes], {"correction": correction, "keepdim": keep})
+        expected = wide.var(axes, correction=1 if correction is None else correction, keepdim=keep)
+        assert result is not None
+        torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_no_such_sum() -> None:
+    x = normal(3, 5)
+    assert one_after_another("aten.sum.default", [x.double()], {}) is None
+    assert one_after_another("aten.sum.default", [x], {"dtype": torch.float64}) is None
+    assert one_after_another("aten.var.default", [x, True], {}) is None
+    assert normalized("aten.native_group_norm.default", [x.half(), None, None, 3, 5, 1, 1, 1e-5], {}, as_it_is) is None
+
+
+@pytest.mark.parametrize("affine", [False, True])
+def test_norms_are_those_of_the_operators(affine: bool) -> None:
+    x, weight, bias = normal(2, 6, 5, 4) + 1.0, normal(6, seed=1), normal(6, seed=2)
+    given = (weight, bias) if affine else (None, None)
+    group = [x, *given, 2, 6, 20, 3, 1e-3]
+    batch = [x, *given, True, 0.1, 1e-3]
+    for target, args in (("native_group_norm.default", group), ("_native_batch_norm_legit.no_stats", batch)):
+        name, overload = target.split(".")
+        found = normalized(f"aten.{target}", args, {}, as_it_is)
+        wide = [item.double() if isinstance(item, Tensor) else item for item in args]
+        expected = getattr(getattr(torch.ops.aten, name), overload)(*wide)
+        assert found is not None
+        for a, b in zip(found, expected, strict=True):
+            torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_the_variance_is_the_difference_of_two_sums() -> None:
+    """As in a loop over more elements than are added in one go."""
+    x = normal(1, 1, 2 * MANY + 3) + 8.0
+    found = normalized("aten.native_group_norm.default", [x, None, None, 1, 1, x.numel(), 1, 0.0], {}, as_it_is)
+    assert found is not None
+    row = x.numpy().reshape(1, -1)
+    mean = added(row) / np.float32(row.size)
+    variance = added(row * row) / np.float32(row.size) - mean * mean
+    np.testing.assert_allclose(found[2].numpy().ravel(), 1 / np.sqrt(variance), rtol=1e-6)
+    exact = 1 / row.astype(np.float64).std()
+    assert abs(found[2].item() - exact) > 1e-5 * exact
+
+
+class Summing(nn.Module):
+    """Group and instance norms, means and products over many elements, whose mean is not 0."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows = x.flatten(2)
+        return (
+            nn.functional.group_norm(x, 2),
+            nn.functional.instance_norm(x),
+            (x * x).mean((2, 3)),
+            x.var((1, 2, 3)),
+            rows @ rows.transpose(1, 2),
+        )
+
+
+def test_portable_kernels_that_add_one_after_the_other_are_no_culprits() -> None:
+    found = etviz.debug(Summing(), (normal(1, 4, 160, 160) + 2.0,))
+    assert (found.gaps["introduced_rmse"] > 30 * 2.0**-24).sum() >= 3
+    assert found.digest.level in ("ok", "warn")
+    assert found.first_divergence is None
