@@ -191,6 +191,43 @@ def test_a_file_that_is_cut_after_it_was_opened(kind: str, executed: Make, tmp_p
         found.attribution()
 
 
+_QUESTIONS: tuple[Callable[[etviz.Inspection], object], ...] = (
+    etviz.Inspection.compute_introduced,
+    etviz.Inspection.attribution,
+    etviz.Inspection.ladder,
+    etviz.Inspection.diagnosis,
+    lambda found: found.against("exported"),
+    lambda found: found.what_if([0]),
+    lambda found: found.tensors(0),
+)
+
+
+@pytest.mark.parametrize("way", ["cut", "emptied", "overwritten", "taken away"])
+@pytest.mark.parametrize("kind", ["debug_buffer", "etrecord", "record", "pte"])
+def test_whatever_is_asked_after_a_file_changed(kind: str, way: str, executed: Make, tmp_path: Path) -> None:
+    """One question after the other: an error that names the file, or the answer that it would have had."""
+    files: dict[str, Any] = {
+        name: Path(shutil.copy(executed("counter").path(name), tmp_path))
+        for name in ("etdump", "pte", "etrecord", "debug_buffer", "record")
+    }
+    found = etviz.load(**files, introduced=False)
+    if way == "taken away":
+        files[kind].unlink()
+    elif way == "overwritten":
+        with files[kind].open("r+b") as file:
+            file.write(bytes(files[kind].stat().st_size))
+    else:
+        os.truncate(files[kind], 10 if way == "cut" else 0)
+    for question in _QUESTIONS:
+        problem = ""
+        try:
+            question(found)
+        except EtvizError as error:
+            problem = str(error)
+        assert not problem or ("after it was opened" in problem and way != "taken away")
+    assert way != "taken away" or len(found.gaps) == len(executed("counter").inspection.gaps)
+
+
 def test_a_flipped_bit_of_a_weight(executed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The archive's own checksums tell of it; a file is read for that once."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -88,14 +88,12 @@ class MappedFile(mmap.mmap):
         """
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
             return
-        self._looked = moment
-        try:
+        with contextlib.suppress(OSError):  # it has another name now, or none, and stays as it is
             now = _state_of(os.stat(self._path))  # noqa: PTH116 - asked for each tensor
-        except OSError:
-            return  # it has another name now, or none, and stays as it is
-        if now != self._state and now[:2] == self._state[:2]:
-            problem = "the file was cut or written to after it was opened"
-            raise ArtifactError(self._path, problem, "load it again when it is complete")
+            if now != self._state and now[:2] == self._state[:2]:
+                problem = "the file was cut or written to after it was opened"
+                raise ArtifactError(self._path, problem, "load it again when it is complete")
+        self._looked = moment
 
 
 def _state_of(found: os.stat_result) -> tuple[int, int, int, int]:

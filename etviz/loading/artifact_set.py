@@ -43,6 +43,8 @@ class ArtifactSet:
         The checksum of the `.pte`, which is taken beside other work; None where nothing is held against it.
     verifying
         The checksums in the ETRecord, the same way.
+    size
+        Bytes of all files when they were opened.
     """
 
     named: Mapping[str, str]
@@ -54,6 +56,7 @@ class ArtifactSet:
     bundle: BundledProgram | None = None
     checking: Checking | None = None
     verifying: Verifying | None = None
+    size: int = 0
 
     @classmethod
     def open(
@@ -134,6 +137,7 @@ class ArtifactSet:
             bundle=bundle,
             checking=checking,
             verifying=Verifying(opened) if checked and opened is not None else None,
+            size=sum(_size(path) for path in named.values() if path is not None),
         )
         artifacts._check_etrecord()
         return artifacts
@@ -237,6 +241,13 @@ class ArtifactSet:
                 "write the record again with etviz.record(), or give record= the right file",
                 expected=self.record.pte_checksum,
             )
+
+
+def _size(path: PathLike) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:  # what stands for a file that nobody wrote, or one that is gone again
+        return 0
 
 
 def _record_beside(pte: Path) -> Path | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etviz.artifacts.etdump.lost_values import restore_lost_values
@@ -245,7 +244,7 @@ class Paired:
         from etviz.evaluation.limits import Limits
         from etviz.evaluation.own_operators import OwnOperators
 
-        size = sum(Path(path).stat().st_size for path in self.artifacts.named.values())
+        size = self.artifacts.size
         return (
             OwnOperators(self.own_operators, size, budget) if self.own_operators is not None else Limits(size, budget)
         )

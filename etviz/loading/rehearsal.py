@@ -56,7 +56,7 @@ def rehearse(
     WORKER.warm()
     import torch
 
-    before = {kind: identity(path) for kind, path in files.items()}
+    before = {kind: _state(path) for kind, path in files.items()}
     size = sum(Path(path).stat().st_size for path in files.values())
     request = {"work": "rehearse", "method": method, "introduced": introduced, "size": size}
     request["files"] = {kind: str(Path(path).absolute()) for kind, path in files.items()}
@@ -72,10 +72,17 @@ def rehearse(
             )
             raise ExecutionError(problem, error.exit_status, error.last_lines) from None
     for kind, path in files.items():
-        if identity(path) != before[kind]:
+        if _state(path) != before[kind]:
             raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
     if answer["whole"]:
         note_evaluated(before)
+
+
+def _state(path: str) -> str:
+    try:
+        return identity(path)
+    except OSError as error:
+        raise ArtifactError(path, "the file was taken away while it was read", "load it again") from error
 
 
 def _portable(value: Any) -> Any:

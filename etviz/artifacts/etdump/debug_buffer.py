@@ -45,11 +45,6 @@ class DebugBuffer:
     path
         The file.
 
-    Attributes
-    ----------
-    data
-        The whole file.
-
     Raises
     ------
     ArtifactError
@@ -58,11 +53,11 @@ class DebugBuffer:
 
     def __init__(self, path: PathLike) -> None:
         self.path = os.fspath(path)
-        self.data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
-        self._residency = Residency(self.data)
+        self._data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
+        self._residency = Residency(self._data)
         self._sizes: dict[TensorRef, int] = {}
         self._views: dict[torch.dtype, torch.Tensor] = {}
-        head = bytes(self.data[:64])
+        head = bytes(self._data[:64])
         kind = looks_like(head)
         if kind and any(mark in kind for mark in ("ETDump", ".pte", ".bpte", "zip")):
             raise wrong_kind(path, head, "a debug buffer", _ADVICE)
@@ -70,11 +65,17 @@ class DebugBuffer:
     @property
     def size(self) -> int:
         """Bytes in the file, used or not."""
-        return len(self.data)
+        return len(self._data)
+
+    @property
+    def data(self) -> memoryview:
+        """The whole file; an `ArtifactError` if it is not as it was when it was opened."""
+        check_unchanged(self._data)
+        return self._data
 
     def check(self) -> None:
         """Look whether the file is as it was when it was opened; an `ArtifactError` if it is not."""
-        check_unchanged(self.data)
+        check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
         """Return exactly the bytes of a tensor, in memory order, without copying.
@@ -103,7 +104,7 @@ class DebugBuffer:
             raise ArtifactError(self.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
         if not size:
             return torch.empty(ref.sizes, dtype=dtype)
-        check_unchanged(self.data)
+        check_unchanged(self._data)
         self._residency.add(size)
         if ref.offset % dtype.itemsize:
             own = self._as(torch.uint8)[ref.offset : ref.offset + size].clone()
@@ -115,7 +116,7 @@ class DebugBuffer:
         import torch
 
         if dtype not in self._views:
-            whole = self.data[: self.size // dtype.itemsize * dtype.itemsize]
+            whole = self._data[: self.size // dtype.itemsize * dtype.itemsize]
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The given buffer is not writable")
                 self._views[dtype] = torch.frombuffer(whole, dtype=dtype)
