@@ -6,6 +6,8 @@ export default defineConfig({
   test: {
     // A busy machine is slow, not wrong.
     testTimeout: 30_000,
+    // Files that follow one another in a process share its modules and its page: each of them cleans up behind itself.
+    isolate: false,
     include: ["js/**/*.test.{ts,tsx,mjs}", "flow.test.mjs"],
   },
 });

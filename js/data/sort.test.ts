@@ -1,6 +1,7 @@
 // The order of the rows: worst first, mismatches worst of all, unknown last, ties stable.
 import { expect, test } from "vitest";
 import { numberColumn, textColumn } from "../dev/columns";
+import { fastest } from "../dev/fastest";
 import { type Ranks, nextKeys, rankColumn, sortRows } from "./sort";
 
 function order(columns: Record<string, Ranks>, rows: number, ...keys: [string, boolean][]): number[] {
@@ -48,11 +49,9 @@ test("sorting 50,000 rows is far below a frame", () => {
   const values = Array.from({ length: rows }, (_, row) => Math.sin(row * 12.9898) * 43758.5453);
   const ranks = rankColumn(numberColumn(values), new Uint8Array(rows));
   const all = Uint32Array.from({ length: rows }, (_, row) => row);
-  const start = performance.now();
-  const sorted = sortRows(all, [{ column: "m", descending: true }], () => ranks);
-  const took = performance.now() - start;
-  expect(sorted.every((row, k) => k === 0 || values[sorted[k - 1]] >= values[row])).toBe(true);
-  expect(took).toBeLessThan(50);
+  const sort = (): Uint32Array => sortRows(all, [{ column: "m", descending: true }], () => ranks);
+  expect(sort().every((row, k, sorted) => k === 0 || values[sorted[k - 1]] >= values[row])).toBe(true);
+  expect(fastest(sort)).toBeLessThan(50);
 });
 
 test("a click sorts worst first, a second click turns it, shift-click adds or turns a second key", () => {

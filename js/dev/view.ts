@@ -1,6 +1,6 @@
 // For the tests: the widget over a model without a kernel, and a wait for what should appear.
 // Views are taken out of the page after each test.
-import { afterEach } from "vitest";
+import { onTestFinished } from "vitest";
 import { SampleModel, type SampleModelOptions } from "./model";
 import { startWidget } from "./widget";
 
@@ -49,12 +49,6 @@ export async function openWidget(options: SampleModelOptions = {}): Promise<Test
   return { model, render, dispose: widget.dispose };
 }
 
-const opened: TestView[] = [];
-
-afterEach(() => {
-  for (const view of opened.splice(0)) view.close();
-});
-
 export async function openView(options: SampleModelOptions = {}): Promise<TestView> {
   const widget = await openWidget(options);
   const view = await widget.render();
@@ -63,7 +57,7 @@ export async function openView(options: SampleModelOptions = {}): Promise<TestVi
     close();
     widget.dispose();
   };
-  opened.push(view);
+  onTestFinished(view.close);
   return view;
 }
 
