@@ -26,8 +26,6 @@ from tests.zoo.made import Made
 
 BAD = "bad"
 """Level of the verdict that a program differs by more than its precision explains."""
-NOISE = 5.0
-"""An introduced severity that rounding alone hardly reaches."""
 
 
 @dataclass(frozen=True)
@@ -229,14 +227,13 @@ def _deepened(named: Named, inspection: etviz.Inspection, own: pd.DataFrame, mad
 
 
 def look_inside(zoomed: etviz.Inspection, made: Made, culprit: dict[str, Any]) -> str:
-    """Whether the worst row inside is that of a changed node, or of the first behind it that has a row."""
-    worst = zoomed.worst(1)
+    """Whether zoom names a changed node, or the first behind it that has a row: worst row, and first divergence."""
+    worst, first = zoomed.worst(1), zoomed.first_divergence
     rows = [set(_names(ops)) for ops in zoomed.gaps["reference_ops"]]
     for generation in _downstream(made, culprit):
         names = {name for node in generation for name in node["origins"]}
         if any(names & row for row in rows):
-            top = worst.iloc[0]
-            if names & set(_names(top["reference_ops"])) and top["introduced_severity"] > NOISE:
+            if first is not None and all(names & set(_names(row["reference_ops"])) for row in (worst.iloc[0], first)):
                 return "named"
             break
     return "missed" if zoomed.faithful else "unfaithful"
