@@ -144,7 +144,7 @@ def compare_constants(
     for target, use in missing.items():
         nearest = blobs.nearest(weights[target])
         if nearest is not None:
-            found.append(Difference(target.rpartition("//")[2], use.instruction, weights[target].numel(), *nearest))
+            found.append(Difference(target.rpartition("/")[2], use.instruction, weights[target].numel(), *nearest))
     return found
 
 

@@ -14,6 +14,7 @@ from etviz.artifacts.record.weights import Aligned
 from etviz.comparison.constants import differing
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH
+from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
@@ -158,6 +159,7 @@ def zoom(
     inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
     comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
     _explain(comparison, graph, exposure, run)
+    measure_total_noise([comparison], [inputs], lambda: Evaluator(graph, weights))
     faithful, deviation, message = _fidelity(piece, run, known, constants)
     altered: list[tuple[str, str]] = []
     if constants or any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in comparison.gaps):
