@@ -295,11 +295,15 @@ class Assigning(nn.Module):
         return torch.cumsum(y * 3, -1)
 
 
-def test_slice_assignment_has_shares() -> None:
-    inspection = etviz.debug(Assigning(), (torch.randn(4, 5),))
+def test_slice_assignment_has_shares(tmp_path: Path) -> None:
+    inspection = etviz.debug(Assigning(), (torch.randn(4, 5),), workdir=tmp_path)
     assert any("copy.out" in op for op in inspection.gaps["op"])
     found = inspection.attribution()
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-2)
+    # An ETRecord's graph names the arguments that an emitted one gives by position.
+    files = {"etrecord": tmp_path / "etrecord.bin", "debug_buffer": tmp_path / "debug_buffer.bin"}
+    with pytest.raises(UsageError, match="needs the operators of each instruction"):
+        etviz.load(tmp_path / "etdump.etdp", **files).attribution()
 
 
 @pytest.mark.parametrize("name", ["digits_int8", "branches", "counter"])

@@ -152,7 +152,8 @@ class Float64(Interpreter):
     def _compute(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = node.target
         if target in ("aten.copy_.default", "aten.copy.default"):  # torch has no derivative of the latter
-            return args[1].expand_as(args[0]).clone()
+            into, source = _positional(target, args, kwargs)[:2]
+            return source.expand_as(into).clone()
         if target in _STEPS or granularity(target):
             return _rounded(target, _positional(target, args, kwargs))
         if target in _HALF_TO_FLOAT:
