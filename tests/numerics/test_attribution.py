@@ -301,7 +301,7 @@ def test_slice_assignment_has_shares(tmp_path: Path) -> None:
     found = inspection.attribution()
     assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-2)
     # An ETRecord's graph names the arguments that an emitted one gives by position.
-    files = {"etrecord": tmp_path / "etrecord.bin", "debug_buffer": tmp_path / "debug_buffer.bin"}
+    files: dict[str, Any] = {"etrecord": tmp_path / "etrecord.bin", "debug_buffer": tmp_path / "debug_buffer.bin"}
     with pytest.raises(UsageError, match="needs the operators of each instruction"):
         etviz.load(tmp_path / "etdump.etdp", **files).attribution()
 
