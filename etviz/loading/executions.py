@@ -97,9 +97,7 @@ def compare_executions(
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
     known_inputs = _Judge(paired, evaluator.graph)
     notes = dict.fromkeys(
-        [_FORGOTTEN.format(", ".join(name.rpartition("/")[2] for name in paired.forgotten))]
-        if paired.forgotten
-        else ()
+        [_FORGOTTEN.format(", ".join(name.rpartition("/")[2] for name in paired.forgotten))] if paired.forgotten else ()
     )
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
