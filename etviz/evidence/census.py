@@ -21,6 +21,7 @@ from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.evaluation.replay import logged_outputs
+from etviz.evidence.dataset import why_not
 from etviz.evidence.subject import arguments_of, subject_of
 from etviz.graph.labels import describe, describe_row, owners_of, row_name
 from etviz.graph.uses import Uses
@@ -198,7 +199,10 @@ def census(
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
         subject = subject_of(program, example, folder / "lowered", method, **lowering)
         subject = subject if runner is None else replace(subject, runner=runner)
-        return _count(subject, flatten(tuple(inputs)), count, folder, timeout)
+        values = flatten(tuple(inputs))
+        if {"record", "etrecord"} & subject.files.keys() and (problem := why_not(values, subject.takes())):
+            raise UsageError(f"inputs do not fit the program: {problem}")
+        return _count(subject, values, count, folder, timeout)
 
 
 def _count(subject: Subject, values: Sequence[Any], n: int, folder: Path, timeout: float | None) -> Census:

@@ -56,10 +56,10 @@ class Sweep:
         DataFrame
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
             versions that lowered and ran it (empty where its environment could not be asked); ``rmse, max_abs,
-            rel_l2, sqnr_db`` of the final outputs against the float model, means over the inputs; ``worst_rmse`` of any
-            input; the task metrics' means; ``latency_ms``, the median of one execution in a child process on this
-            machine; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is at least as good in error, task
-            metrics, latency and size, and better in one of them.
+            rel_l2, sqnr_db`` of the final outputs against the float model, means over the inputs that give a number;
+            ``worst_rmse`` of any input; the task metrics' means; ``latency_ms``, the median of one execution in a child
+            process on this machine; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is at least as good in
+            error, task metrics, latency and size, and better in one of them.
         """
         return self._table.copy()
 
@@ -153,7 +153,7 @@ def sweep(
     Raises
     ------
     UsageError
-        If there is no recipe or no input, or an argument makes no sense.
+        If there is no recipe or no input, the model fails on one, or an argument makes no sense.
     """
     if not isinstance(recipes, Mapping) or not recipes:
         raise UsageError("recipes must be a dict with a name for each set of arguments of etviz.debug")

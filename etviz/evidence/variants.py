@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -53,12 +54,25 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """What the eager model gives, flat, for each input."""
+    """What the eager model gives, flat, for each input.
+
+    Raises
+    ------
+    UsageError
+        If it fails on one; says on which.
+    """
     import torch
 
     module = model.module() if hasattr(model, "graph_signature") else model
+    found = []
     with torch.no_grad():
-        return [flatten(module(*copy.deepcopy(tuple(values)))) for values in inputs]
+        for at, values in enumerate(inputs):
+            try:
+                found.append(flatten(module(*copy.deepcopy(tuple(values)))))
+            except Exception as error:
+                said = " ".join(str(error).split())
+                raise UsageError(f"the model fails on input {at} ({type(error).__name__}: {said})") from error
+    return found
 
 
 def lower_variant(
@@ -109,8 +123,8 @@ def run_variant(
     data, python = subject.files.get("data"), subject.python
     run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
     rows = [worst_output(wanted, found) for wanted, found in zip(expected, run.outputs, strict=True)]
-    numbers = {name: statistics.fmean(row[name] for row in rows) for name in FLOAT_METRICS}
-    numbers["worst_rmse"] = max(row["rmse"] for row in rows)
+    numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
+    numbers["worst_rmse"] = max((row["rmse"] for row in rows if not math.isnan(row["rmse"])), default=NAN)
     for name, task in tasks.items():
         values = [
             float(task(wanted, found, labels[at] if labels is not None else None))
@@ -119,6 +133,14 @@ def run_variant(
         numbers[name] = statistics.fmean(values)
     numbers["size_bytes"] = float(subject.pte.stat().st_size)
     return Variant(subject, run.outputs, numbers)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Over the inputs that have a number: where float model and runtime are NaN alike, nothing can be compared."""
+    known = [value for value in values if not math.isnan(value)]
+    if -math.inf in known:  # of the decibels, where NaN came up on one side only; others may be infinitely good
+        return -math.inf
+    return statistics.fmean(known) if known else NAN
 
 
 def worst_output(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:

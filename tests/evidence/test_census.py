@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import etviz
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import UsageError
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -114,5 +114,5 @@ def test_what_makes_no_sense_is_refused(executed: Get) -> None:
             etviz.census(program.folder, program.inputs, n=n)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="tuple of the program's arguments"):
         etviz.census(program.folder, program.inputs[0])
-    with pytest.raises(ExecutionError):
+    with pytest.raises(UsageError, match=r"inputs do not fit the program: .* must have the shape"):
         etviz.census(program.folder, (torch.zeros(3, 3),), n=2)

@@ -176,3 +176,15 @@ def test_what_makes_no_sense_is_refused(inspection: etviz.Inspection, executed: 
         etviz.sweep(nn.Identity(), {}, [torch.zeros(1)])
     with pytest.raises(UsageError, match="can name a folder"):
         etviz.sweep(nn.Identity(), {"../up": {}}, [torch.zeros(1)])
+
+
+def test_an_input_of_nan_takes_no_number_from_the_others_and_a_wrong_one_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 2)).eval()
+    good, nan = torch.ones(1, 4), torch.full((1, 4), math.nan)
+    table = etviz.sweep(model, {"portable": {}}, [(nan,), (good,)], latency=False).table
+    alone = etviz.sweep(model, {"portable": {}}, [(good,)], latency=False).table
+    for name in ("rmse", "max_abs", "worst_rmse"):
+        assert list(table[name]) == list(alone[name])
+        assert table[name].notna().all()
+    with pytest.raises(UsageError, match=r"the model fails on input 1 .RuntimeError: mat1 and mat2"):
+        etviz.sweep(model, {"portable": {}}, [(good,), (torch.ones(1, 5),)], latency=False)
