@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.interpreter import Interpreter, Prepared, State, flat_values
+from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
@@ -282,7 +282,10 @@ class Evaluator(Interpreter):
             return
         reads = self.reads(node)
         chains = [scope.chains[name] for name in reads if name in scope.chains] if scope.chains else []
-        computes = node.target not in ("cond", OBSERVED) and not only_moves(node) and not is_size(node)
+        moves = only_moves(node) and not (
+            node.instruction >= 0 and _reads_weights(node, scope)
+        )  # which may be wrong ones
+        computes = node.target not in ("cond", OBSERVED) and not moves and not is_size(node)
         missing = computes and bool(reads) and not _is_logged(node, value)
         if (not chains and not missing) or scope.local is None or value.local is None:
             return
@@ -425,6 +428,10 @@ def _without_reference(seen: Seen | None) -> Seen | None:
     if seen is None:
         return None
     return lambda node, value: seen(node, replace(value, reference=None, unpaired=_OTHER_BRANCH))
+
+
+def _reads_weights(node: Node, scope: Scope) -> bool:
+    return any(isinstance(scope.env.get(name), Weight) for name in node.reads())
 
 
 def _is_logged(node: Node, value: Value) -> bool:

@@ -173,12 +173,12 @@ def test_introduced_and_total_differ_where_errors_are_inherited(name: str, execu
 class Logged:
     """What two instructions logged, of a third of which nothing is known but that it was executed."""
 
-    def __init__(self, *values: Tensor) -> None:
+    def __init__(self, *values: Tensor | None) -> None:
         self._values = values
         self.problems: dict[int, str] = {}
 
     def values(self, instruction: int) -> list[Any]:
-        return [self._values[instruction]]
+        return [value] if (value := self._values[instruction]) is not None else []
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
         return self.values(instruction)[-count:] if count else None
@@ -203,3 +203,16 @@ def test_what_reads_only_inputs_may_have_been_executed_at_any_time() -> None:
     log = Logged(torch.rand(3), y.sin(), x.exp() * y.sin() + y.sin())
     found = compare_exact(Evaluator(graph, {}), log, [x, y])
     assert found.gaps[-1].reason.startswith("introduced together with instruction 0 (exp, mul)")
+
+
+def test_a_weight_that_is_moved_unseen_is_not_charged_to_its_reader_alone() -> None:
+    """A kernel that splits a wrong weight may be at fault, though it only moves elements."""
+    x, weight = torch.rand(2), torch.rand(4)
+    nodes = [
+        Node("split", "aten.split_with_sizes_copy.default", (Ref("w"), [2, 2]), instruction=0),
+        Node("second", "getitem", (Ref("split"), 1)),
+        Node("mul", "aten.mul.Tensor", (Ref("x"), Ref("second")), instruction=1),
+    ]
+    graph = Graph("forward", [Input("w", "constant", "w"), Input("x", "user")], nodes, [Ref("mul")])
+    found = compare_exact(Evaluator(graph, {"w": weight}), Logged(None, x * weight[:2]), [x])
+    assert found.gaps[0].reason.startswith("introduced together with instruction 0 (split_with_sizes_copy)")
