@@ -89,8 +89,8 @@ def outputs_findings(
     if etrecord is None and record is None:
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
     files: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "data": data}
-    artifacts = ArtifactSet.open(no_etdump(), **files, checked=False)
     folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
+    artifacts = ArtifactSet.open(no_etdump(), **files, checked=False)
     table = find_table(folder, record, pte)
     if method is None and table is not None:
         method = table.method
