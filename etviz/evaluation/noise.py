@@ -45,6 +45,7 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import Environment, flat_values
+from etviz.evaluation.operators import by_position
 from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
@@ -93,6 +94,8 @@ _LONG: Final = 1 << 12
 """Products in a sum from which its result is perturbed too, in case all have one sign."""
 _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
+_BY_POSITION: Final = _SUMS | _PRODUCTS | {target.split(".")[1] for target in NORMS}
+"""Operators whose arguments are looked at."""
 _FEWER: Final = 4
 """Times that their result is smaller than a large operand, from which on it is perturbed in its place."""
 _IN_STEPS: Final = frozenset(
@@ -185,9 +188,12 @@ class Rounding:
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         if chooses_grid(node):
             return self._other_grid(call(node.target, args, kwargs))
+        name = node.target.partition(".")[2].partition(".")[0]
+        if kwargs and name in _BY_POSITION:
+            args, kwargs = by_position(node.target, args, kwargs)
         if node.target in NORMS and (found := normalized(node.target, args, kwargs, self._summed)) is not None:
             return [self._wobbled(value, 1.0) for value in found]
-        value, name = None, node.target.partition(".")[2].partition(".")[0]
+        value = None
         if only_moves(node) or name in _GATHERING:
             return call(node.target, args, kwargs)
         if terms == 1 and name in _ALONG_AXIS | _REDUCING:

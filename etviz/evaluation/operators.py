@@ -414,6 +414,16 @@ _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
 """By operator: whether arguments of the right types go together, where the kernel takes it on trust."""
 
 
+def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by position, with their defaults, and those that have to be named: serialized graphs name them all."""
+    function = resolve(target)
+    if not isinstance(function, Operator):
+        return [*args, *kwargs.values()], {}
+    defaults = {item.name: item.default_value for item in function.schema.arguments if not item.kwarg_only}
+    named = {name: value for name, value in kwargs.items() if name not in defaults}
+    return [*args, *(kwargs.get(name, defaults[name]) for name in list(defaults)[len(args) :])], named
+
+
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import torch
-    from executorch.exir import ExecutorchProgramManager
+    from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
 logger = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ def lower(
                 ),
             )
         listings = delegated_listings(edge)
-        with torch.no_grad():  # upstream's passes assign to buffers
+        with torch.no_grad() if _assigns(edge) else nullcontext():  # without gradients upstream emits another program
             manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
         return save(manager, inputs, workdir, listings, floating, refused)
@@ -210,6 +211,11 @@ def _innermost(error: BaseException) -> str:
         first = earlier
     lines = str(first).strip().splitlines()
     return f"{type(first).__name__}: {lines[0][:500]}" if first is not error and lines else ""
+
+
+def _assigns(edge: EdgeProgramManager) -> bool:
+    """True if a method overwrites buffers: upstream's passes do so while parameters require gradients."""
+    return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
 
 
 def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:

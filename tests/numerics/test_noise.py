@@ -89,6 +89,24 @@ def test_sums_of_one_sign_as_summed_one_after_another(terms: int) -> None:
     assert factor(noise_of("aten.mean.dim", x, [1]), expected / terms) < 2
 
 
+@pytest.mark.parametrize("target", ["mean.dim", "mm.default", "linear.default", "native_group_norm.default"])
+def test_arguments_that_are_named_are_perturbed_as_well(target: str) -> None:
+    """Serialized graphs name them all."""
+    x, weight = normal(4, 8192), normal(300, 8192, seed=1)
+    given: dict[str, dict[str, Any]] = {
+        "mean.dim": {"self": x, "dim": [1]},
+        "mm.default": {"self": x, "mat2": weight.t()},
+        "linear.default": {"input": x, "weight": weight},
+        "native_group_norm.default": {
+            **{"input": x.view(2, 4, -1) + 5.0, "weight": None, "bias": None},
+            **{"N": 2, "C": 4, "HxW": 4096, "group": 2, "eps": 1e-5},
+        },
+    }
+    kwargs = given[target]
+    named, by_place = noise_of(f"aten.{target}", **kwargs), noise_of(f"aten.{target}", *kwargs.values())
+    assert named == by_place > 0.0
+
+
 def test_roundings_of_very_long_sums_do_not_cancel_out() -> None:
     """The error is that of adding one element after the other, and not the root of their number."""
     x = torch.full((1, 1 << 20), 0.1)

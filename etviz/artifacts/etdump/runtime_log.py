@@ -72,9 +72,10 @@ class RuntimeLog:
         ]
 
     def outputs(self) -> list[Any]:
-        """The program's final outputs as logged."""
+        """The program's final outputs as logged: copies, which last longer than the file does."""
         results = [event for event in self.block.debug if _is_result(event)]
-        return [self._value(event, at, -1) for event in results for at in _positions(event)]
+        values = [self._value(event, at, -1) for event in results for at in _positions(event)]
+        return [value.clone() if hasattr(value, "clone") else value for value in values]
 
     def offsets(self, instruction: int) -> list[int]:
         """Where the tensors of an instruction lie in the debug buffer."""

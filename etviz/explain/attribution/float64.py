@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import Interpreter, State
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.operators import Operator, constant, resolve
+from etviz.evaluation.operators import by_position, constant, resolve
+from etviz.evaluation.result_sizes import in_order
 from etviz.explain.attribution.constants import WideConstants, widen
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.quantize_ops import QUANTIZE, GridArguments, conversion, granularity, grid_arguments
@@ -152,12 +153,12 @@ class Float64(Interpreter):
     def _compute(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = node.target
         if target in ("aten.copy_.default", "aten.copy.default"):  # torch has no derivative of the latter
-            into, source = _positional(target, args, kwargs)[:2]
+            into, source = in_order(("self", "src"), args, kwargs)[:2]
             return source.expand_as(into).clone()
         if target in _STEPS or granularity(target):
-            return _rounded(target, _positional(target, args, kwargs))
+            return _rounded(target, by_position(target, args, kwargs)[0])
         if target in _HALF_TO_FLOAT:
-            args, kwargs = [*_positional(target, args, kwargs)[:2], False], {}
+            args, kwargs = [*by_position(target, args, kwargs)[0][:2], False], {}
         try:
             return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
@@ -222,17 +223,6 @@ def _zip_args(described: Any, values: Any, leaf: Callable[[Any, Any], Any]) -> A
     if isinstance(described, dict):
         return {key: _zip_args(item, values[key], leaf) for key, item in described.items()}
     return leaf(described, values)
-
-
-def _positional(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """All arguments of an operator by position; those that have to be named are left out."""
-    function = resolve(target)
-    if not isinstance(function, Operator):
-        return [*args, *kwargs.values()]
-    schema = function.schema
-    names = [argument.name for argument in schema.arguments if not argument.kwarg_only]
-    defaults = {argument.name: argument.default_value for argument in schema.arguments}
-    return [*args, *(kwargs.get(name, defaults[name]) for name in names[len(args) :])]
 
 
 def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
