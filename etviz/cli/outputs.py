@@ -9,7 +9,9 @@ import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
+from etviz.errors import UsageError
 
+_PICTURES = (".png", ".svg", ".pdf")
 _SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
 
 
@@ -19,6 +21,7 @@ def outputs(
     debug_buffer: given.DebugBufferOption = None,
     pte: given.PteOption = None,
     record: given.RecordOption = None,
+    inputs: given.InputsOption = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: the RMSE of each output.")] = None,
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
@@ -26,7 +29,9 @@ def outputs(
     """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""
     from etviz.cli.gaps import records
 
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
+    if plot is not None and plot.suffix not in _PICTURES:
+        raise UsageError(f"--plot must end in one of {', '.join(_PICTURES)}, found {plot.name}")
+    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     table = found.load(method).outputs
     if plot is not None:
         _draw(table, plot)
@@ -58,4 +63,4 @@ def _draw(table: object, path: Path) -> None:
     figure, axes = plt.subplots()
     Results(table).plot(ax=axes)  # type: ignore[arg-type]
     with whole_file(path, "the picture") as partial:
-        figure.savefig(partial, format=path.suffix.lstrip(".") or "png")
+        figure.savefig(partial, format=path.suffix.lstrip("."))

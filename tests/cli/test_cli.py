@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from etviz.cli import console, main
 from tests.programs import Executed
@@ -121,6 +123,23 @@ def test_check_against_a_baseline_and_with_rules(run: Run, folder: Path, tmp_pat
     assert run("check", folder, "--baseline", "b.json", "--factor", 1.01)[0] == 1
     (tmp_path / "rules.toml").write_text("[check]\nmax_rmse = 0\n")
     assert run("check", folder, "--config", "rules.toml")[0] == 1
+
+
+def test_outputs(run: Run, executed: Make, tmp_path: Path) -> None:
+    """On the run's inputs they match; those of another model are refused, and so is a picture of no known format."""
+    program = executed("plain_cnn")
+    for name, values in (("own", program.inputs), ("other", [torch.zeros(3) for _ in program.inputs])):
+        np.savez(tmp_path / f"{name}.npz", *(value.numpy() for value in values))
+    status, out, _ = run("outputs", program.folder, "--inputs", tmp_path / "own.npz", "--plot", tmp_path / "o.svg")
+    assert status == 0
+    assert "matches" in out
+    assert (tmp_path / "o.svg").read_text("utf-8").startswith("<?xml")
+    status, _, err = run("outputs", program.folder, "--inputs", tmp_path / "other.npz")
+    assert status == 2
+    assert "shape" in err
+    status, _, err = run("outputs", program.folder, "--plot", "o.exe")
+    assert status == 2
+    assert "o.exe" in err
 
 
 def test_compare(run: Run, executed: Make, tmp_path: Path) -> None:
