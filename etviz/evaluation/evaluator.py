@@ -282,9 +282,8 @@ class Evaluator(Interpreter):
             return
         reads = self.reads(node)
         chains = [scope.chains[name] for name in reads if name in scope.chains] if scope.chains else []
-        moves = only_moves(node) and not (
-            node.instruction >= 0 and _reads_weights(node, scope)
-        )  # which may be wrong ones
+        of_weights = node.instruction >= 0 and _reads_weights(node, scope)  # which may be other ones at runtime
+        moves = only_moves(node) and not of_weights
         computes = node.target not in ("cond", OBSERVED) and not moves and not is_size(node)
         missing = computes and bool(reads) and not _is_logged(node, value)
         if (not chains and not missing) or scope.local is None or value.local is None:
@@ -351,12 +350,12 @@ class Evaluator(Interpreter):
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
         if logged is None:
             return Value(reference, None, None)
-        value, inner = Value(reference, reference, logged(node)), graph.inside(node)
+        value = Value(reference, None if local is None else reference, logged(node))
+        inner = graph.inside(node)
         judged = local is not None or node.name in self._giving_outputs
         if judged and node.target == "delegate" and dynamic.is_dynamic(inner):
             value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
         if local is None:
-            value.local = None
             return value
         if node.target == OBSERVED:
             value.local = [self.look_up(local, leaf) for leaf in node.args]
