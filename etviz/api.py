@@ -18,7 +18,7 @@ from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ArtifactError, UsageError, doing
+from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from etviz.side_by_side import Comparison
 
 
+@checked
 def debug(
     model: torch.nn.Module | ExportedProgram,
     example_inputs: Sequence[Any],

@@ -7,14 +7,16 @@ All of them can be pickled, so they also arrive whole from a worker process.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -128,7 +130,7 @@ class ExecutionError(EtvizError):
     def __str__(self) -> str:
         text = _sentence(self.problem)
         if self.last_lines:
-            text += " Its last lines:\n" + "\n".join(f"  {line}" for line in self.last_lines)
+            text += " Its last lines:\n" + "\n".join(f"  {_shortened(line)}" for line in self.last_lines)
         return printable(text)
 
 
@@ -180,12 +182,18 @@ def doing(step: str) -> Generator[None]:
 
 
 def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let whatever fails in a function be as in `doing`; but to call it with wrong arguments is a TypeError."""
+    """Check what a function is called with, as `checked`, and let whatever fails in it be as in `doing`.
+
+    To call it with arguments that it doesn't have is a TypeError.
+    """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        check = _checks(function)
+
         @functools.wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
+                check(args, kwargs)
                 return function(*args, **kwargs)
             except EtvizError:
                 raise
@@ -198,6 +206,92 @@ def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return guarded
 
     return decorate
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse arguments that are of other types than a function's annotations say, where these are plain ones.
+
+    NaN is no number to ask for anything, and a ``timeout`` is positive.
+
+    Raises
+    ------
+    UsageError
+        If an argument is of another type.
+
+    Examples
+    --------
+    >>> checked(execute)(timeout=float("nan"))  # doctest: +SKIP
+    etviz.errors.UsageError: timeout must be a positive number of seconds or None, found nan
+    """
+    check = _checks(function)
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return guarded
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return isinstance(value, Real) and float(value) == float(value)
+    except OverflowError:
+        return False
+
+
+def _is_flag(value: Any) -> bool:
+    try:
+        return bool(value) in (True, False)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+_PLAIN: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    "None": ("None", lambda value: value is None),
+    "int": ("a whole number", _is_whole),
+    "float": ("a number", _is_number),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "bool": ("True or False", _is_flag),
+    "PathLike": ("a path", lambda value: isinstance(value, (str, os.PathLike))),
+    "Path": ("a path", lambda value: isinstance(value, os.PathLike)),
+    "os.PathLike[str]": ("a path", lambda value: isinstance(value, os.PathLike)),
+    "Loss": ("a function", callable),
+}
+_TIMEOUT: Final = ("a positive number of seconds", lambda value: _is_number(value) and value > 0)
+
+
+def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
+    """What refuses the arguments of a call by the function's annotations; those that aren't plain say nothing."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
+    kinds = {}
+    for name in names:
+        parts = str(function.__annotations__.get(name, "")).split(" | ")
+        if all(part in _PLAIN for part in parts):
+            kinds[name] = [_TIMEOUT if name == "timeout" and part == "float" else _PLAIN[part] for part in parts]
+
+    def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+            if name in kinds and not any(fits(value) for _, fits in kinds[name]):
+                expected = " or ".join(dict.fromkeys(word for word, _ in kinds[name]))
+                raise UsageError(f"{name} must be {expected}, found {_told(value)}")
+
+    return check
+
+
+def _told(value: Any) -> str:
+    """A value that some user gave, in a few words: what its `repr` does is its own."""
+    if isinstance(value, (str, bytes, float, bool)) or value is None:
+        return repr(value[:40] if isinstance(value, (str, bytes)) else value)
+    return type(value).__name__
 
 
 def _unexpected(step: str, error: Exception) -> UnexpectedError:

@@ -27,6 +27,7 @@ from etviz.analysis.tables import Tables
 from etviz.analysis.values import Values
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
+from etviz.artifacts.files import path_of
 from etviz.artifacts.program.bundle import bundled_or_plain
 from etviz.comparison.tables import ranking
 from etviz.errors import EtvizError, UsageError, during
@@ -215,7 +216,7 @@ class Analysis:
         if by not in gaps:
             metrics = [str(name) for name in gaps if str(name).removeprefix("introduced_") in METRICS]
             raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
-        return self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(n)
+        return self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(min(n, len(gaps)))
 
     @during("summing up a module")
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
@@ -383,4 +384,4 @@ class Analysis:
         place = self.rows.find(row)
         if place.inside is not None:
             return self.inside[place.inside].repro(place.at, path, timeout)
-        return self.zooms.repro(row, path, timeout)
+        return self.zooms.repro(row, path_of(path, "the repro"), timeout)

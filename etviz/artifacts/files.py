@@ -406,9 +406,9 @@ def check_target(path: PathLike, what: str) -> Path:
     Raises
     ------
     ArtifactError
-        If `path` is a folder, or its folder is missing or can't be written to.
+        If `path` is a folder or no file's name, or its folder is missing or can't be written to.
     """
-    target = Path(path)
+    target = Path(path_of(path, what))
     try:
         if target.is_dir():
             raise ArtifactError(path, f"this is a folder; {what} needs the name of a file", "add a file name")

@@ -52,8 +52,6 @@ def run(
     from etviz.loading.outputs import no_etdump
     from etviz.pipeline.device import run_elsewhere
 
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"--timeout must be positive, found {timeout:g}")
     if not adb and (device or device_folder or push):
         raise UsageError("--device, --device-folder and --push are for --adb")
     if runner is None and not adb:

@@ -27,7 +27,7 @@ from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Program
 from etviz.artifacts.program.raw_values import write_inputs
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import ExecutionError, UsageError, checked
 
 PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method", "data")
 DEFAULT_TIMEOUT: Final = 600.0
@@ -90,6 +90,7 @@ class Place(Protocol):
         ...
 
 
+@checked
 def run_elsewhere(
     place: Place,
     pte: PathLike,
@@ -125,7 +126,7 @@ def run_elsewhere(
     Raises
     ------
     UsageError
-        If the command makes no sense.
+        If the command or `timeout` makes no sense.
     ExecutionError
         If it can't be started, fails, takes too long, or writes nothing. What was brought back stays.
     """
@@ -154,7 +155,8 @@ def run_elsewhere(
         step("run")
         failed = None
         try:
-            place.run([_filled(word, values) for word in words], folder / _LOG, timeout or DEFAULT_TIMEOUT)
+            limit = DEFAULT_TIMEOUT if timeout is None else timeout
+            place.run([_filled(word, values) for word in words], folder / _LOG, limit)
         except ExecutionError as error:
             failed = error
         step("get")

@@ -16,7 +16,7 @@ from etviz.artifacts.ledger import note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.worker import WORKER, Worker, worker_in
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Run:
     seconds: tuple[float, ...] = ()
 
 
+@checked
 def execute(
     pte: PathLike,
     runs: Sequence[Sequence[Any]],
@@ -103,12 +104,10 @@ def execute(
     ExecutionError
         If the child process fails, crashes, or exceeds the time limit.
     UsageError
-        If the program has no such method, or `debug_buffer_size` or `timeout` make no sense.
+        If the program has no such method, or an argument makes no sense.
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout must be positive, found {timeout}")
     size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
     worker = worker_in(python) if python else WORKER
     request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import EtvizError, ExecutionError, UsageError
+from etviz.errors import EtvizError, ExecutionError
 from etviz.graph.ir_json import TextTable, dump_graph
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
@@ -160,8 +160,6 @@ def run_alone(
     """
     import torch
 
-    if timeout is not None and timeout <= 0:
-        raise UsageError(f"timeout must be positive, found {timeout}")
     with (
         Scratch() as folder,
         room_for(),

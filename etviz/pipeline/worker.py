@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import etviz
-from etviz.errors import ExecutionError
+from etviz.errors import ExecutionError, checked
 from etviz.pipeline.service import IDLE
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ _PATIENCE: Final = 0.1
 """Seconds between two looks at whether a request was cancelled."""
 _LAST_WORDS: Final = 2.0
 """Seconds to wait for the last lines, and the end, of a process that has closed its connection."""
+_LONGEST_LINE: Final = 1 << 12
+"""Characters after which a line is taken for two: what a process writes may have no end."""
 _NOISE: Final = ("cpuinfo_utils.cpp", "Failed to load ", "copyreg", "__new__", "torch/utils/_pytree.py")
 
 # The parent's etviz, wherever it is, and nothing else from the folder that the process happens to run in.
@@ -92,6 +94,7 @@ class Worker:
         with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
             self._starter.submit(self._start, another=False)
 
+    @checked
     def run(
         self,
         request: Mapping[str, Any],
@@ -116,6 +119,8 @@ class Worker:
         ------
         ExecutionError
             If the process can't be started, fails, crashes, takes too long, or `cancel` is set.
+        UsageError
+            If `timeout` is no positive number.
         """
         child = self._take()
         try:
@@ -143,7 +148,8 @@ class Worker:
             try:
                 child = self._starter.submit(self._start).result()
             except OSError as error:
-                raise ExecutionError(f"The child process can't be started ({error.strerror or error})") from error
+                problem = f"The child process can't be started ({error.strerror or error})"
+                raise ExecutionError(problem + _expected(self._python)) from error
             with self._lock:
                 if not child.busy:  # another thread may have been faster
                     child.busy = True
@@ -165,6 +171,7 @@ class _Child:
 
     def __init__(self, module: str, python: str = "") -> None:
         self._connection, theirs = Pipe()
+        self._python, self._heard = python, False
         command = [sys.executable, "-c", _BOOTSTRAP, str(etviz.__file__)]
         if python:  # isolated, and nothing is written beside our files
             command = [python, "-I", "-B", "-c", _BOOTSTRAP_ELSEWHERE, str(Path(etviz.__file__).parent)]
@@ -223,7 +230,11 @@ class _Child:
     def _reply(self, patience: float) -> dict[str, Any]:
         """What it says next, nothing if it says nothing for a while."""
         try:
-            return json.loads(self._connection.recv_bytes()) if self._connection.poll(patience) else {}
+            if not self._connection.poll(patience):
+                return {}
+            reply = json.loads(self._connection.recv_bytes())
+            self._heard = True
+            return reply
         except (EOFError, OSError):
             raise self._crashed() from None
 
@@ -248,7 +259,18 @@ class _Child:
         except subprocess.TimeoutExpired:
             return ExecutionError("The child process does not answer any more", None, self._lines[-KEPT_LINES:])
         self._reader.join(_LAST_WORDS)
-        return ExecutionError(how_it_ended(status), status, self._lines[-KEPT_LINES:])
+        problem = how_it_ended(status) + ("" if self._heard else _expected(self._python))
+        return ExecutionError(problem, status, self._lines[-KEPT_LINES:])
+
+
+def _expected(python: str) -> str:
+    """What the interpreter of another environment must be, for an error of one that never answered."""
+    if not python:
+        return ""
+    return (
+        f"; {python} must be the Python interpreter of an environment with executorch and torch (…/bin/python): try "
+        f'{python} -c "import executorch.runtime", or name another one'
+    )
 
 
 def environment_of(python: str) -> dict[str, str]:
@@ -260,9 +282,9 @@ def environment_of(python: str) -> dict[str, str]:
 
 
 def _collect(stream: IO[str], lines: list[str]) -> None:
-    """Keep the last lines that a process writes, without what torch always says."""
+    """Keep the last lines that a process writes, without what torch always says; a very long one counts as several."""
     with stream:
-        for line in stream:
+        for line in iter(lambda: stream.readline(_LONGEST_LINE), ""):
             if (text := line.rstrip()) and not any(noise in text for noise in _NOISE):
                 lines.append(text)
                 del lines[: -10 * KEPT_LINES]

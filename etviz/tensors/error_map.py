@@ -132,9 +132,12 @@ def _index(shape: tuple[int, ...], index: Sequence[int], axes: tuple[int, ...]) 
 
 
 def _items(value: Any, name: str) -> list[Any]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UsageError(f"{name} must be a sequence of whole numbers, found {value!r}")
-    return list(value)
+    try:
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return list(value)
+    except TypeError:  # a tensor without axes can be iterated, by its type
+        pass
+    raise UsageError(f"{name} must be a sequence of whole numbers, found {value!r}")
 
 
 def _worst(reference: torch.Tensor, runtime: torch.Tensor) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz import native
+from etviz.errors import UsageError
 from etviz.tensors.blocks import Floats, Ints, blocks, class_counts, flat, floats
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def histogram(
         If `bins` is out of range or the shapes differ.
     """
     if not 1 <= bins <= 4096:
-        raise ValueError(f"bins must be from 1 to 4096, found {bins}")
+        raise UsageError(f"bins must be from 1 to 4096, found {bins}")
     if reference is not None and reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: {tuple(reference.shape)} and {tuple(runtime.shape)}")
     integers = not runtime.dtype.is_floating_point

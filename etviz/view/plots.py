@@ -235,6 +235,7 @@ class Plots:
         axes.set_title(_row_title(self._analysis, row), fontsize="medium")
         return axes
 
+    @during("drawing a figure")
     def timeline(self, run: int = 0, ax: Axes | None = None) -> Axes:
         """What the runtime timed in one execution, a lane for kernels and for each backend.
 
@@ -295,6 +296,7 @@ class Plots:
         rows = [row for row in range(len(tables)) if row_level(tables.rows.iloc[row], tables.on_grid) != "ok"]
         return [tables.gaps[row].instruction for row in rows]
 
+    @during("drawing a figure")
     def memory(self, ax: Axes | None = None) -> Axes:
         """Live bytes of the planned memory over the program, modules as bands, the peak named.
 
@@ -328,6 +330,7 @@ class Plots:
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
         return axes
 
+    @during("drawing a figure")
     def steps(self, by: str = "severity", ax: Axes | None = None) -> Axes:
         """A heat map of execution × layer, such as the decode steps of a language model: the worst value of each cell.
 
@@ -445,6 +448,8 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
         import matplotlib.pyplot as plt
 
         _, ax = plt.subplots(figsize=size, layout="constrained")
+    elif not hasattr(ax, "get_figure"):
+        raise UsageError(f"ax must be Axes of matplotlib, found {type(ax).__name__}")
     ax.grid(axis="y", alpha=_FAINT, lw=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

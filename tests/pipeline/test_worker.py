@@ -17,7 +17,7 @@ import torch
 
 from etviz.errors import ExecutionError
 from etviz.pipeline.execute import execute
-from etviz.pipeline.worker import WORKER, Worker, warm
+from etviz.pipeline.worker import WORKER, Worker, warm, worker_in
 from tests.programs import Executed
 
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -108,6 +108,27 @@ def test_a_crash_of_the_child_is_an_error_here(how: str, tmp_path: Path, monkeyp
     assert found.value.exit_status == status
     said = {"abort": "check failed", "exception": "nothing works", "silence": "good bye"}
     assert said.get(how, "") in "\n".join(found.value.last_lines)
+
+
+def test_what_a_child_writes_is_bounded_also_without_line_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os\nfor _ in range(64): os.write(2, b'x' * (1 << 20))\nos._exit(3)"
+    (tmp_path / "chatty_child.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ExecutionError, match="exit status 3") as found:
+        Worker("chatty_child").run({"work": "anything"}, 30)
+    assert 0 < sum(map(len, found.value.last_lines)) < 1 << 20
+    assert len(str(found.value)) < 40_000
+
+
+@pytest.mark.parametrize(("program", "words"), [("/bin/true", "without an answer"), ("/none", "can't be started")])
+def test_what_is_no_interpreter_is_named(program: str, words: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!{program}\n")
+    python.chmod(0o755)
+    with pytest.raises(ExecutionError, match=f"{words}.*{python} must be the Python interpreter .*try {python} -c"):
+        worker_in(str(python)).run({"work": "versions"}, 30)
 
 
 def test_a_process_stays_for_the_next_request(worker: Worker) -> None:
