@@ -14,7 +14,8 @@ import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
-from etviz.upstream.operators import is_mutable, load_operator_library, schema_of
+from etviz.evaluation import affine
+from etviz.upstream.operators import is_mutable, operator_of, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -441,16 +442,14 @@ def resolve(target: str) -> Callable[..., Any]:
     parts = target.split(".")
     if len(parts) != 3 or parts[1] not in ADMITTED.get(parts[0], ()):
         raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")
-    import torch
-
-    missing = load_operator_library(parts[0])
+    if target in affine.TARGETS:
+        return Operator(target, affine.AffineOperator(target))
     try:
-        packet = getattr(getattr(torch.ops, parts[0]), parts[1])
-        if parts[2] not in packet.overloads() or parts[2] in _NOT_ADMITTED:
-            raise AttributeError(parts[2])
-        overload = getattr(packet, parts[2])
-    except AttributeError:
-        hint = missing or "install its library"
+        if parts[2] in _NOT_ADMITTED:
+            raise AttributeError
+        overload = operator_of(target)
+    except AttributeError as error:
+        hint = str(error) or "install its library"
         raise UnknownOperatorError(f"The reference uses {target[:100]}, which is not registered here", hint) from None
     if is_mutable(overload):
         raise UnknownOperatorError(f"The reference uses {target}, which changes its arguments")

@@ -72,6 +72,26 @@ def schema_of(overload: Any) -> Any:
     return overload._schema
 
 
+def parsed_schema(target: str, arguments: str) -> Any:
+    """The schema of an operator that need not be registered, from what follows its name in torch's notation."""
+    import torch
+
+    namespace, name, overload = target.split(".")
+    return torch._C.parse_schema(f"{namespace}::{name}{'' if overload == 'default' else f'.{overload}'}{arguments}")
+
+
+def operator_of(target: str) -> Any:
+    """The overload of a name such as ``aten.add.Tensor``; an `AttributeError` that says why if there is none."""
+    import torch
+
+    namespace, name, overload = target.split(".")
+    missing = load_operator_library(namespace)
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None or overload not in packet.overloads():
+        raise AttributeError(missing)
+    return getattr(packet, overload)
+
+
 def kernel_name(overload: torch._ops.OpOverload) -> str:
     """The name under which the runtime looks the operator up: ``aten::add.out``."""
     schema = overload._schema

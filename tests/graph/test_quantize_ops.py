@@ -12,12 +12,14 @@ from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize
 from torchao.quantization.granularity import PerGroup
 
 import etviz
+from etviz.evaluation import affine
 from etviz.evaluation.limits import Limits
+from etviz.evaluation.operators import resolve
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import conversion, grid_of, spread_scales
-from etviz.upstream.operators import load_operator_library
+from etviz.upstream.operators import load_operator_library, operator_of, schema_of
 
 X = torch.linspace(-3, 3, 40, dtype=torch.float64).reshape(5, 8)
 INT8 = Tag("dtype", "int8")
@@ -104,6 +106,56 @@ def test_grid_and_exposure_are_the_same_for_both(kind: str) -> None:
         assert (grid_of(graph.nodes[0]) is None) == (kind != "per_tensor")
     grid = grid_of(graphs[1].nodes[0])
     assert grid is None or (grid.scale, grid.qmin, grid.qmax) == (Ref("scale"), -128, 127)
+
+
+@pytest.mark.parametrize("target", sorted(affine.TARGETS))
+def test_schemas_are_torchaos_own(target: str) -> None:
+    registered = operator_of(target)
+    assert str(schema_of(resolve(target).overload)) == str(schema_of(registered))
+
+
+def _results(target: str, *args: object, **kwargs: object) -> list[Tensor]:
+    """What torchao gives, and the evaluation's own function: the same bits, types and shapes."""
+    own, theirs = affine.AffineOperator(target)(*args, **kwargs), operator_of(target)(*args, **kwargs)
+    pairs = [(own, theirs)] if isinstance(own, Tensor) else list(zip(own, theirs, strict=True))
+    for a, b in pairs:
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+    return [a for a, _ in pairs]
+
+
+@pytest.mark.parametrize("block", [[1, 24], [3, 24], [1, 4], [3, 1]])
+@pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.uint4])
+def test_affine_operators_give_the_bits_of_torchao(block: list[int], mapping: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 24, generator=generator) * torch.tensor([[1e-3], [1.0], [1e4]]) + 0.1
+    x[0, 0], x[1, 1] = 0.0, float("inf") if mapping == "SYMMETRIC" else 3.0
+    ends = (0, 15) if dtype == torch.uint4 else (None, None)
+    target = "torchao.choose_qparams_affine.default"
+    scale, zero = _results(target, x, mapping, block, dtype, *ends, 1e-7, keepdim=True)
+    if dtype != torch.int32:  # float16 does not reach so far
+        _results(target, x.half(), mapping, block, dtype, *ends, None, torch.float32, torch.int8)
+    _results(target, x.double(), mapping, block, dtype)
+    (q,) = _results("torchao.quantize_affine.default", x, block, scale, zero, dtype)
+    for given in (zero, None):
+        _results("torchao.dequantize_affine.default", q, block, scale, given, dtype)
+        _results("torchao.dequantize_affine.default", q, block, scale.double(), given, dtype, *ends, torch.float16)
+
+
+def test_affine_operators_refuse_what_torchao_refuses() -> None:
+    x, scale, zero = torch.ones(3, 4), torch.ones(3, 1), torch.zeros(3, 1, dtype=torch.int32)
+    for args in (
+        (x, [1, 3], scale, zero, torch.int8),
+        (x, [4], scale, zero, torch.int8),
+        (x.double(), [1, 4], scale, zero, torch.int8),
+    ):
+        for call in (
+            affine.AffineOperator("torchao.quantize_affine.default"),
+            operator_of("torchao.quantize_affine.default"),
+        ):
+            with pytest.raises(AssertionError):
+                call(*args)
 
 
 class Feed(nn.Module):

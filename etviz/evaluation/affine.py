@@ -1,0 +1,191 @@
+"""torchao's affine quantization, without torchao.
+
+Importing it brings torch's compiler, which takes longer than evaluating a small decoder. So what its three operators do
+on plain integers is written down here: the same steps in the same order, and so the same bits, as a test makes sure.
+Whatever is out of the ordinary (other types, arguments that don't fit, gradients) is left to torchao itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.upstream.operators import operator_of, parsed_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+_ENDS: Final = "Scalar? quant_min=None, Scalar? quant_max=None"
+_SCHEMAS: Final = {
+    "torchao.choose_qparams_affine.default": (
+        "(Tensor? input, str mapping_type, SymInt[] block_size, ScalarType target_dtype, "
+        f"{_ENDS}, float? eps=None, ScalarType? scale_dtype=None, ScalarType? zero_point_dtype=None, "
+        "bool keepdim=False) -> (Tensor, Tensor)"
+    ),
+    "torchao.quantize_affine.default": (
+        "(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType output_dtype, "
+        f"{_ENDS}) -> Tensor"
+    ),
+    "torchao.dequantize_affine.default": (
+        "(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, "
+        f"{_ENDS}, ScalarType output_dtype=6) -> Tensor"
+    ),
+}
+_RANGES: Final = {
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+}
+
+
+class AffineOperator:
+    """One of the operators, to be called as torch's own.
+
+    Parameters
+    ----------
+    target
+        One of `TARGETS`.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._schema = parsed_schema(target, _SCHEMAS[target])
+        self._function = _FUNCTIONS[target]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result; torchao's own where it is out of the ordinary."""
+        found = self._function(*args, **kwargs)
+        return operator_of(self._target)(*args, **kwargs) if found is None else found
+
+
+def _choose(
+    input: torch.Tensor,  # noqa: A002 - the operator's own names
+    mapping_type: str,
+    block_size: Sequence[int],
+    target_dtype: torch.dtype,
+    quant_min: float | None = None,
+    quant_max: float | None = None,
+    eps: float | None = None,
+    scale_dtype: torch.dtype | None = None,
+    zero_point_dtype: torch.dtype | None = None,
+    keepdim: bool = False,
+) -> Any:
+    import torch
+
+    ends = _ends(target_dtype, quant_min, quant_max)
+    if not _is_plain(input, block_size) or ends is None or mapping_type not in ("SYMMETRIC", "ASYMMETRIC"):
+        return None
+    low, high = ends
+    eps = torch.finfo(input.dtype).smallest_normal if eps is None else eps
+    sizes, axes = _apart(input.shape, block_size)
+    if not axes:  # torch takes that for all axes
+        return None
+    value = input.view(sizes)
+    least, most = torch.amin(value, dim=axes, keepdim=keepdim), torch.amax(value, dim=axes, keepdim=keepdim)
+    least, most = torch.min(least, torch.zeros_like(least)), torch.max(most, torch.zeros_like(most))
+    if mapping_type == "SYMMETRIC":
+        scale = torch.max(-least, most) / (float(high - low) / 2)
+        zero_point = torch.full_like(scale, int((high + low + 1) / 2))
+        scale = torch.clamp(scale, min=eps)
+    else:
+        scale = torch.clamp((most - least) / float(high - low), min=eps)
+        zero_point = torch.clamp(low - torch.round(least / scale), low, high)
+        zero_point_dtype = zero_point_dtype or torch.int32
+    if keepdim:
+        shape = [size // block for size, block in zip(input.shape, block_size, strict=True)]
+        scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+    return scale.to(scale_dtype or input.dtype), zero_point.to(zero_point_dtype)
+
+
+def _quantize(
+    input: torch.Tensor,  # noqa: A002
+    block_size: Sequence[int],
+    scale: torch.Tensor,
+    zero_point: torch.Tensor | None,
+    output_dtype: torch.dtype,
+    quant_min: float | None = None,
+    quant_max: float | None = None,
+) -> torch.Tensor | None:
+    import torch
+
+    ends, grid = _ends(output_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
+    narrow = input.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if ends is None or grid is None or grid[2] is None or not narrow:
+        return None
+    value, step, zero = grid
+    return torch.clamp(torch.round(value * (1.0 / step)) + zero, *ends).view(input.shape).to(output_dtype)
+
+
+def _dequantize(
+    input: torch.Tensor,  # noqa: A002
+    block_size: Sequence[int],
+    scale: torch.Tensor,
+    zero_point: torch.Tensor | None,
+    input_dtype: torch.dtype,
+    quant_min: float | None = None,
+    quant_max: float | None = None,
+    output_dtype: torch.dtype | None = None,
+) -> torch.Tensor | None:
+    import torch
+
+    output_dtype = output_dtype or torch.float32
+    ends, grid = _ends(input_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
+    narrow = output_dtype in (torch.float32, torch.float16, torch.bfloat16)
+    if ends is None or grid is None or input.dtype != input_dtype or not narrow:
+        return None
+    value, step, zero = grid
+    value = value.to(output_dtype, copy=True)
+    value = value - zero.to(output_dtype) if zero is not None else value
+    return (value * step).view(input.shape).to(output_dtype)
+
+
+_FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "torchao.choose_qparams_affine.default": _choose,
+    "torchao.quantize_affine.default": _quantize,
+    "torchao.dequantize_affine.default": _dequantize,
+}
+TARGETS: Final = frozenset(_FUNCTIONS)
+
+
+def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[float, float] | None:
+    """Least and largest integer; None for types that torchao has words of its own for."""
+    known = _RANGES.get(str(dtype).removeprefix("torch."))
+    if known is None:
+        return None
+    ends = known[0] if low is None else low, known[1] if high is None else high
+    return ends if known[0] <= ends[0] and ends[1] <= known[1] else None
+
+
+def _is_plain(value: Any, block: Sequence[int]) -> bool:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or (value.requires_grad and torch.is_grad_enabled()):
+        return False
+    pairs = zip(value.shape, block, strict=False)
+    return len(block) == value.dim() and all(part > 0 and size % part == 0 for size, part in pairs)
+
+
+def _apart(shape: Sequence[int], block: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The shape with an axis for each block, and the axes of the elements that share a scale."""
+    sizes, axes = list[int](), list[int]()
+    for size, part in zip(shape, block, strict=True):
+        if part not in (size, 1):
+            sizes.append(size // part)
+        if part != 1:
+            axes.append(len(sizes))
+        sizes.append(size if part in (size, 1) else part)
+    return sizes, axes
+
+
+def _grid(
+    value: torch.Tensor, block: Sequence[int], scale: torch.Tensor, zero_point: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None:
+    """Value, scale and zero point in shapes that broadcast; None where they don't go together."""
+    empty = zero_point is not None and not zero_point.numel()
+    if not _is_plain(value, block) or scale.requires_grad or empty:
+        return None
+    sizes, axes = _apart(value.shape, block)
+    shared = [1 if at in axes else size for at, size in enumerate(sizes)]
+    return value.view(sizes), scale.view(shared), None if zero_point is None else zero_point.view(shared)
