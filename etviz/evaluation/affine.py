@@ -112,9 +112,9 @@ def _quantize(
 
     ends, grid = _ends(output_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
     narrow = input.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    if ends is None or grid is None or grid[2] is None or not narrow:
+    value, step, zero = grid or (None, None, None)
+    if ends is None or value is None or step is None or zero is None or not narrow:
         return None
-    value, step, zero = grid
     return torch.clamp(torch.round(value * (1.0 / step)) + zero, *ends).view(input.shape).to(output_dtype)
 
 

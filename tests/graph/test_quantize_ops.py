@@ -14,7 +14,7 @@ from torchao.quantization.granularity import PerGroup
 import etviz
 from etviz.evaluation import affine
 from etviz.evaluation.limits import Limits
-from etviz.evaluation.operators import resolve
+from etviz.evaluation.operators import Operator, resolve
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -22,6 +22,7 @@ from etviz.graph.quantize_ops import conversion, grid_of, spread_scales
 from etviz.upstream.operators import load_operator_library, operator_of, schema_of
 
 X = torch.linspace(-3, 3, 40, dtype=torch.float64).reshape(5, 8)
+UINT4: torch.dtype = getattr(torch, "uint4")  # noqa: B009 - unknown to the type checker
 INT8 = Tag("dtype", "int8")
 PT2E = {
     "per_tensor": ("per_tensor.default", (float(torch.tensor(0.02)), 3, -128, 127, INT8)),
@@ -111,7 +112,9 @@ def test_grid_and_exposure_are_the_same_for_both(kind: str) -> None:
 @pytest.mark.parametrize("target", sorted(affine.TARGETS))
 def test_schemas_are_torchaos_own(target: str) -> None:
     registered = operator_of(target)
-    assert str(schema_of(resolve(target).overload)) == str(schema_of(registered))
+    operator = resolve(target)
+    assert isinstance(operator, Operator)
+    assert str(operator.schema) == str(schema_of(registered))
 
 
 def _results(target: str, *args: object, **kwargs: object) -> list[Tensor]:
@@ -126,12 +129,12 @@ def _results(target: str, *args: object, **kwargs: object) -> list[Tensor]:
 
 @pytest.mark.parametrize("block", [[1, 24], [3, 24], [1, 4], [3, 1]])
 @pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR"])
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, torch.uint4])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int32, UINT4])
 def test_affine_operators_give_the_bits_of_torchao(block: list[int], mapping: str, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 24, generator=generator) * torch.tensor([[1e-3], [1.0], [1e4]]) + 0.1
     x[0, 0], x[1, 1] = 0.0, float("inf") if mapping == "SYMMETRIC" else 3.0
-    ends = (0, 15) if dtype == torch.uint4 else (None, None)
+    ends = (0, 15) if dtype == UINT4 else (None, None)
     target = "torchao.choose_qparams_affine.default"
     scale, zero = _results(target, x, mapping, block, dtype, *ends, 1e-7, keepdim=True)
     if dtype != torch.int32:  # float16 does not reach so far
