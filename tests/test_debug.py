@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.errors import ArtifactError, EtvizError, ExecutionError, UsageError
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.spill import SpillFile
+from etviz.pipeline.execute import execute
 from tests.programs import FILES, Counter, Executed
 
 
@@ -99,6 +103,52 @@ def test_references_that_are_not_kept_come_back(executed: Callable[[str], Execut
     for index in found.gaps.index:
         for ours, expected in zip(found.tensors(index), program.inspection.tensors(index), strict=True):
             assert torch.equal(ours, expected)
+
+
+def test_executions_on_the_same_inputs_are_compared_as_each_alone(
+    executed: Callable[[str], Executed], monkeypatch: Any, tmp_path: Path
+) -> None:
+    """The reference is evaluated once for them; no number differs, and no reference is lost."""
+    program = executed("residual_cnn")
+    x, y = program.inputs, tuple(value + 1 for value in program.inputs)
+    run = execute(program.path("pte"), [list(item) for item in (x, x, x, y, x)], workdir=tmp_path)
+    given: dict[str, Any] = {"etrecord": program.path("etrecord"), "pte": program.path("pte")}
+    given |= {"debug_buffer": run.debug_buffer, "inputs": [x, x, x, y, x]}
+    evaluated: list[int] = []
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        evaluated.append(len(args[2]))
+        return run_together(*args, **kwargs)
+
+    run_together = Evaluator.run_together
+    monkeypatch.setattr(Evaluator, "run_together", counting)
+    for introduced in (False, True):
+        evaluated.clear()
+        together = etviz.load(run.etdump, introduced=introduced, **given)
+        assert evaluated[:4] == [1, 2, 1, 1]
+        with monkeypatch.context() as patch:
+            patch.setattr("etviz.loading.executions._TOGETHER", 0)
+            patch.setattr("etviz.loading.executions.KEPT_BYTES", 0)
+            alone = etviz.load(run.etdump, introduced=introduced, **given)
+        assert together.gaps["event_block"].nunique() == 5
+        pd.testing.assert_frame_equal(together.gaps, alone.gaps, check_exact=True)
+        pd.testing.assert_frame_equal(together.outputs, alone.outputs, check_exact=True)
+        for index in together.gaps.index[::5]:
+            for ours, expected in zip(together.tensors(index), alone.tensors(index), strict=True):
+                assert torch.equal(ours, expected)
+
+
+def test_values_in_a_file_take_few_descriptors() -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    values = [torch.full((size,), float(size)) for size in range(200)]
+    before = descriptors()
+    with SpillFile() as file:
+        kept = [file.put(value) for value in values]
+        assert descriptors() <= before + 2
+    kept[7][0] = -1.0
+    assert all(torch.equal(*pair) for pair in zip(kept[8:], values[8:], strict=True))
 
 
 @pytest.mark.parametrize(

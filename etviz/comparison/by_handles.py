@@ -11,7 +11,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import Comparison, Gap
+from etviz.comparison.gap import Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import CARRIED, CREATED, LOST, has_nonfinite
@@ -22,33 +22,52 @@ from etviz.evaluation.replay import logged_outputs
 from etviz.graph.ir import Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, output_scales
 from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself
+from etviz.tensors.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
-    from etviz.tensors.custom_metrics import CustomMetrics
 
 _UNKNOWN: Final = "what it introduced is not known: "
 
 
 def compare_by_handles(
     evaluator: Evaluator,
-    log: RuntimeLog,
-    inputs: Sequence[Any],
     groups: HandleGroups,
+    logs: Sequence[RuntimeLog],
+    inputs: Sequence[Any],
     *,
     run: int = 0,
-    budget: int = 0,
+    keeper: Keeper | None = None,
     introduced: bool = True,
     custom: CustomMetrics | None = None,
-) -> Comparison:
-    """Compare what can be paired by debug handle, as `compare_exact` does; the evaluator is of the edge graph."""
-    result = Comparison(run=run, budget=budget, reasons=dict(groups.reasons), output_scales=output_scales(groups.edge))
-    result.readers, result.custom = groups.readers, custom or result.custom
-    execution = _Execution(evaluator, log, inputs, groups, result, introduced)
-    result.reference_outputs = evaluator.run(inputs, execution.see)
-    result.runtime_outputs = log.outputs()
+) -> list[Comparison]:
+    """Compare what can be paired by debug handle, as `compare_together` does; the evaluator is of the edge graph."""
+    scales, share = output_scales(groups.edge), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
+    share |= {"readers": groups.readers}
+    results = [
+        Comparison(run=run + at, reasons=dict(groups.reasons), output_scales=list(scales), **share)
+        for at in range(len(logs))
+    ]
+    executions = [
+        _Execution(evaluator, log, inputs, groups, result, introduced)
+        for result, log in zip(results, logs, strict=True)
+    ]
+
+    def see(node: Node, value: Value) -> None:
+        for execution in executions:
+            execution.see(node, value)
+
+    outputs = evaluator.run(inputs, see)
+    for log, result in zip(logs, results, strict=True):
+        result.reference_outputs, result.runtime_outputs = list(outputs), log.outputs()
+        _finish(result, groups)
+    return results
+
+
+def _finish(result: Comparison, groups: HandleGroups) -> None:
+    """Put the gaps in order, and say of the other instructions why they have none."""
     result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
     compared = {gap.instruction for gap in result.gaps}
     made = (match.group.instructions for match in groups.matches if match.instruction in compared)
@@ -57,7 +76,6 @@ def compare_by_handles(
         if instruction not in compared:
             missing = "it has no debug handle" if instruction not in groups.handled else "its value could not be paired"
             result.reasons.setdefault(instruction, missing)
-    return result
 
 
 class _Execution:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import TOGETHER, Comparison, Gap
+from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
@@ -20,11 +20,10 @@ from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import together
 from etviz.graph.quantize_ops import chooses_grid, is_conversion, output_scales
 from etviz.graph.uses import Uses, item_of
+from etviz.tensors.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from etviz.tensors.custom_metrics import CustomMetrics
 
 
 def compare_exact(
@@ -33,7 +32,7 @@ def compare_exact(
     inputs: Sequence[Any],
     *,
     run: int = 0,
-    budget: int = 0,
+    keeper: Keeper | None = None,
     introduced: bool = True,
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
@@ -48,8 +47,8 @@ def compare_exact(
         What the runtime logged, and the flat inputs that it had.
     run
         Number of this execution.
-    budget
-        Bytes of reference tensors to keep.
+    keeper
+        Keeps reference tensors; by default none.
     introduced
         Also replay each instruction on the runtime's inputs.
     pairing
@@ -57,30 +56,70 @@ def compare_exact(
     custom
         Metrics that users registered.
     """
-    result = Comparison(run=run, budget=budget, output_scales=output_scales(evaluator.graph))
-    result.custom = custom or result.custom
-    nonfinite = NonFinite(evaluator.graph, inputs)
-    steps: dict[str, list[float | None]] = {}
-    unpaired = _Unpaired(evaluator.graph)
+    given = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
+    return compare_together(evaluator, [log], inputs, **given)[0]
 
-    def seen(node: Node, value: Value) -> None:
-        before = len(result.gaps)
-        if value.steps:
-            steps[node.name] = value.steps
-        if node.instruction >= 0:
-            _add(result, log, node, value, unpaired, introduced=introduced, pairing=pairing)
-        added = result.gaps[before:]
-        counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
-        role = nonfinite.see(node, value, counted)
-        for gap in added:
-            gap.non_finite = role
+
+def compare_together(
+    evaluator: Evaluator,
+    logs: Sequence[Log],
+    inputs: Sequence[Any],
+    *,
+    run: int = 0,
+    keeper: Keeper | None = None,
+    introduced: bool = True,
+    pairing: str = "exact",
+    custom: CustomMetrics | None = None,
+) -> list[Comparison]:
+    """Compare several executions on the same inputs, of which `run` is the first, as `compare_exact` does one.
+
+    The reference is evaluated once; see `Evaluator.run_together`.
+    """
+    graph = evaluator.graph
+    scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
+    results = [Comparison(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
+    lanes = [
+        _Lane(result, log, NonFinite(graph, inputs), introduced, pairing)
+        for result, log in zip(results, logs, strict=True)
+    ]
+    unpaired = _Unpaired(graph)
+
+    def seen(node: Node, values: Sequence[Value]) -> None:
+        for lane, value in zip(lanes, values, strict=True):
+            lane.see(node, value, unpaired)
 
     evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
-    result.reference_outputs = evaluator.run(inputs, seen, partial(logged_outputs, log), replay=introduced)
-    result.runtime_outputs = log.outputs()
-    _widen_outputs(result, evaluator.graph, steps)
-    _explain_missing(result, evaluator.graph)
-    return result
+    logged = [partial(logged_outputs, log) for log in logs]
+    outputs = evaluator.run_together(inputs, logged, seen, replay=introduced)
+    instructions = [node.instruction for node in graph.walk() if node.instruction >= 0]
+    for lane, result in zip(lanes, results, strict=True):
+        result.reference_outputs, result.runtime_outputs = list(outputs), lane.log.outputs()
+        _widen_outputs(result, graph, lane.steps)
+        _explain_missing(result, instructions)
+    return results
+
+
+class _Lane:
+    """One execution, while the reference is evaluated."""
+
+    def __init__(self, result: Comparison, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:
+        self.result, self.log = result, log
+        self.steps: dict[str, list[float | None]] = {}
+        self._nonfinite, self._introduced, self._pairing = nonfinite, introduced, pairing
+
+    def see(self, node: Node, value: Value, unpaired: _Unpaired) -> None:
+        """Compare the values of a node."""
+        result = self.result
+        before = len(result.gaps)
+        if value.steps:
+            self.steps[node.name] = value.steps
+        if node.instruction >= 0:
+            _add(result, self.log, node, value, unpaired, introduced=self._introduced, pairing=self._pairing)
+        added = result.gaps[before:]
+        counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
+        role = self._nonfinite.see(node, value, counted)
+        for gap in added:
+            gap.non_finite = role
 
 
 def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
@@ -198,8 +237,8 @@ def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int)
     return ""
 
 
-def _explain_missing(result: Comparison, graph: Graph) -> None:
+def _explain_missing(result: Comparison, instructions: Sequence[int]) -> None:
     compared = {gap.instruction for gap in result.gaps}
-    for node in graph.walk():
-        if node.instruction >= 0 and node.instruction not in compared:
-            result.reasons.setdefault(node.instruction, "it was not executed: another branch was taken")
+    for instruction in instructions:
+        if instruction not in compared:
+            result.reasons.setdefault(instruction, "it was not executed: another branch was taken")

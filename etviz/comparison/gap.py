@@ -101,13 +101,30 @@ class Gap:
             self.introduced["severity"] = severity_of(self.introduced_sums, self.dtype, self.scale, noise)
 
 
+class Keeper:
+    """Keeps reference tensors in memory, up to so many bytes; later ones are computed again when asked for."""
+
+    def __init__(self, room: int = 0) -> None:
+        self._room = room
+        self._kept: dict[int, torch.Tensor] = {}
+
+    def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
+        """The tensor itself while there is room, then None; one that several executions have takes it once."""
+        if id(reference) in self._kept:  # where it is held, so its id stays its own
+            return reference
+        if reference.nbytes > self._room:
+            return None
+        self._room -= reference.nbytes
+        self._kept[id(reference)] = reference
+        return reference
+
+
 @dataclass(slots=True)
 class Comparison:
     """Everything that one execution gave.
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
-    `kept` bytes of reference tensors are kept, of at most `budget`; later ones are computed again when asked for.
     `readers` are the instructions that read the program's inputs, None where the reference's graph tells. `custom` are
     the metrics that users registered.
     """
@@ -125,16 +142,8 @@ class Comparison:
     readers: frozenset[int] | None = None
     judged: bool = True
     run: int = 0
-    budget: int = 0
-    kept: int = 0
+    keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)
-
-    def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
-        """The tensor itself while the budget lasts, then None."""
-        if self.kept + reference.nbytes > self.budget:
-            return None
-        self.kept += reference.nbytes
-        return reference
 
 
 def shared_with(reason: str) -> str:

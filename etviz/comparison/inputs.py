@@ -8,6 +8,7 @@ least roughly. So a run on other inputs is noticed, and never shown as a gap of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
     from etviz.comparison.gap import Comparison
+    from etviz.graph.ir import Node
 
 ROUGH: Final = 0.05
 """Relative L2 error of every first kernel from which on the inputs are doubted."""
@@ -41,70 +43,147 @@ class Inputs:
     logged: frozenset[str] = frozenset()
 
 
-def logged_inputs(graph: Graph, log: RuntimeLog) -> dict[str, torch.Tensor]:
-    """The program's inputs, by name, that a delegate logged as its own."""
-    import torch
+class Entrance:
+    """Where the inputs of a graph go in: who reads them, and which delegates log them."""
 
-    users = {item.name for item in graph.user_inputs()}
-    logged: dict[str, torch.Tensor] = {}
-    for node in graph.nodes:
-        if node.target != "delegate" or not any(isinstance(a, Ref) and a.name in users for a in node.args):
-            continue
-        values = log.values(node.instruction)
-        if len(values) != len(node.args) + len(node.outputs):
-            continue
-        for argument, value in zip(node.args, values, strict=False):
-            if isinstance(argument, Ref) and argument.name in users and isinstance(value, torch.Tensor):
-                logged.setdefault(argument.name, value)
-    return logged
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._users = {item.name: item for item in graph.user_inputs()}
 
+    @cached_property
+    def _reading(self) -> list[tuple[Node, frozenset[str]]]:
+        """The nodes that read inputs, and which."""
+        found = ((node, self._users.keys() & node.reads()) for node in self._graph.nodes)
+        return [(node, frozenset(names)) for node, names in found if names]
 
-def choose_inputs(
-    graph: Graph,
-    log: RuntimeLog,
-    candidates: Sequence[Sequence[Any]],
-    expected: int,
-    logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
-) -> Inputs:
-    """The inputs of an execution: of the candidates that it may have had the expected one, unless the log denies it.
+    @cached_property
+    def _readers(self) -> frozenset[int]:
+        return frozenset(node.instruction for node, _ in self._reading if node.instruction >= 0)
 
-    By name of an input, `logged` holds values of which one must be it; by default what the graph's delegates tell.
-    """
-    if logged is None:
-        logged = {name: [value] for name, value in logged_inputs(graph, log).items()}
-    names = [item.name for item in graph.user_inputs()]
-    order = sorted(range(len(candidates)), key=lambda i: i != expected)
-    for index in order:
-        by_name = dict(zip(names, candidates[index], strict=False))
-        if all(any(_identical(by_name.get(name), value) for value in values) for name, values in logged.items()):
-            return Inputs(list(candidates[index]), index, logged=frozenset(logged))
-    if set(logged) == set(names) and all(len(values) == 1 for values in logged.values()):
+    @cached_property
+    def _delegates(self) -> frozenset[int]:
+        return frozenset(node.instruction for node in self._graph.nodes if node.target == "delegate")
+
+    def _logged(self, log: RuntimeLog) -> dict[str, torch.Tensor]:
+        """The program's inputs, by name, that a delegate logged as its own."""
+        import torch
+
+        logged: dict[str, torch.Tensor] = {}
+        for node, _ in self._reading:
+            values = log.values(node.instruction) if node.target == "delegate" else []
+            if len(values) != len(node.args) + len(node.outputs):
+                continue
+            for argument, value in zip(node.args, values, strict=False):
+                if isinstance(argument, Ref) and argument.name in self._users and isinstance(value, torch.Tensor):
+                    logged.setdefault(argument.name, value)
+        return logged
+
+    def choose(
+        self,
+        log: RuntimeLog,
+        candidates: Sequence[Sequence[Any]],
+        expected: int,
+        logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
+    ) -> Inputs:
+        """The inputs of an execution: of the candidates it may have had the expected one, unless the log denies it.
+
+        By name of an input, `logged` holds values of which one must be it; by default what the graph's delegates tell.
+        """
+        if logged is None:
+            logged = {name: [value] for name, value in self._logged(log).items()}
+        order = sorted(range(len(candidates)), key=lambda i: i != expected)
+        for index in order:
+            by_name = dict(zip(self._users, candidates[index], strict=False))
+            if all(any(_identical(by_name.get(name), value) for value in values) for name, values in logged.items()):
+                return Inputs(list(candidates[index]), index, logged=frozenset(logged))
+        if logged.keys() == self._users.keys() and all(len(values) == 1 for values in logged.values()):
+            note = (
+                "The run had other inputs than the reference's; the reference was computed on the inputs that were "
+                "logged."
+            )
+            return Inputs([logged[name][0].clone() for name in self._users], -1, note=note)
         note = (
-            "The run had other inputs than the reference's; the reference was computed on the inputs that were logged."
+            "The run had other inputs than the reference's, and not all of them were logged, so total gaps are not "
+            "known; give the run's inputs (inputs=)."
         )
-        return Inputs([logged[name][0].clone() for name in names], -1, note=note)
-    note = (
-        "The run had other inputs than the reference's, and not all of them were logged, so total gaps are not known; "
-        "give the run's inputs (inputs=)."
-    )
-    return Inputs(list(candidates[expected]), expected, known=False, note=note)
+        return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
+    def is_doubtful(self, comparison: Comparison) -> bool:
+        """True if every kernel that reads the inputs first is off by so much that they must be others."""
+        if not self.starts_far_off(comparison):
+            return False
+        first = self._first_kernels(comparison)
+        later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
+        calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
+        return 2 * len(calm) > len(later)
 
-def doubtful(graph: Graph, comparison: Comparison) -> bool:
-    """True if every kernel that reads the program's inputs first is off by so much that the inputs must be others."""
-    if not starts_far_off(graph, comparison):
-        return False
-    first = _first_kernels(graph, comparison)
-    later = [gap for gap in comparison.gaps if gap.instruction not in first and gap.introduced is not None]
-    calm = [gap for gap in later if gap.introduced is not None and gap.introduced["rel_l2"] < ROUGH / 10]
-    return 2 * len(calm) > len(later)
+    def starts_far_off(self, comparison: Comparison) -> bool:
+        """True if every kernel that reads the inputs is far off; introduced gaps tell whose fault it is."""
+        first = self._first_kernels(comparison)
+        gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
+        return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
+    def proved(self, inputs: Inputs, comparison: Comparison) -> bool:
+        """True if what the run logged says that it had these inputs.
 
-def starts_far_off(graph: Graph, comparison: Comparison) -> bool:
-    """True if every kernel that reads the program's inputs is far off; introduced gaps tell whose fault it is."""
-    first = _first_kernels(graph, comparison)
-    gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
-    return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
+        Each of them was logged as a delegate's, or all that kernels made of it first is what they make of it here, as
+        far as rounding goes.
+        """
+        if inputs.index < 0:
+            return inputs.known
+        readers = self._readers_in(comparison)
+        agrees = {gap.instruction: gap.status == COMPARED for gap in comparison.gaps if gap.instruction in readers}
+        for gap in comparison.gaps:
+            if gap.instruction in readers:
+                agrees[gap.instruction] &= not gap.is_suspicious(introduced=False)
+        if comparison.readers is not None:
+            return bool(agrees) and all(agrees.values())
+        for name in self._users.keys() - inputs.logged:
+            own = [agrees[n.instruction] for n, reads in self._reading if n.instruction in agrees and name in reads]
+            if not own or not all(own):
+                return False
+        return inputs.known
+
+    def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
+        """Take back what a comparison on other inputs than the run's can't tell.
+
+        That is every total gap, and the introduced gaps of the instructions that read the inputs, be it through others
+        that logged nothing; with `state` also of those that read what earlier executions left.
+        """
+        readers = self._readers_in(comparison) | self._unknowing(comparison, state=state)
+        for gap in comparison.gaps:
+            if gap.instruction in readers:
+                gap.introduced = gap.introduced_sums = None
+            gap.metrics = dict.fromkeys(gap.metrics, NAN)
+            gap.total = Sums()
+            gap.unpaired = gap.unpaired or reason
+            gap.reference = None
+        comparison.reference_outputs, comparison.judged = [], False
+
+    def _first_kernels(self, comparison: Comparison) -> frozenset[int]:
+        called = frozenset(gap.instruction for gap in comparison.gaps if gap.node.target == "delegate")
+        return self._readers_in(comparison) - self._delegates - called
+
+    def _readers_in(self, comparison: Comparison) -> frozenset[int]:
+        """Instructions that read the inputs."""
+        return comparison.readers if comparison.readers is not None else self._readers
+
+    def _unknowing(self, comparison: Comparison, *, state: bool) -> set[int]:
+        """Instructions that got a value which follows from inputs, or state, that are not the run's."""
+        if comparison.readers is not None:
+            return set()
+        kinds = ("user", "buffer") if state else ("user",)
+        wrong = {item.name for item in self._graph.inputs if item.kind in kinds}
+        logged = {gap.instruction for gap in comparison.gaps}
+        found = set[int]()
+        for node in self._graph.nodes:
+            if wrong.isdisjoint(node.reads()):
+                continue
+            if node.instruction in logged:
+                found.add(node.instruction)
+            else:
+                wrong.add(node.name)
+        return found
 
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
@@ -133,79 +212,6 @@ def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
 def fits(graph: Graph, values: Sequence[Any]) -> bool:
     """True if values have the number, shapes and dtypes of a method's inputs, as far as these are known."""
     return not why_not(values, graph.user_inputs())
-
-
-def proved(graph: Graph, inputs: Inputs, comparison: Comparison) -> bool:
-    """True if what the run logged says that it had these inputs.
-
-    Each of them was logged as a delegate's, or all that kernels made of it first is what they make of it here, as far
-    as rounding goes.
-    """
-    if inputs.index < 0:
-        return inputs.known
-    readers = _readers(graph, comparison)
-    agrees = {gap.instruction: gap.status == COMPARED for gap in comparison.gaps if gap.instruction in readers}
-    for gap in comparison.gaps:
-        if gap.instruction in readers:
-            agrees[gap.instruction] &= not gap.is_suspicious(introduced=False)
-    if comparison.readers is not None:
-        return bool(agrees) and all(agrees.values())
-    for item in graph.user_inputs():
-        if item.name in inputs.logged:
-            continue
-        own = [agrees[n.instruction] for n in graph.nodes if n.instruction in agrees and item.name in n.reads()]
-        if not own or not all(own):
-            return False
-    return inputs.known
-
-
-def _first_kernels(graph: Graph, comparison: Comparison) -> set[int]:
-    delegates = {node.instruction for node in graph.nodes if node.target == "delegate"}
-    delegates |= {gap.instruction for gap in comparison.gaps if gap.node.target == "delegate"}
-    return _readers(graph, comparison) - delegates
-
-
-def _readers(graph: Graph, comparison: Comparison) -> set[int]:
-    """Instructions that read the program's inputs."""
-    if comparison.readers is not None:
-        return set(comparison.readers)
-    users = {item.name for item in graph.user_inputs()}
-    return {node.instruction for node in graph.nodes if node.instruction >= 0 and not users.isdisjoint(node.reads())}
-
-
-def forget_totals(graph: Graph, comparison: Comparison, reason: str, *, state: bool = False) -> None:
-    """Take back what a comparison on other inputs than the run's can't tell.
-
-    That is every total gap, and the introduced gaps of the instructions that read the inputs, be it through others that
-    logged nothing; with `state` also of those that read what earlier executions left.
-    """
-    readers = _readers(graph, comparison) | _unknowing(graph, comparison, state=state)
-    for gap in comparison.gaps:
-        if gap.instruction in readers:
-            gap.introduced = gap.introduced_sums = None
-        gap.metrics = dict.fromkeys(gap.metrics, NAN)
-        gap.total = Sums()
-        gap.unpaired = gap.unpaired or reason
-        gap.reference = None
-    comparison.reference_outputs, comparison.judged = [], False
-
-
-def _unknowing(graph: Graph, comparison: Comparison, *, state: bool) -> set[int]:
-    """Instructions that got a value which follows from inputs, or state, that are not the run's."""
-    if comparison.readers is not None:
-        return set()
-    kinds = ("user", "buffer") if state else ("user",)
-    wrong = {item.name for item in graph.inputs if item.kind in kinds}
-    logged = {gap.instruction for gap in comparison.gaps}
-    found = set[int]()
-    for node in graph.nodes:
-        if wrong.isdisjoint(node.reads()):
-            continue
-        if node.instruction in logged:
-            found.add(node.instruction)
-        else:
-            wrong.add(node.name)
-    return found
 
 
 def _identical(given: Any, logged: torch.Tensor) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from etviz.evaluation.replay import logged_outputs
-from etviz.graph.ir import Graph, Ref
+from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.uses import Uses
 
 if TYPE_CHECKING:
@@ -25,40 +25,49 @@ _ELEMENTS: Final = 4096
 """Elements of each."""
 
 
-def foreign_buffer(graph: Graph, log: Log) -> str:
-    """What is to be said of the debug buffer if most values that were logged twice differ, else nothing."""
-    same = different = 0
-    for first, second in _pairs(graph, log):
-        if _start(first) == _start(second):
-            same += 1
-        else:
-            different += 1
-        if same + different == _MOST:
-            break
-    if different < 2 or different <= same:
-        return ""
-    return (
-        f"The debug buffer is of another run: {different} of {same + different} values that the runtime logged twice "
-        "are not the same in it. Give the debug buffer that was written with this ETDump; the gaps mean nothing."
-    )
+class LoggedTwice:
+    """What an instruction of a graph gives, and a delegate that reads it logs again."""
 
+    def __init__(self, graph: Graph) -> None:
+        self._delegates = [node for node in graph.nodes if node.target == "delegate"]
+        uses = Uses(graph) if self._delegates else None
+        changed = {item.name for item in graph.inputs if item.kind == "buffer"}
+        self._makers: dict[str, tuple[Node, int]] = {}
+        for node in self._delegates:
+            for name in (item.name for item in node.args if isinstance(item, Ref)):
+                operator, output = uses.value(name) if uses is not None else ("", 0)
+                maker = uses.nodes.get(operator) if uses is not None else None
+                if maker is not None and operator not in changed:
+                    self._makers[name] = maker, output
 
-def _pairs(graph: Graph, log: Log) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """What an instruction gave, and what a delegate that reads it got."""
-    uses = Uses(graph)
-    changed = {item.name for item in graph.inputs if item.kind == "buffer"}
-    for node in graph.nodes:
-        values = log.values(node.instruction) if node.target == "delegate" else []
-        if len(values) != len(node.args) + len(node.outputs):
-            continue
-        for argument, got in zip(node.args, values, strict=False):
-            operator, output = uses.value(argument.name) if isinstance(argument, Ref) else ("", 0)
-            maker = uses.nodes.get(operator)
-            if maker is None or operator in changed:
+    def foreign_buffer(self, log: Log) -> str:
+        """What is to be said of the debug buffer if most values that were logged twice differ, else nothing."""
+        same = different = 0
+        for first, second in self._pairs(log):
+            if _start(first) == _start(second):
+                same += 1
+            else:
+                different += 1
+            if same + different == _MOST:
+                break
+        if different < 2 or different <= same:
+            return ""
+        return (
+            f"The debug buffer is of another run: {different} of {same + different} values that the runtime logged "
+            "twice are not the same in it. Give the debug buffer that was written with this ETDump; the gaps mean "
+            "nothing."
+        )
+
+    def _pairs(self, log: Log) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for node in self._delegates:
+            values = log.values(node.instruction)
+            if len(values) != len(node.args) + len(node.outputs):
                 continue
-            given = logged_outputs(log, maker) or []
-            if output < len(given) and given[output] is not None and got is not None:
-                yield given[output], got
+            for argument, got in zip(node.args, values, strict=False):
+                maker, output = self._makers.get(argument.name, (None, 0)) if isinstance(argument, Ref) else (None, 0)
+                given = (logged_outputs(log, maker) or []) if maker is not None else []
+                if output < len(given) and given[output] is not None and got is not None:
+                    yield given[output], got
 
 
 def _start(tensor: torch.Tensor) -> tuple[object, ...]:

@@ -61,7 +61,7 @@ def add_gap(
     sums, metrics = measure(reference, runtime, scale)
     own, problems = result.custom.measure(reference, runtime, node.handles)
     metrics |= own
-    gap = Gap(node.instruction, output, node, runtime, result.keep(reference), sums, metrics, result.run)
+    gap = Gap(node.instruction, output, node, runtime, result.keeper.keep(reference), sums, metrics, result.run)
     gap.pairing, gap.scale, gap.source = pairing, scale, (node.name, output)
     if sums.mismatched:
         gap.status = MISMATCH

@@ -8,7 +8,7 @@ Values are freed when their last use is past.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,7 +20,7 @@ from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.threads import threads_for
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
-from etviz.graph.uses import Uses, is_size, item_of, only_moves
+from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Logged = Callable[[Node], "list[Any] | None"]
 """What the runtime logged as the outputs of a node, None where it logged nothing."""
 Seen = Callable[[Node, "Value"], None]
+SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
 
@@ -100,12 +101,13 @@ class Rounding(Protocol):
 class Scope:
     """The values of one graph while it is evaluated: reference, local (None without a replay); and who is told.
 
-    `chains` are of local values that were computed because the runtime logged none.
+    `chains` are of local values that were computed because the runtime logged none. Executions on the same inputs have
+    one `env`.
     """
 
     env: dict[str, Any]
     local: dict[str, Any] | None = None
-    seen: Seen | None = None
+    seen: SeenTogether | None = None
     logged: Logged | None = None
     chains: dict[str, Chain] = field(default_factory=dict)
 
@@ -166,18 +168,44 @@ class Evaluator(Interpreter):
         PairingError
             If an operator fails on the reference's own values.
         """
+        told = None if seen is None else (lambda node, values: seen(node, values[0]))
+        return self.run_together(inputs, [logged], told, replay=replay)
+
+    def run_together(
+        self,
+        inputs: Sequence[Any],
+        logged: Sequence[Logged | None],
+        seen: SeenTogether | None = None,
+        *,
+        replay: bool = True,
+    ) -> list[Any]:
+        """Evaluate once for several executions on the same flat inputs, as `run` does for one.
+
+        `seen` is told the values of all executions, node by node. Several have to be `independent`.
+        """
         import torch
 
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
         with threads_for(self.graph), torch.no_grad():
             env = self.bind(self.graph, inputs)
-            told = logged is not None and (replay or any(node.target == "cond" for node in self.graph.nodes))
-            local = self.second_lane(env) if told else None
-            self._walk(self.graph, Scope(env, local, seen, logged))
-            if local is not None:
-                self.end_second_lane(local)
+            lanes = replay or self._has_branches
+            scopes = [
+                Scope(env, self.second_lane(env) if lanes and told is not None else None, seen, told) for told in logged
+            ]
+            self._walk(self.graph, *scopes)
+            if scopes[0].local is not None:
+                self.end_second_lane(scopes[0].local)
             return self.results(self.graph, env)
+
+    @property
+    def independent(self) -> bool:
+        """True if no execution finds what another one left, and all take the same way through the graph."""
+        return not self._has_branches and not is_stateful(self.graph)
+
+    @cached_property
+    def _has_branches(self) -> bool:
+        return any(node.target == "cond" for node in self.graph.nodes)
 
     @property
     def states(self) -> tuple[State, State]:
@@ -247,31 +275,38 @@ class Evaluator(Interpreter):
         finally:
             self.limits.live, self.rounding = live, None
 
-    def _walk(self, graph: Graph, scope: Scope) -> None:
-        last, limits = self.last_uses(graph), self.limits
-        env, local, seen = scope.env, scope.local, scope.seen
+    def _walk(self, graph: Graph, scope: Scope, *others: Scope) -> None:
+        last, limits, env, seen = self.last_uses(graph), self.limits, scope.env, scope.seen
+        scopes = (scope, *others)
         sizes: dict[str, int] = {}
         for node in graph.nodes:
             value = self.step(graph, node, scope)
             check_result(node, value.reference)
-            own = value.local if value.local is not value.reference else None
-            sizes[node.name] = limits.add(node.target, (value.reference, own))
+            values = [value, *self._beside(graph, node, others, value)] if others else [value]
             env[node.name] = value.reference
-            if local is not None:
-                local[node.name] = _merge(node, value)
-                self._carry_on(graph, node, value, scope)
-                if node.target == OBSERVED and value.runtime is not None:
-                    for name, runtime in zip(refs(node.args), value.runtime, strict=False):
-                        local[name] = runtime
-                        scope.chains.pop(name, None)
+            own = [item.local for item in values if item.local is not value.reference and item.local is not None]
+            sizes[node.name] = limits.add(node.target, (value.reference, own))
+            for each, item in zip(scopes, values, strict=True):
+                if each.local is not None:
+                    self._go_on(graph, node, item, each, each.local)
             if seen is not None and node.target != "cond":
-                seen(node, value)
+                seen(node, values)
             for name in last.get(node.name, ()):
                 env.pop(name, None)
                 limits.live -= sizes.pop(name, 0)
-                if local is not None:
-                    local.pop(name, None)
-                    scope.chains.pop(name, None)
+                for each in scopes:
+                    if each.local is not None:
+                        each.local.pop(name, None)
+                        each.chains.pop(name, None)
+
+    def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
+        """Let later nodes have what the runtime had."""
+        local[node.name] = _merge(node, value)
+        self._carry_on(graph, node, value, scope)
+        if node.target == OBSERVED and value.runtime is not None:
+            for name, runtime in zip(refs(node.args), value.runtime, strict=False):
+                local[name] = runtime
+                scope.chains.pop(name, None)
 
     def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Note which operators without a logged value went into this one, so that none is blamed for another."""
@@ -340,8 +375,8 @@ class Evaluator(Interpreter):
         """The values of one node."""
         if node.target == "cond":
             return self._branch(graph, node, scope)
-        env, local, logged = scope.env, scope.local, scope.logged
-        args, kwargs = self.arguments(env, node)
+        local, logged = scope.local, scope.logged
+        args, kwargs = self.arguments(scope.env, node)
         try:
             reference = self.apply(graph, node, args, kwargs)
         except EtvizError:
@@ -350,16 +385,30 @@ class Evaluator(Interpreter):
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
         if logged is None:
             return Value(reference, None, None)
-        value = Value(reference, None if local is None else reference, logged(node))
-        inner = graph.inside(node)
+        value, inner = Value(reference, None, None), graph.inside(node)
         judged = local is not None or node.name in self._giving_outputs
         if judged and node.target == "delegate" and dynamic.is_dynamic(inner):
             value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
+        return self._execution(graph, node, scope, value, args, kwargs)
+
+    def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
+        """The values of one node in further executions on the inputs of the first."""
+        args, kwargs = self.arguments(scopes[0].env, node) if scopes[0].local is not None else ([], {})
+        return (self._execution(graph, node, scope, first, args, kwargs) for scope in scopes)
+
+    def _execution(
+        self, graph: Graph, node: Node, scope: Scope, first: Value, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Value:
+        """The values of one node in one execution; what follows from the reference's arguments is the `first` one's."""
+        env, local, logged, reference = scope.env, scope.local, scope.logged, first.reference
+        value = Value(reference, None, logged(node) if logged is not None else None)
+        value.steps, value.note = first.steps, first.note
         if local is None:
             return value
         if node.target == OBSERVED:
             value.local = [self.look_up(local, leaf) for leaf in node.args]
             return value
+        value.local = reference
         value.again = partial(self.again, graph, node, args, kwargs)
         if all(local[name] is env[name] for name in self.reads(node)):
             return value
@@ -422,11 +471,11 @@ def check_result(node: Node, value: Any) -> None:
             )
 
 
-def _without_reference(seen: Seen | None) -> Seen | None:
+def _without_reference(seen: SeenTogether | None) -> SeenTogether | None:
     """Show the values of a branch that only the runtime takes."""
     if seen is None:
         return None
-    return lambda node, value: seen(node, replace(value, reference=None, unpaired=_OTHER_BRANCH))
+    return lambda node, values: seen(node, [replace(v, reference=None, unpaired=_OTHER_BRANCH) for v in values])
 
 
 def _reads_weights(node: Node, scope: Scope) -> bool:

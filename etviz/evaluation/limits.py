@@ -103,13 +103,15 @@ class Limits:
         Shared by the evaluations of one call; by default, there is only this one.
     live
         Bytes of the values that are alive.
+    peak
+        The most that were.
     """
 
     def __init__(self, files: int = 0, budget: Budget | None = None) -> None:
         self._files = files
         self._budget = budget or Budget()
         self._given = 0
-        self.live = 0
+        self.live = self.peak = 0
         self._most = _BYTES + files
 
     def begin(self, inputs: Sequence[Any]) -> None:
@@ -165,6 +167,7 @@ class Limits:
         """Account for a value that was computed; returns its bytes, for `live` to be reduced by when it is freed."""
         size = nbytes(value)
         self.live += size
+        self.peak = max(self.peak, self.live)
         if self.live > self._most:
             raise TooLargeError(
                 f"The graph's values take {self.live:,} bytes at {target}; its files and inputs justify {self._most:,}"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
     import torch
+
+_SEGMENT: Final = 64 << 20
+"""Bytes that are mapped at once: each mapping takes a descriptor, and a process may have few."""
+_ALIGNMENT: Final = 64
 
 
 class SpillFile:
@@ -16,7 +21,8 @@ class SpillFile:
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - closed in __exit__
-        self._end = 0
+        self._start = self._end = 0
+        self._segment = np.empty(0, np.uint8)
 
     def __enter__(self) -> SpillFile:
         return self
@@ -32,10 +38,19 @@ class SpillFile:
         if not values.numel():
             return values
         raw = values.reshape(-1).view(torch.uint8).numpy()
-        start = -(-self._end // 64) * 64
+        start = -(-self._end // _ALIGNMENT) * _ALIGNMENT
+        if start + raw.nbytes > self._start + len(self._segment):
+            start = self._map(max(raw.nbytes, _SEGMENT))
         self._file.seek(start)
         self._file.write(raw.data)
         self._file.flush()
         self._end = start + raw.nbytes
-        mapped = np.memmap(self._file, np.uint8, "c", start, (raw.nbytes,))
+        mapped = self._segment[start - self._start : self._end - self._start]
         return torch.from_numpy(mapped).view(values.dtype).reshape(values.shape)
+
+    def _map(self, size: int) -> int:
+        """Begin another segment; returns where it starts. What is written to it later is seen in it."""
+        self._start += -(-len(self._segment) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self._file.truncate(self._start + size)
+        self._segment = np.memmap(self._file, np.uint8, "c", self._start, (size,))
+        return self._start

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
@@ -11,10 +13,10 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
-from etviz.comparison.exact import compare_exact
-from etviz.comparison.gap import Comparison, Run
-from etviz.comparison.inputs import Inputs, choose_inputs, doubtful, forget_totals, proved, starts_far_off, why_not
-from etviz.comparison.logged_twice import foreign_buffer
+from etviz.comparison.exact import compare_together
+from etviz.comparison.gap import Comparison, Keeper, Run
+from etviz.comparison.inputs import Entrance, Inputs, why_not
+from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
@@ -25,10 +27,12 @@ from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interpreter import State
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
@@ -51,6 +55,8 @@ _NOT_PROVED: Final = (
 _OTHER_INPUTS: Final = (
     "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
 )
+_TOGETHER: Final = 64 << 20
+"""Bytes of values of executions that are compared at once."""
 
 
 def compare_executions(
@@ -95,36 +101,32 @@ def compare_executions(
         return Compared(notes=(_NO_INPUTS,))
     named = given is not None and not ran_here
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
-    known_inputs = _Judge(paired, evaluator.graph)
+    known_inputs = _Judge(paired, stage.entrance, stateful=bool(evaluator.graph.mutations))
     notes = dict.fromkeys(
         [_FORGOTTEN.format(", ".join(name.rpartition("/")[2] for name in paired.forgotten))] if paired.forgotten else ()
     )
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
-    runs, replayed, budget = [], [], KEPT_BYTES
-    for run, (at, block) in enumerate(tqdm(executions, desc="compare", leave=False, delay=1)):
-        log = RuntimeLog(block, artifacts.buffer)
-        told = block.bundled_input_index
-        first = told if told is not None and told < len(candidates) else run % len(candidates)
-        others = [] if given is not None else [i for i in range(len(candidates)) if i != first]
-        states = stage.evaluator.states
-        inputs, comparison, doubted = stage.compare(log, run, budget, first)
-        doubted = doubted and not ran_here
+    twice, runs, replayed = LoggedTwice(evaluator.graph), [], []
+    for one, states, comparison in stage.compared():
+        inputs, log = one.inputs, one.log
+        others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
+        doubted = stage.doubts(inputs, comparison) and not ran_here
         while doubted and others:  # an ETDump does not say which inputs went in
             stage.evaluator.states = states
-            inputs, comparison, doubted = stage.compare(log, run, budget, others.pop(0))
+            inputs = stage.choose(log, others.pop(0))
+            comparison = stage.compare([log], inputs, one.run)[0]
+            doubted = stage.doubts(inputs, comparison)
         sure = given is not None and inputs.known
         note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
         wrong = not inputs.known or bool(note and inputs.index >= 0 and not sure)
-        guessed = given is None and told is None and len(executions) > 1
-        note = known_inputs.forget(at, inputs, comparison, note, wrong=wrong, guessed=guessed)
+        guessed = given is None and log.block.bundled_input_index is None and len(executions) > 1
+        note = known_inputs.forget(one.at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
-        foreign = foreign_buffer(evaluator.graph, log)
-        notes |= dict.fromkeys(filter(None, (foreign, note, lost)))
-        budget -= comparison.kept
+        notes |= dict.fromkeys(filter(None, (twice.foreign_buffer(log), note, lost)))
         replayed.append(Execution(inputs.values, log))
-        runs.append(Run(at, inputs.index, comparison))
+        runs.append(Run(one.at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
@@ -149,8 +151,8 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 class _Judge:
     """Takes back, of one execution after the other, what can't be said without knowing its inputs and its state."""
 
-    def __init__(self, paired: Paired, graph: Graph) -> None:
-        self._graph = graph
+    def __init__(self, paired: Paired, entrance: Entrance, *, stateful: bool) -> None:
+        self._entrance, self._stateful = entrance, stateful
         self._shared = paired.shared_state()
         self._foreign = min(paired.foreign_executions, default=len(paired.artifacts.dump.blocks))
         self._stale = ""
@@ -162,7 +164,7 @@ class _Judge:
         was logged has to prove them.
         """
         reason = _INPUTS_UNKNOWN if wrong else ""
-        if guessed and not wrong and not proved(self._graph, inputs, comparison):
+        if guessed and not wrong and not self._entrance.proved(inputs, comparison):
             reason, note = _INPUTS_UNKNOWN, _NOT_PROVED
         if self._shared and at > self._foreign and not self._stale:
             self._stale = (
@@ -171,16 +173,33 @@ class _Judge:
         stale = self._stale
         if reason or stale:
             text = reason or f"{stale}: only introduced gaps"
-            forget_totals(self._graph, comparison, text, state=bool(stale))
+            self._entrance.forget_totals(comparison, text, state=bool(stale))
         if stale and not reason:
             note = f"{stale[0].upper()}{stale[1:]}, so its total gaps are not known from then on."
-        if reason and self._graph.mutations:
+        if reason and self._stateful:
             self._stale = stale or "what earlier executions left is not known, as their inputs are not"
         return note
 
 
+@dataclass(frozen=True, slots=True)
+class _One:
+    """An execution: its number, its place in the ETDump, what it logged.
+
+    `inputs` were chosen from the log, where the candidate `expected` was.
+    """
+
+    run: int
+    at: int
+    log: RuntimeLog
+    expected: int
+    inputs: Inputs
+
+
 class _Stage:
-    """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds."""
+    """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
+
+    Where they leave nothing, those on the same inputs are compared together.
+    """
 
     def __init__(
         self,
@@ -192,32 +211,67 @@ class _Stage:
         *,
         named: bool,
     ) -> None:
-        self.evaluator, self._named = evaluator, named
-        self._candidates, self._introduced, self._custom = candidates, introduced, custom
-        self._pairing = paired.pairing
-        self._groups = _groups(paired, self.evaluator)
-
-    def compare(self, log: RuntimeLog, run: int, budget: int, expected: int) -> tuple[Inputs, Comparison, bool]:
-        """Compare on the expected candidate, or on what was logged; and say whether these inputs are to be doubted."""
-        evaluator, groups = self.evaluator, self._groups
-        logged = None if groups is None else logged_inputs_of(groups, log)
-        inputs = choose_inputs(evaluator.graph, log, self._candidates, expected, logged)
-        if self._named and inputs.index >= 0 and (reason := why_not(inputs.values, evaluator.graph.user_inputs())):
-            raise UsageError(f"{reason}: these inputs belong to another model")
-        if groups is None:
-            compare = partial(
-                compare_exact, evaluator, log, inputs.values, run=run, budget=budget, pairing=self._pairing
-            )
+        self.evaluator, self.entrance, self._named = evaluator, Entrance(evaluator.graph), named
+        self._paired, self._candidates, self._introduced = paired, candidates, introduced
+        self._groups = _groups(paired, evaluator)
+        if self._groups is None:
+            compare = partial(compare_together, evaluator, pairing=paired.pairing)
         else:
-            compare = partial(compare_by_handles, evaluator, log, inputs.values, groups, run=run, budget=budget)
-        compare = partial(compare, custom=self._custom)
-        before = evaluator.states
-        comparison = compare(introduced=self._introduced)
-        if not self._introduced and starts_far_off(evaluator.graph, comparison):  # introduced gaps tell why
-            evaluator.states = before
-            comparison = compare()
-        known = inputs.known and inputs.index >= 0
-        return inputs, comparison, known and doubtful(evaluator.graph, comparison)
+            compare = partial(compare_by_handles, evaluator, self._groups)
+        self._compare = partial(compare, custom=custom, keeper=Keeper(KEPT_BYTES))
+
+    def compared(self) -> Iterator[tuple[_One, tuple[State, State], Comparison]]:
+        """Each execution, the states of the evaluator before it, and what came out."""
+        executions = self._paired.executions
+        with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
+            left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
+            while left:
+                together = self._together(left)
+                states = self.evaluator.states
+                logs = [one.log for one in left[:together]]
+                for one, comparison in zip(left, self.compare(logs, left[0].inputs, left[0].run), strict=False):
+                    yield one, states, comparison
+                progress.update(together)
+                del left[:together]
+
+    def _one(self, run: int, at: int, block: RunBlock) -> _One:
+        log, told = RuntimeLog(block, self._paired.artifacts.buffer), block.bundled_input_index
+        expected = told if told is not None and told < len(self._candidates) else run % len(self._candidates)
+        return _One(run, at, log, expected, self.choose(log, expected))
+
+    def _together(self, left: Sequence[_One]) -> int:
+        """How many executions are compared at once: those on the inputs of the first, as far as memory allows.
+
+        The first of all is compared alone, which tells how much memory that takes.
+        """
+        peak, values = self.evaluator.limits.peak, left[0].inputs.values
+        if not peak or not self.evaluator.independent:
+            return 1
+        same = takewhile(lambda one: all(a is b for a, b in zip(one.inputs.values, values, strict=True)), left)
+        return min(sum(1 for _ in same), max(1, _TOGETHER // peak))
+
+    def choose(self, log: RuntimeLog, expected: int) -> Inputs:
+        """The inputs of an execution: the expected candidate, or what was logged."""
+        logged = None if self._groups is None else logged_inputs_of(self._groups, log)
+        inputs = self.entrance.choose(log, self._candidates, expected, logged)
+        takes = self.evaluator.graph.user_inputs()
+        if self._named and inputs.index >= 0 and (reason := why_not(inputs.values, takes)):
+            raise UsageError(f"{reason}: these inputs belong to another model")
+        return inputs
+
+    def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[Comparison]:
+        """Compare executions on the same inputs, from the number `run` on."""
+        before = self.evaluator.states
+        found = self._compare(logs=logs, inputs=inputs.values, run=run, introduced=self._introduced)
+        for at, comparison in enumerate(found):
+            if not self._introduced and self.entrance.starts_far_off(comparison):  # introduced gaps tell why
+                self.evaluator.states = before
+                found[at : at + 1] = self._compare(logs=[logs[at]], inputs=inputs.values, run=run + at, introduced=True)
+        return found
+
+    def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
+        """True if an execution most likely had other inputs than those that it was compared on."""
+        return inputs.known and inputs.index >= 0 and self.entrance.is_doubtful(comparison)
 
 
 def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:

@@ -19,7 +19,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.exact import compare_exact
-from etviz.comparison.inputs import forget_totals
+from etviz.comparison.gap import Keeper
+from etviz.comparison.inputs import Entrance
 from etviz.comparison.noise import measure_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
@@ -191,10 +192,10 @@ def logged_zoom(
     own = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
     reference = own if isinstance(arrived, str) else arrived
     fresh = partial(_Arriving, graph, piece.constants, own)
-    comparison = compare_exact(fresh(), log, reference, budget=KEPT_BYTES, custom=custom)
+    comparison = compare_exact(fresh(), log, reference, keeper=Keeper(KEPT_BYTES), custom=custom)
     compared = {gap.instruction for gap in comparison.gaps}
     if isinstance(arrived, str):
-        forget_totals(Graph(graph.name), comparison, arrived)
+        Entrance(Graph(graph.name)).forget_totals(comparison, arrived)
     silent = f"{graph.backend_id} {'gives' if probed is not None else 'logged'} no value for it"
     for node in operators(graph.nodes):
         if node.instruction < 0 or node.instruction in compared:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.record.weights import Aligned
 from etviz.comparison.constants import differing
 from etviz.comparison.exact import compare_exact
-from etviz.comparison.gap import MISMATCH
+from etviz.comparison.gap import MISMATCH, Keeper
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
@@ -157,7 +157,7 @@ def zoom(
     log = _log(graph, run)
     weights = piece.constants
     inputs = [(fixed or {}).get(at, value) for at, value in enumerate(piece.inputs)]
-    comparison = compare_exact(Evaluator(graph, weights), log, inputs, budget=KEPT_BYTES, custom=custom)
+    comparison = compare_exact(Evaluator(graph, weights), log, inputs, keeper=Keeper(KEPT_BYTES), custom=custom)
     _explain(comparison, graph, exposure, run)
     measure_total_noise([comparison], [inputs], lambda: Evaluator(graph, weights))
     faithful, deviation, message = _fidelity(piece, run, known, constants)
