@@ -17,7 +17,10 @@ from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight, flat_values
 from etviz.evaluation.limits import Limits, nbytes
+from etviz.evaluation.operators import by_position
+from etviz.evaluation.products import products, weight_of
 from etviz.evaluation.threads import threads_for
+from etviz.evaluation.unpacked import Quantized
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
@@ -95,6 +98,32 @@ class Rounding(Protocol):
     ) -> Any:
         """The perturbed result of an operator, which a backend runs if it is `delegated`."""
         ...
+
+    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
+        """True if a product's large operand is perturbed by way of its sums."""
+        ...
+
+    def product(
+        self, node: Node, args: Sequence[Any], terms: int
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)``."""
+        ...
+
+    def squared(self, args: Sequence[Any]) -> list[Any]:
+        """The squares of its operands but for the large one."""
+        ...
+
+    def spread(self, node: Node) -> torch.Tensor | None:
+        """``√(Σa²b²)`` of a node if it is known."""
+        ...
+
+    def keep_spread(self, node: Node, spread: torch.Tensor) -> None:
+        """Know it from now on."""
+        ...
+
+
+Lane = tuple["Sequence[Any]", "Mapping[str, Any]", "Rounding | None"]
+"""What an operator is applied to, by position and by name, and how its result is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,17 +266,62 @@ class Evaluator(Interpreter):
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self._unpacked.holds(graph, node):
-            return self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
-        if self.rounding is not None:
-            return self.rounding.call(
-                self.limits.call,
-                self.limits.terms(node.target, args, kwargs),
-                node,
-                args,
-                kwargs,
-                delegated=graph.is_delegated(node),
-            )
-        return self.limits.call(node.target, args, kwargs)
+            weight = self._streamed(graph, node, args, kwargs)
+            return weight or self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
+        if weight_of(node, args, kwargs) is not None:
+            return self.products(graph, node, [(args, kwargs, self.rounding)])[0]
+        return self._computed(graph, node, args, kwargs, self.rounding)
+
+    def _computed(
+        self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], rounding: Rounding | None
+    ) -> Any:
+        if rounding is None:
+            return self.limits.call(node.target, args, kwargs)
+        terms = self.limits.terms(node.target, args, kwargs)
+        return rounding.call(self.limits.call, terms, node, args, kwargs, delegated=graph.is_delegated(node))
+
+    def products(self, graph: Graph, node: Node, given: Sequence[Lane]) -> list[Any]:
+        """What a product with a quantized weight gives for several operands, in one pass over the weight."""
+        target = node.target
+        lanes = [(by_position(target, args, kwargs)[0] if kwargs else list(args), lane) for args, kwargs, lane in given]
+        weight: Quantized = lanes[0][0][1]
+        like = weight.like
+        full = [[args[0], like, *args[2:]] for args, _ in lanes]
+        roundings = [rounding for _, rounding in lanes if rounding is not None]
+        odd = any(bias is not None and bias.shape != like.shape[:1] for args in full for bias in args[2:])
+        if odd or not self.limits.is_plain(target) or not all(item.takes_short(node, full[0]) for item in roundings):
+            self.limits.admit(target, like.numel() * like.itemsize, 0)
+            whole = weight.whole()
+            return [self._computed(graph, node, [args[0], whole, *args[2:]], {}, item) for args, item in lanes]
+        calls = [self.limits.admitted(target, args, {}) for args in full]
+        operands, endings, squared = [], [], None
+        spread = next((item.spread(node) for item in roundings), None)
+        for args, rounding in zip(full, (item for _, item in lanes), strict=True):
+            if rounding is None:
+                operands.append(args)
+                endings.append(None)
+                continue
+            if spread is None and squared is None:
+                squared = rounding.squared(args)
+            own, ending = rounding.product(node, args, self.limits.terms(target, args, {}))
+            operands.append(own)
+            endings.append(ending)
+        values, squares = products(calls[0], weight, operands, squared)
+        if squares is not None:
+            spread = squares.sqrt_()
+            for rounding in roundings:
+                rounding.keep_spread(node, spread)
+        return [value if end is None else end(value, spread) for value, end in zip(values, endings, strict=True)]
+
+    def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
+        """A weight that stays quantized until a product takes it: inside of delegates, where nobody else looks."""
+        import torch
+
+        meta = node.outputs[0] if node.outputs else None
+        if graph is self.graph or meta is None or meta.dtype != "float32" or not self._unpacked.streams(graph, node):
+            return None
+        weight = Quantized.of(node.target, args, kwargs, torch.float32) if self.limits.is_plain(node.target) else None
+        return weight if weight is not None and weight.has_rows else None
 
     def _unpack(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         import torch

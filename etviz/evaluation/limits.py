@@ -125,12 +125,16 @@ class Limits:
 
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
-        function, nbytes, work = _examined(target, args, kwargs)
-        self._admit(target, nbytes, work)
-        result = function(*args, **kwargs)
+        result = self.admitted(target, args, kwargs)(*args, **kwargs)
         if isinstance(result, int) and abs(result) >= _LARGEST:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
         return result
+
+    def admitted(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+        """What calls an operator, as in `call`, once: of its arguments only shapes and types are looked at."""
+        function, nbytes, work = _examined(target, args, kwargs)
+        self.admit(target, nbytes, work)
+        return function
 
     def is_plain(self, target: str) -> bool:
         """True if `call` calls the operator itself."""
@@ -144,7 +148,8 @@ class Limits:
         elements, work = rule(in_order(names, args, kwargs))
         return max(1, work // max(elements, 1))
 
-    def _admit(self, target: str, nbytes: int, work: int) -> None:
+    def admit(self, target: str, nbytes: int, work: int) -> None:
+        """A `TooLargeError` if so many bytes more, or so much work, are beyond the limits."""
         if self.live + nbytes > self._most:
             raise TooLargeError(
                 f"The graph's {target} would need {nbytes:,} bytes beside {self.live:,} in use; "

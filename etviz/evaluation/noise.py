@@ -47,6 +47,7 @@ from etviz.evaluation.evaluator import Evaluator, Scope, Value
 from etviz.evaluation.interpreter import Environment, flat_values
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
+from etviz.evaluation.products import weight_of
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
@@ -117,15 +118,16 @@ class Spreads:
         self._known: dict[int, tuple[Node, torch.Tensor]] = {}
         self._size = 0
 
-    def of(self, node: Node, call: Callable[..., Any], args: Sequence[Any]) -> torch.Tensor:
-        """That of a node; `call` calls an operator by its target, arguments and keyword arguments."""
-        if id(node) not in self._known:
-            found = call(node.target, [_squared(arg) for arg in args], {}).sqrt_()
-            if self._size + found.nbytes > _KEPT:
-                return found
-            self._size += found.nbytes
-            self._known[id(node)] = node, found  # the node is kept, so its id stays its own
-        return self._known[id(node)][1]
+    def of(self, node: Node) -> torch.Tensor | None:
+        """That of a node, None where it is not known."""
+        known = self._known.get(id(node))
+        return known[1] if known is not None else None
+
+    def keep(self, node: Node, spread: torch.Tensor) -> None:
+        """Know that of a node, if there is room."""
+        if id(node) not in self._known and self._size + spread.nbytes <= _KEPT:
+            self._size += spread.nbytes
+            self._known[id(node)] = node, spread  # the node is kept, so its id stays its own
 
     def clear(self) -> None:
         """Forget all: what follows has other inputs."""
@@ -206,16 +208,53 @@ class Rounding:
                 value = one_after_another(node.target, args, kwargs) if terms >= MANY else None
                 return self._wobbled(call(node.target, args, kwargs) if value is None else value, amount)
             if name in _PRODUCTS and not kwargs and _is_short(node, args):
-                plain = [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args]
-                spread = (self._spreads or Spreads()).of(node, call, args)
-                value = self._spread(call(node.target, plain, {}), spread, amount)
-                return self._wobbled(value, amount) if terms >= _LONG else value
+                operands, ending = self._product(args, terms)
+                spread = self.spread(node)
+                if spread is None:
+                    spread = call(node.target, [_squared(arg) for arg in args], {}).sqrt_()
+                    self.keep_spread(node, spread)
+                return ending(call(node.target, operands, {}), spread)
             args = [self._wobbled(arg, amount) for arg in args]
             kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
             value = call(node.target, args, kwargs)
             return self._wobbled(value, amount) if name in _PRODUCTS and terms >= _LONG else value
         value = call(node.target, args, kwargs) if value is None else value
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
+
+    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
+        """True if a product's large operand is perturbed by way of its sums."""
+        return _is_short(node, args)
+
+    def product(
+        self, node: Node, args: Sequence[Any], terms: int
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)``."""
+        self._begin(node)
+        return self._product(args, terms)
+
+    def _product(
+        self, args: Sequence[Any], terms: int
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
+        amount = max(1.0, _SUM * math.sqrt(terms))
+
+        def ending(value: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+            value = self._spread(value, spread, amount)
+            return self._wobbled(value, amount) if terms >= _LONG else value
+
+        return [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args], ending
+
+    def squared(self, args: Sequence[Any]) -> list[Any]:
+        """The squares of its operands but for the large one."""
+        return [arg if _is_large(arg) else _squared(arg) for arg in args]
+
+    def spread(self, node: Node) -> torch.Tensor | None:
+        """``√(Σa²b²)`` of a node if it is known."""
+        return self._spreads.of(node) if self._spreads is not None else None
+
+    def keep_spread(self, node: Node, spread: torch.Tensor) -> None:
+        """Know it from now on."""
+        if self._spreads is not None:
+            self._spreads.keep(node, spread)
 
     def _begin(self, node: Node) -> None:
         """Let the random numbers be those of the operator, whatever graph it stands in, and in which order."""
@@ -496,11 +535,17 @@ class Lanes(Evaluator):
         if node.target == "delegate" and all(item.target != "cond" for item in graph.inside(node).nodes):
             return self._inside(graph.inside(node), node, scope.env, local)
         self._spreads.clear()
-        reference = self.apply_in(graph, node, scope.env)
+        args, kwargs = self.arguments(scope.env, node)
+        product = weight_of(node, args, kwargs) is not None
+        reference = self.apply(graph, node, args, kwargs) if not product else None
         if self._unpacked.holds(graph, node):
             return Value(reference, reference, None)
         before, perturbed = self.rounding, []
         try:
+            if product:
+                others = [(*self.arguments(_Lane(local, at), node), item) for at, item in enumerate(self._others)]
+                reference, *perturbed = self.products(graph, node, [(args, kwargs, None), *others])
+                return Value(reference, _joined(perturbed), None)
             for at, rounding in enumerate(self._others):
                 self.rounding = rounding
                 again = at == self._regridded and is_quantize(node)

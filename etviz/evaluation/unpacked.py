@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.limits import nbytes
-from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, unpacked_weights
+from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, product_weights, unpacked_weights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 128 << 20
 """Bytes of the values that were asked for last."""
+_CACHED: Final = 1 << 20
+"""Elements of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
+_ROWS: Final = 64
+"""Rows at a time, or a multiple of them: of such blocks a product gives the bits that it gives of the whole."""
 
 
 def has_unpacked(graph: Graph) -> bool:
@@ -52,9 +56,10 @@ class Unpacked:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[Graph, frozenset[str]]] = {}
+        self._streamed: dict[int, tuple[Graph, frozenset[str]]] = {}
         self._values: OrderedDict[int, tuple[Node, Any]] = OrderedDict()
         self._size = 0
-        self._buffers = Buffers.shared()
+        self._buffers = Buffers.shared()  # kept for all of them while there are evaluations
         self._alive: dict[int, tuple[Graph, Node, weakref.ref[Any]]] = {}
 
     def holds(self, graph: Graph, node: Node) -> bool:
@@ -90,10 +95,41 @@ class Unpacked:
                 return graph, node
         return None
 
+    def streams(self, graph: Graph, node: Node) -> bool:
+        """True if a node's value only goes into products, which take such a weight block by block."""
+        if id(graph) not in self._streamed:
+            self._streamed[id(graph)] = graph, product_weights(graph)  # as with `holds`
+        return node.name in self._streamed[id(graph)][1]
+
     def dequantized(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
     ) -> torch.Tensor | None:
-        """``(x − zero) · scale`` in `dtype`, each block of elements with its own: what the operators give, bit for bit.
+        """What a dequantize gives in `dtype`, in memory that others had; None where `Quantized.of` gives none."""
+        weight = Quantized.of(target, args, kwargs, dtype)
+        if weight is None:
+            return None
+        self._make_room(math.prod(weight.shape) * dtype.itemsize)
+        return weight.whole()
+
+
+class Quantized:
+    """A large quantized weight, which is dequantized where it is needed.
+
+    Attributes
+    ----------
+    shape, dtype
+        Of the numbers that it stands for.
+    """
+
+    __slots__ = ("_blocks", "_scale", "_x", "_zero", "dtype", "shape")
+
+    def __init__(self, x: torch.Tensor, blocks: Sequence[int], scale: Any, zero: Any, dtype: torch.dtype) -> None:
+        self.shape, self.dtype = x.shape, dtype
+        self._x, self._blocks, self._scale, self._zero = x, blocks, scale, zero
+
+    @classmethod
+    def of(cls, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype) -> Quantized | None:
+        """What a dequantize is applied to.
 
         None for other operators, for small tensors, and for types that operators treat in ways of their own.
         """
@@ -103,27 +139,70 @@ class Unpacked:
         x = args[0] if args else kwargs.get("input")
         if grid is None or not isinstance(x, torch.Tensor) or x.numel() < LARGE or not _plain(grid, x, dtype):
             return None
-        blocks = list(zip(x.shape, grid.blocks(x.shape), strict=False))
-        if len(blocks) != x.ndim or any(block < 1 or size % block for size, block in blocks):
+        blocks = grid.blocks(x.shape)
+        if len(blocks) != x.ndim or any(block < 1 or size % block for size, block in zip(x.shape, blocks, strict=True)):
             return None
-        number = math.prod(size // block for size, block in blocks)
+        numbers = [size // block for size, block in zip(x.shape, blocks, strict=True)]
         several = [v for v in (grid.scale, grid.zero_point) if isinstance(v, torch.Tensor) and v.numel() != 1]
-        if any(v.numel() != number for v in several):
+        if any(v.numel() != math.prod(numbers) for v in several):
             return None
-        self._make_room(x.numel() * dtype.itemsize)
-        made = self._buffers.empty(x.shape, dtype)
-        apart = made.view([part for size, block in blocks for part in (size // block, block)])
 
         def spread(value: Any) -> Any:
             if not isinstance(value, torch.Tensor) or value.numel() == 1:
                 return value.item() if isinstance(value, torch.Tensor) else value
-            return value.detach().to(dtype).reshape([part for size, block in blocks for part in (size // block, 1)])
+            return value.detach().to(dtype).reshape(numbers)
+
+        zero = spread(grid.zero_point)
+        shifted = bool(zero.any()) if isinstance(zero, torch.Tensor) else bool(zero)
+        return cls(x, blocks, spread(grid.scale), zero if shifted else None, dtype)
+
+    @property
+    def has_rows(self) -> bool:
+        """True for two axes, of which the first can be cut anywhere."""
+        return len(self.shape) == 2 and self._blocks[0] in (1, self.shape[0])
+
+    @property
+    def like(self) -> torch.Tensor:
+        """A tensor of the same shape and type, without memory of its own."""
+        import torch
+
+        return torch.empty(1, dtype=self.dtype).expand(self.shape)
+
+    def whole(self) -> torch.Tensor:
+        """``(x − zero) · scale``, each block of elements with its own: what the operators give, bit for bit."""
+        return self._fill(Buffers.shared().empty(self.shape, self.dtype), slice(None))
+
+    def rows(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The same by rows, some at a time, each time in the same memory."""
+        count, width = self.shape
+        number = max(_ROWS, _CACHED // width // _ROWS * _ROWS)
+        memory = Buffers.shared().empty((min(number, count), width), self.dtype)
+        for first in range(0, count, number):
+            rows = slice(first, min(first + number, count))
+            yield rows, self._fill(memory[: rows.stop - first], rows)
+
+    def _fill(self, made: torch.Tensor, rows: slice) -> torch.Tensor:
+        """Some rows of the values, written to contiguous memory."""
+        import torch
+
+        x, cut = self._x[rows], self._blocks[0] == 1
+        blocks = (
+            [*(self._blocks if cut else (made.shape[0], *self._blocks[1:]))] if rows != slice(None) else self._blocks
+        )
+        apart = made.view(
+            [part for size, block in zip(made.shape, blocks, strict=True) for part in (size // block, block)]
+        )
+
+        def spread(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value
+            value = value[rows] if cut else value
+            return value.reshape([part for size in value.shape for part in (size, 1)])
 
         apart.copy_(x.reshape(apart.shape))
-        zero = spread(grid.zero_point)
-        if bool(zero.any()) if isinstance(zero, torch.Tensor) else zero:
-            apart.sub_(zero)
-        apart.mul_(spread(grid.scale))
+        if self._zero is not None:
+            apart.sub_(spread(self._zero))
+        apart.mul_(spread(self._scale))
         return made
 
 

@@ -81,6 +81,20 @@ def unpacked_weights(graph: Graph) -> frozenset[str]:
     return frozenset(found)
 
 
+LINEAR: Final = "aten.linear.default"
+
+
+def product_weights(graph: Graph) -> frozenset[str]:
+    """The nodes that dequantize constants for nothing but `LINEAR`, as its weight."""
+    found = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
+    found &= unpacked_weights(graph) - set(graph.results())
+    for node in graph.nodes:
+        weight = node.kwargs.get("weight", node.args[1] if len(node.args) > 1 else None)
+        once = isinstance(weight, Ref) and node.target == LINEAR and list(node.reads()).count(weight.name) == 1
+        found -= set(node.reads()) - ({weight.name} if isinstance(weight, Ref) and once else set())
+    return frozenset(found)
+
+
 def chooses_grid(node: Node) -> bool:
     """True for the choice of a scale and a zero point at run time."""
     return conversion(node.target) == CHOOSE

@@ -10,6 +10,7 @@ import torch
 from etviz.evaluation.buffers import Buffers
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.limits import Limits
+from etviz.evaluation.noise import Lanes
 from etviz.evaluation.operators import resolve
 from etviz.evaluation.unpacked import Unpacked
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
@@ -112,3 +113,52 @@ def test_weights_that_follow_one_another_keep_their_values() -> None:
     for _ in range(2):
         for at, value in enumerate(evaluator.run([torch.ones(2048)])):
             assert value.unique().tolist() == [(at // 2 + 1) * (2048 if at % 2 else 1)]
+
+
+def _feed(target: str, rest: tuple[Any, ...], tokens: int, *, bias: bool) -> tuple[Graph, dict[str, torch.Tensor]]:
+    """A delegate: one linear over a quantized weight, its arguments by position or, with a bias, by name."""
+    constants = {"w": packed(), "b": scales(ROWS)}
+    shape, made = (tokens, COLUMNS), (Meta("float32", (tokens, ROWS)),)
+    args = []
+    for at, item in enumerate(rest):
+        args.append(Ref(f"c{at}") if isinstance(item, torch.Tensor) else item)
+        constants |= {f"c{at}": item} if isinstance(item, torch.Tensor) else {}
+    fixed = [Input(name, "constant", name) for name in constants]
+    product = Node("y", "aten.linear.default", (Ref("x"), Ref("d")), outputs=made)
+    if bias:
+        product = Node("y", "aten.linear.default", (), {"input": Ref("x"), "weight": Ref("d"), "bias": Ref("b")}, made)
+    nodes = [Node("d", target, (Ref("w"), *args), outputs=(Meta("float32", (ROWS, COLUMNS)),)), product]
+    given = Input("x", "user", meta=Meta("float32", shape))
+    inner = Graph("inner", [given, *fixed], nodes, [Ref("y")], backend_id="XnnpackBackend")
+    call = Node("call", "delegate", (Ref("x"),), outputs=made, subgraphs=("inner",))
+    item = Node("out", "getitem", (Ref("call"), 0), outputs=made)
+    return Graph("forward", [given], [call, item], [Ref("out")], subgraphs={"inner": inner}), constants
+
+
+@pytest.mark.parametrize("tokens", [1, 5])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("name", GRIDS)
+def test_products_take_weights_by_rows(name: str, bias: bool, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bits of the product with the whole weight, in every lane of an evaluation."""
+    graph, constants = _feed(*GRIDS[name], tokens, bias=bias)
+    x = torch.randn(tokens, COLUMNS, generator=torch.Generator().manual_seed(3))
+    results: list[list[torch.Tensor]] = []
+    whole: list[int] = []
+    original, own_streams = Unpacked.value, Unpacked.streams
+    monkeypatch.setattr(Unpacked, "value", lambda self, *args: whole.append(1) or original(self, *args))
+    for streams in (own_streams, lambda *_: False):
+        monkeypatch.setattr(Unpacked, "streams", streams)
+        evaluator = Evaluator(graph, constants, Limits(1 << 30))
+        (plain,) = evaluator.run([x])
+        lanes = Lanes(Evaluator(graph, constants, Limits(1 << 30)), range(2))
+        (again,) = lanes.walk([x], lambda *_: None)
+        others = [outputs[0] for outputs in lanes.perturbed_outputs]
+        assert all(not torch.equal(plain, other) for other in others)
+        results.append([plain, again, *others])
+        assert bool(whole) == (streams is not own_streams), "dequantized as a whole"
+    for own, expected in zip(*results, strict=True):
+        assert torch.equal(own, expected)
+    direct = resolve("aten.linear.default")(
+        x, resolve(GRIDS[name][0])(packed(), *GRIDS[name][1]), constants["b"] if bias else None
+    )
+    assert torch.equal(results[0][0], direct)

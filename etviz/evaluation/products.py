@@ -1,0 +1,56 @@
+"""Products with quantized weights, which are dequantized some rows at a time.
+
+A decoder reads all of its weights for one token. As a whole they would not fit, and one of them dequantized does not
+fit into the processor's cache; so what an operator does with several operands (the reference's, the runtime's, with
+other roundings) is done with each block of rows while that is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from etviz.evaluation.unpacked import Quantized
+from etviz.graph.quantize_ops import LINEAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import torch
+
+    from etviz.graph.ir import Node
+
+
+def weight_of(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
+    """The quantized weight that a product takes; None where it takes none, or the node is none."""
+    if node.target != LINEAR:
+        return None
+    weight = kwargs.get("weight") if len(args) < 2 else args[1]
+    return weight if isinstance(weight, Quantized) else None
+
+
+def products(
+    call: Callable[..., torch.Tensor],
+    weight: Quantized,
+    operands: Sequence[Sequence[Any]],
+    squared: Sequence[Any] | None = None,
+) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+    """What `LINEAR` gives for each of several operands: ``x``, the weight's place, and a bias or nothing.
+
+    With `squared` operands, also what they give with the squares of the weight.
+    """
+    results = [_empty(given[0], weight) for given in operands]
+    squares = _empty(squared[0], weight) if squared is not None else None
+    for rows, block in weight.rows():
+        for result, given in zip(results, operands, strict=True):
+            result[..., rows] = call(given[0], block, *_bias(given, rows))
+        if squares is not None and squared is not None:
+            squares[..., rows] = call(squared[0], block.square_(), *_bias(squared, rows))
+    return results, squares
+
+
+def _empty(x: torch.Tensor, weight: Quantized) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=weight.dtype)
+
+
+def _bias(given: Sequence[Any], rows: slice) -> list[Any]:
+    return [None if item is None else item[rows] for item in given[2:]]
