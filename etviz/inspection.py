@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from etviz.errors import UsageError, during
+from etviz.text import one_line
 from etviz.view.plots import Plots
 from etviz.view.widget.state import ViewState
 
@@ -711,7 +712,7 @@ class Inspection(ViewState):
         return mimebundle(self, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<Inspection of {self.title}>\n{self.summary()}"
+        return f"<Inspection of {one_line(self.title)}>\n{self.summary()}"
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.

@@ -19,9 +19,10 @@ import pandas as pd
 from etviz.analysis.rows import row_keys
 from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.tables import ranking
-from etviz.errors import UsageError
+from etviz.errors import UsageError, during
 from etviz.graph.labels import row_name
 from etviz.tensors.metrics import METRICS
+from etviz.text import one_line, printable
 from etviz.view.pages.report import check_tensors, framed, report_page
 from etviz.view.pages.tables import comparison_fragment, comparison_summary
 from etviz.view.payload.beside import CHANGE, Beside
@@ -127,6 +128,7 @@ class Comparison(ViewState):
         frames = [inspection.outputs.assign(label=label) for label, inspection in self.inspections.items()]
         return pd.concat([frame for frame in frames if not frame.empty] or frames[:1], ignore_index=True)
 
+    @during("ranking the operators")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The operators that became worst from the first Inspection to another one.
 
@@ -160,7 +162,7 @@ class Comparison(ViewState):
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
         found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
         found = found[found["change"].notna()]
-        return found.sort_values("change", ascending=False, kind="stable").head(n)
+        return found.sort_values("change", ascending=False, kind="stable").head(min(n, len(found)))
 
     def summary(self) -> str:
         """Short text: each verdict, how much was joined, what became worse."""
@@ -174,8 +176,9 @@ class Comparison(ViewState):
             lines.append(
                 f"Worst change: {row['operator']} ({row['module'] or row['source']}), {row['change']:.3g} times."
             )
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
+    @during("writing the report")
     def to_html(self, path: PathLike, by: str = "introduced_severity", tensors: str = "histograms") -> Path:
         """Write a report: the linked view of all programs, which needs no kernel and no network.
 
@@ -237,7 +240,7 @@ class Comparison(ViewState):
         return {label: inspection.digest for label, inspection in self.inspections.items()}
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(self.labels)}>\n{self.summary()}"
+        return f"<Comparison of {one_line(', '.join(self.labels))}>\n{self.summary()}"
 
 
 def _one(gaps: pd.DataFrame) -> pd.DataFrame:

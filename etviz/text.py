@@ -6,6 +6,8 @@ halves of surrogate pairs that no encoding takes, or what a spreadsheet computes
 
 from __future__ import annotations
 
+import html
+import re
 from typing import Any, Final
 
 _REPLACEMENT: Final = "\ufffd"
@@ -29,6 +31,29 @@ def printable(text: object) -> str:
 def one_line(text: object) -> str:
     """As `printable`, with line breaks and runs of blanks as one blank."""
     return " ".join(printable(text).split())
+
+
+def markup(text: object) -> str:
+    r"""Text for HTML, as it is.
+
+    Examples
+    --------
+    >>> markup("<b>\u202e")
+    '&lt;b&gt;�'
+    """
+    return html.escape(printable(text))
+
+
+def markdown(text: object) -> str:
+    r"""Text for one line or one cell of Markdown, as it is: nobody is mentioned, and nothing is loaded.
+
+    Examples
+    --------
+    >>> print(markdown("@all | <b>"))
+    &#64;all \| &lt;b&gt;
+    """
+    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return re.sub(r"([\\|`*\[\]~]|(?<!\w)_|_(?!\w))", r"\\\1", escaped)
 
 
 def spreadsheet_cell(value: Any) -> Any:

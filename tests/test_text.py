@@ -16,6 +16,8 @@ import pytest
 
 import etviz
 from etviz.cli import main
+from etviz.evidence.study import Study
+from etviz.evidence.suggestion import operators_of_delegates
 from etviz.gate import Rules, check
 from etviz.gate.formats import to_json, to_markdown, write_junit
 from etviz.text import one_line, printable, spreadsheet_cell
@@ -131,9 +133,36 @@ def test_errors_and_summaries(inspection: etviz.Inspection) -> None:
     clean(str(etviz.errors.PairingError("no \x1b[31m", "\x07")))
 
 
+def test_programs_side_by_side(inspection: etviz.Inspection, executed: Callable[[str], Executed]) -> None:
+    """Also their labels, which are names of files or folders."""
+    found = etviz.compare(inspection, executed("counter").inspection, labels=HOSTILE[:2])
+    for text in (found.summary(), repr(found), found.static_html()):
+        clean(text)
+
+
+def test_a_repro_is_markdown_that_loads_nothing(inspection: etviz.Inspection, tmp_path: Path) -> None:
+    folder = inspection.repro(int(inspection.gaps.index[inspection.gaps["kind"] == "kernel"][0]), tmp_path / "repro")
+    text = (folder / "README.md").read_text("utf-8")
+    clean(text)
+    assert [line for line in text.splitlines() if line.startswith("#")] == text.splitlines()[:1]
+    assert "<script" not in text
+    assert "@everyone" not in text
+
+
+def test_code_to_paste_names_operators_only(inspection: etviz.Inspection) -> None:
+    """An operator's name goes into Python that a user runs."""
+    gaps = inspection.gaps
+    gaps["reference_ops"] = "relu\nimport os, relu_1"
+    gaps["kind"], gaps["rmse"] = "delegate", 1.0
+    found = Study.__new__(Study)
+    found.worst = lambda *_: gaps  # type: ignore[method-assign]
+    assert operators_of_delegates(found) == [("relu_1",)]
+
+
 def test_the_report_holds_no_markup_of_theirs(inspection: etviz.Inspection, tmp_path: Path) -> None:
     inspection.to_html(tmp_path / "r.html", tensors="none")
     page = (tmp_path / "r.html").read_text("utf-8")
+    clean(page)
     assert "<script>alert(1)" not in page
 
 

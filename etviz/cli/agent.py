@@ -17,6 +17,7 @@ import typer
 from etviz.artifacts.files import path_of
 from etviz.artifacts.ledger import identity
 from etviz.cli import artifacts as given
+from etviz.cli.console import plain_json
 from etviz.errors import EtvizError, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _OPEN: Final = 8
 """Programs that are held open; the one that was opened first goes first."""
+_MOST_ROWS: Final = 100
 _PICTURES: Final = ("gaps", "histogram", "error_map")
 _ABOUT: Final = (
     "Tells which operator broke the numerics of a PyTorch model on its way to ExecuTorch, and why. Open a folder of "
@@ -66,7 +68,7 @@ def server(folder: Path) -> MCPServer:
             @functools.wraps(function)
             def told(*arguments: Any, **named: Any) -> Any:
                 try:
-                    return function(*arguments, **named)
+                    return plain_json(function(*arguments, **named))
                 except EtvizError as error:
                     raise ToolError(str(error)) from error
 
@@ -85,19 +87,19 @@ def server(folder: Path) -> MCPServer:
     @tool()
     def culprits(path: str, n: int = 5, by: str = "introduced_severity") -> list[dict[str, Any]]:
         """The n worst rows of the gap table by a metric: the operators to look at first."""
-        return desk.records(desk.open(path).worst(min(max(n, 1), 100), by))
+        return desk.records(desk.open(path).worst(_few(n), by))
 
     @tool()
     def look_inside(path: str, row: int, n: int = 10) -> dict[str, Any]:
         """Look inside the delegate call of a row: its operators, worst first, and whether the run is faithful."""
         inner = desk.open(path).zoom(row)
-        return {"faithful": inner.faithful, "message": inner.fidelity, "operators": desk.records(inner.worst(n))}
+        return {"faithful": inner.faithful, "message": inner.fidelity, "operators": desk.records(inner.worst(_few(n)))}
 
     @tool()
     def attribute(path: str, n: int = 10) -> dict[str, Any]:
         """Which share of the final output's error each instruction caused; the shares sum to about 1."""
         frame = desk.open(path).attribution()
-        return {"sum": frame.attrs["sum"], "note": frame.attrs["note"], "shares": desk.records(frame.head(n))}
+        return {"sum": frame.attrs["sum"], "note": frame.attrs["note"], "shares": desk.records(frame.head(_few(n)))}
 
     @tool()
     def diagnose(path: str) -> dict[str, Any]:
@@ -110,6 +112,11 @@ def server(folder: Path) -> MCPServer:
         return Image(data=desk.draw(path, kind, row), format="png")
 
     return made
+
+
+def _few(n: int) -> int:
+    """How many rows an agent gets that asks for so many."""
+    return min(max(n, 1), _MOST_ROWS)
 
 
 class _Desk:

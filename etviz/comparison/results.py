@@ -12,6 +12,7 @@ from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
 from etviz.errors import UsageError
 from etviz.tensors.custom_metrics import choose
 from etviz.tensors.metrics import METRICS
+from etviz.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +72,7 @@ class Results:
 
     def __repr__(self) -> str:
         different = int((~self._table["equal"]).sum())
-        return f"<Results: {different} of {len(self._table)} outputs differ>\n{self._table.to_string()}"
+        return printable(f"<Results: {different} of {len(self._table)} outputs differ>\n{self._table.to_string()}")
 
 
 def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None = None) -> Results:

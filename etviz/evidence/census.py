@@ -30,6 +30,7 @@ from etviz.loading.paired import HANDLES
 from etviz.pipeline.lower import flatten
 from etviz.tensors.blocks import whole
 from etviz.tensors.digest import bits, digest
+from etviz.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -142,7 +143,7 @@ class Census:
             f"({100 * row['share']:.3g} %, 95 % interval {100 * row['low']:.3g} to {100 * row['high']:.3g} %), "
             f"{int(row['distinct'])} different values; {row['where']}."
         )
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __repr__(self) -> str:
         return f"<Census>\n{self.summary()}"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Generator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,7 +87,19 @@ def _crosses(*work: Any) -> bool:
 
 def _processes(count: int) -> ProcessPoolExecutor:
     """Fresh processes: a fork of one that has torch's threads may hang."""
-    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Let this process end when its parent does: one that waits for work would wait for ever."""
+    parent = multiprocessing.parent_process()
+
+    def watch(sentinel: int) -> None:
+        wait([sentinel])
+        os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
 
 
 def _cores() -> int:

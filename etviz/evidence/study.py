@@ -45,7 +45,7 @@ from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import METRICS, NAN
-from etviz.text import printable
+from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -381,7 +381,7 @@ class Study:
         return len(self.inputs)
 
     def __repr__(self) -> str:
-        return f"<Study in {self.folder}>\n{self.summary()}"
+        return f"<Study in {one_line(self.folder)}>\n{self.summary()}"
 
 
 @during("studying the program")

@@ -30,6 +30,7 @@ from etviz.evidence.sweep import split
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
+from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,8 +87,9 @@ class Suggestion:
 
     def __repr__(self) -> str:
         if not self:
-            return f"<Suggestion: none. {self.reason}>"
-        return f"<Suggestion for {self.inputs} inputs>\n{self.reason}\n{self.table.to_string()}\n\n{self.code}"
+            return f"<Suggestion: none. {one_line(self.reason)}>"
+        text = f"<Suggestion for {self.inputs} inputs>\n{self.reason}\n{self.table.to_string()}\n\n{self.code}"
+        return printable(text)
 
 
 @dataclass(slots=True)
@@ -206,7 +208,7 @@ def suggest(
         goals = (goal,) if goal is not None else GOALS
         if "quantizer" in lowering:
             return _quantized(case, goals, budget)
-        return _delegated(case, _delegates(found), goals, budget)
+        return _delegated(case, operators_of_delegates(found), goals, budget)
 
 
 def _made(found: Inspection | Study) -> Mapping[str, Any]:
@@ -297,7 +299,7 @@ def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence
     return _first_proved(case, candidates, budget, change, code, "stay off the backend")
 
 
-def _delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
+def operators_of_delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
     """The operators of the delegates that cause most of the final error, each delegate's by themselves."""
     if isinstance(found, Study):
         rows = found.worst(_CULPRITS)
@@ -305,8 +307,8 @@ def _delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
     else:
         rows = found.worst(len(found.gaps))
         rows = rows[(rows["kind"] == "delegate") & (rows["rmse"] > 0)].head(_CULPRITS)
-    listed = (tuple(str(names).split(", ")) for names in rows["reference_ops"] if names)
-    return list(dict.fromkeys(listed))
+    listed = (tuple(filter(str.isidentifier, str(names).split(", "))) for names in rows["reference_ops"] if names)
+    return list(dict.fromkeys(filter(None, listed)))
 
 
 def _first_proved(
@@ -330,7 +332,8 @@ def _first_proved(
                 f"{', '.join(names)} {what}: {100 * left:.3g} % of the error is left, in {slower:.3g} times the time."
             )
             row["reason"] = "proposed"
-            head = f"# {reason}\n# Measured on {len(case.values)} inputs: {_numbers(before)} -> {_numbers(after)}\n"
+            head = f"# {one_line(reason)}\n# Measured on {len(case.values)} inputs: "
+            head += f"{_numbers(before)} -> {_numbers(after)}\n"
             return Suggestion(head + code(names), before, after, names, len(case.values), _trials(case), reason)
     if "latency_ms" not in before:
         measure_latency([case.before], case.values[0], case.timeout)

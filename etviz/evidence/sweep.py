@@ -19,6 +19,7 @@ from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.pipeline.environment import interpreter, versions_in
 from etviz.pipeline.lower import flatten
+from etviz.text import printable
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -107,7 +108,8 @@ class Sweep:
         return axes
 
     def __repr__(self) -> str:
-        return f"<Sweep of {len(self._table)} recipes, {len(self.variants)} measured>\n{self._table.to_string()}"
+        head = f"<Sweep of {len(self._table)} recipes, {len(self.variants)} measured>"
+        return printable(f"{head}\n{self._table.to_string()}")
 
 
 @during("comparing the recipes")

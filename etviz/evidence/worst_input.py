@@ -32,6 +32,7 @@ from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_o
 from etviz.explain.attribution.float64 import Float64
 from etviz.graph.uses import is_stateful
 from etviz.inspection import Inspection
+from etviz.text import printable
 
 if TYPE_CHECKING:
     from etviz.evaluation.evaluator import Evaluator, Value
@@ -140,7 +141,7 @@ class WorstInput:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<WorstInput>\n{self.summary()}"
+        return printable(f"<WorstInput>\n{self.summary()}")
 
 
 def worst_input(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import whole_file
 from etviz.json_numbers import or_none
-from etviz.text import one_line, printable
+from etviz.text import markdown, printable
 
 if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
@@ -85,17 +85,17 @@ def to_markdown(result: CheckResult) -> str:
     """The check as GitHub-flavoured Markdown, for a job summary or a comment."""
     failures = result.failures
     mark = "❌" if failures else "✅"
-    lines = [f"### {mark} etviz check: {_cell(result.title)}", "", _cell(result.verdict), ""]
+    lines = [f"### {mark} etviz check: {markdown(result.title)}", "", markdown(result.verdict), ""]
     if failures:
         lines += ["| operator | what is wrong | source |", "| --- | --- | --- |"]
         for case in failures[:_SHOWN]:
             wrong = "; ".join(violation.text for violation in case.violations)
-            lines.append(f"| {_cell(case.name)} | {_cell(wrong)} | {_cell(case.source)} |")
+            lines.append(f"| {markdown(case.name)} | {markdown(wrong)} | {markdown(case.source)} |")
         if len(failures) > _SHOWN:
             lines.append(f"| … | {len(failures) - _SHOWN} more | |")
         lines.append("")
     lines.append(f"{len(result.cases) - len(failures)} of {len(result.cases)} checks passed.")
-    lines += [f"> {_cell(note)}" for note in result.notes]
+    lines += [f"> {markdown(note)}" for note in result.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -119,9 +119,3 @@ def _numbers(case: Case) -> str:
 def _xml(text: str) -> str:
     """Text without the characters that XML can't hold, or that a terminal obeys."""
     return _NOT_XML.sub("\ufffd", printable(text))
-
-
-def _cell(text: str) -> str:
-    """Text that stays in its cell and is shown as it is."""
-    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
-    return re.sub(r"([\\|`*_\[\]~])", r"\\\1", escaped)

@@ -85,6 +85,13 @@ def test_errors_reach_the_agent(ask: Callable[..., Any], tmp_path: Path) -> None
         server(tmp_path / "nowhere")
 
 
+def test_what_an_agent_reads_is_plain_text_and_not_endless(ask: Callable[..., Any], executed: Get) -> None:
+    """A client may show it on a terminal."""
+    found = ask("culprits", path="run", n=10**30)
+    assert not found.is_error
+    assert len(found.structured_content["result"]) == min(100, len(executed("encoder").inspection.gaps))
+
+
 def test_files_that_changed_are_opened_again(executed: Get, tmp_path: Path) -> None:
     shutil.copytree(executed("encoder").folder, tmp_path / "run")
     desk = _Desk(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -51,6 +52,34 @@ def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> 
     with executors.executor_of(None, 4) as (pool, _):
         assert [pool.submit(_own, lambda: 0).result() for _ in range(2)] == [os.getpid()] * 2  # that can't cross
         assert pool.submit(os.getpid).result() != os.getpid()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_their_parent(number: signal.Signals) -> None:
+    code = (
+        "import os, time\n"
+        "from etviz.evidence.executors import executor_of\n"
+        "with executor_of(1) as (pool, _):\n"
+        "    print(pool.submit(os.getpid).result(), flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.send_signal(number)
+    end = time.monotonic() + 10
+    while _runs(child):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not status.exists() or "Z (zombie)" not in status.read_text()
 
 
 def _own(_: Any) -> int:

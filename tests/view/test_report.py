@@ -236,7 +236,7 @@ def test_names_are_text_wherever_they_come_from(executed: Callable[[str], Execut
 
 def test_a_file_name_that_is_no_text_can_be_a_title(residual: etviz.Inspection, tmp_path: Path) -> None:
     page = Page(residual.to_html(tmp_path / "report.html", title=b"model-\xff.pte".decode("utf-8", "surrogateescape")))
-    assert page.text("h1") == "model-\\udcff.pte"
+    assert page.text("h1") == "model-\ufffd.pte"
     assert Container(page).header["payload"]["title"] == "model-\udcff.pte"
 
 

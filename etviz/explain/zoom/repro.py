@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.files import whole_folder
 from etviz.errors import UsageError
 from etviz.pipeline.relower import own_copy, run_alone, same_bits
+from etviz.text import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,11 +126,11 @@ def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor
 
 
 def _readme(about: About, versions: dict[str, str], *, same: bool) -> str:
-    where = f" ({about.source})" if about.source else ""
+    where = f" ({markdown(about.source)})" if about.source else ""
     shape = f"{about.dtype} [{', '.join(map(str, about.shape))}]"
     again = "Run alone, it gives" if same else "Run alone, it does not give exactly"
     return (
-        f"# {about.operator} on {about.backend or 'the portable kernels'}{where}\n\n"
+        f"# {markdown(about.operator)} on {markdown(about.backend or 'the portable kernels')}{where}\n\n"
         "`python repro.py` runs it on ExecuTorch and prints the gap (needs torch, executorch, numpy, safetensors).\n\n"
         f"Output {about.output}, {shape}: RMSE {about.rmse:.9g} between eager PyTorch and ExecuTorch on the same "
         f"inputs, with executorch {versions['executorch']} and torch {versions['torch']}. "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from etviz.errors import ArtifactError
+from etviz.text import markup
 
 STATIC: Final = Path(__file__).parents[1] / "static"
 """Where the front end is built to."""
@@ -59,7 +60,7 @@ def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
         script = _harmless(script, r"<(?=/?script|!--)", r"\\x3C")
         policy += _SCRIPT_POLICY.format(script=_hash(script))
         body += f"\n<script>{script}</script>"
-    text = _PAGE.format(policy=escape(policy, quote=False), title=escape(title), style=style, body=body)
+    text = _PAGE.format(policy=escape(policy, quote=False), title=markup(title), style=style, body=body)
     # Names of files may hold bytes that are no text; they must not keep a page from being written.
     return text.encode("utf-8", "backslashreplace")
 

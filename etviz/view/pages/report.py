@@ -18,6 +18,7 @@ from etviz._version import __version__
 from etviz.artifacts.files import check_target, whole_file
 from etviz.errors import EtvizError, UsageError, during
 from etviz.settings import TENSORS, options
+from etviz.text import markup
 from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
 from etviz.view.pages.tables import MARKS, html_facts, html_table, worst_table
@@ -171,8 +172,8 @@ def _summary(analysis: Analysis, title: str) -> str:
     made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return f"""\
 <main class="etv-summary" data-level="{escape(digest.level)}">
-<h1>{escape(title)}</h1>
-<p class="etv-summary-verdict">{MARKS[digest.level]} {escape(digest.verdict)}</p>
+<h1>{markup(title)}</h1>
+<p class="etv-summary-verdict">{MARKS[digest.level]} {markup(digest.verdict)}</p>
 <ul>{html_facts(digest)}</ul>
 <noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
 {worst}
@@ -208,7 +209,7 @@ def framed(title: str, height: int, page_with: Callable[[str], bytes], table: st
     limit = options.embed_megabytes * _MEGABYTE
     for tensors in reversed(TENSORS[: TENSORS.index(options.embed_tensors) + 1]):
         page = escape(page_with(tensors).decode("utf-8"))
-        frame = _FRAME.format(title=escape(title), height=height, page=page, table=table)
+        frame = _FRAME.format(title=markup(title), height=height, page=page, table=table)
         if len(frame.encode("utf-8")) <= limit:
             return frame
     return (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from html import escape
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pandas.api.types import is_numeric_dtype
 
 from etviz.comparison.tables import ranking
 from etviz.tensors.metrics import METRICS
+from etviz.text import markup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ class _Column(NamedTuple):
 
 
 def _table(columns: Sequence[_Column], attributes: str = "") -> str:
-    head = "".join(f"<th{column.attributes}>{escape(column.heading)}</th>" for column in columns)
+    head = "".join(f"<th{column.attributes}>{markup(column.heading)}</th>" for column in columns)
     rows = zip(*(column.cells for column in columns), strict=True)
     marks = [column.attributes for column in columns]
     body = "".join(
@@ -65,14 +65,14 @@ def _table(columns: Sequence[_Column], attributes: str = "") -> str:
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
     """Verdict, facts and the worst rows as HTML with inline styles; every text is escaped."""
     digest = analysis.tables.digest
-    head = f"<p><b>{MARKS[digest.level]} {escape(analysis.title)}</b> — {escape(digest.verdict)}</p>"
+    head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
     return f'<div class="{STATIC_TABLE}">{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>'
 
 
 def html_facts(digest: Summary) -> str:
     """Facts and notes as list items."""
     texts = [*(f"{fact.label}: {fact.value}" for fact in digest.facts), *digest.notes]
-    return "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return "".join(f"<li>{markup(text)}</li>" for text in texts)
 
 
 def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
@@ -90,7 +90,7 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
     worst = analysis.worst(rows)
     if worst.empty:
         return ""
-    cell, write = (_CELL, escape) if styled else ("", _breakable)
+    cell, write = (_CELL, markup) if styled else ("", _breakable)
     columns = [
         _Column(
             label,
@@ -112,15 +112,15 @@ def _shown(value: Any) -> str:
 
 def _breakable(text: str) -> str:
     """Escaped; a line may break after the separators of a name, which holds no spaces."""
-    return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", escape(text))
+    return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", markup(text))
 
 
 def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, worst: pd.DataFrame, by: str) -> str:
     """Programs side by side, as seen without a script: verdicts by label, what became worse, and every operator."""
-    body = [f"<h1>{escape('etviz: ' + ', '.join(verdicts))}</h1>", _verdicts(verdicts)]
+    body = [f"<h1>{markup('etviz: ' + ', '.join(verdicts))}</h1>", _verdicts(verdicts)]
     if len(worst):
         body += ["<h2>What became worse</h2>", _side_by_side(list(verdicts), worst, by)]
-    body += [f"<h2>Every operator: {escape(by)}</h2>", _side_by_side(list(verdicts), table, by)]
+    body += [f"<h2>Every operator: {markup(by)}</h2>", _side_by_side(list(verdicts), table, by)]
     return f'<main class="etv-summary">{"".join(body)}</main>'
 
 
@@ -131,7 +131,7 @@ def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by
 
 def _verdicts(verdicts: Mapping[str, Summary]) -> str:
     items = [
-        f"<li>{MARKS[digest.level]} <b>{escape(label)}</b>: {escape(digest.verdict)}</li>"
+        f"<li>{MARKS[digest.level]} <b>{markup(label)}</b>: {markup(digest.verdict)}</li>"
         for label, digest in verdicts.items()
     ]
     return f"<ul>{''.join(items)}</ul>"
@@ -144,14 +144,14 @@ def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
     decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
     where = rows["module"].where(rows["module"] != "", rows["source"])
     columns = [
-        _Column("operator", ' class="o"', (escape(str(name)) for name in rows["operator"])),
-        _Column("module", ' class="o dim"', (escape(str(name)) for name in where)),
+        _Column("operator", ' class="o"', (markup(str(name)) for name in rows["operator"])),
+        _Column("module", ' class="o dim"', (markup(str(name)) for name in where)),
         *(_Column(label, ' class="n"', map(_number, rows[f"{by}.{label}"])) for label in labels),
     ]
     if "change" in rows:
         columns.append(_Column("loss in dB" if decibel else "times worse", ' class="n"', map(_number, rows["change"])))
     else:
-        columns.append(_Column("joined by", ' class="dim"', (escape(str(how)) for how in rows["joined"])))
+        columns.append(_Column("joined by", ' class="dim"', (markup(str(how)) for how in rows["joined"])))
     return _table(columns)
 
 
