@@ -2,11 +2,12 @@
 
 Importing it brings torch's compiler, which takes longer than evaluating a small decoder. So what its three operators do
 on plain integers is written down here: the same steps in the same order, and so the same bits, as a test makes sure.
-Whatever is out of the ordinary (other types, arguments that don't fit, gradients) is left to torchao itself.
+Whatever is out of the ordinary (other types, arguments that don't fit) is left to torchao itself.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.upstream.operators import operator_of, parsed_schema
@@ -91,7 +92,7 @@ def _choose(
         scale = torch.clamp(scale, min=eps)
     else:
         scale = torch.clamp((most - least) / float(high - low), min=eps)
-        zero_point = torch.clamp(low - torch.round(least / scale), low, high)
+        zero_point = torch.clamp(low - _round(least / scale), low, high)
         zero_point_dtype = zero_point_dtype or torch.int32
     if keepdim:
         shape = [size // block for size, block in zip(input.shape, block_size, strict=True)]
@@ -115,7 +116,7 @@ def _quantize(
     value, step, zero = grid or (None, None, None)
     if ends is None or value is None or step is None or zero is None or not narrow:
         return None
-    return torch.clamp(torch.round(value * (1.0 / step)) + zero, *ends).view(input.shape).to(output_dtype)
+    return torch.clamp(_round(value * (1.0 / step)) + zero, *ends).view(input.shape).to(output_dtype)
 
 
 def _dequantize(
@@ -158,10 +159,36 @@ def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[fl
     return ends if known[0] <= ends[0] and ends[1] <= known[1] else None
 
 
+def _round(value: torch.Tensor) -> torch.Tensor:
+    """Rounded to whole numbers, which leaves the gradient as it is."""
+    import torch
+
+    rounded = torch.round(value.detach())
+    return rounded if not value.requires_grad else _straight_through().apply(value, rounded)
+
+
+@functools.cache
+def _straight_through() -> Any:
+    import torch
+
+    class StraightThrough(torch.autograd.Function):
+        """Another value with the gradient of the first argument."""
+
+        @staticmethod
+        def forward(ctx: Any, value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+            return other
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return gradients[0], None
+
+    return StraightThrough
+
+
 def _is_plain(value: Any, block: Sequence[int]) -> bool:
     import torch
 
-    if not isinstance(value, torch.Tensor) or (value.requires_grad and torch.is_grad_enabled()):
+    if not isinstance(value, torch.Tensor):
         return False
     pairs = zip(value.shape, block, strict=False)
     return len(block) == value.dim() and all(part > 0 and size % part == 0 for size, part in pairs)
@@ -184,7 +211,7 @@ def _grid(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None:
     """Value, scale and zero point in shapes that broadcast; None where they don't go together."""
     empty = zero_point is not None and not zero_point.numel()
-    if not _is_plain(value, block) or scale.requires_grad or empty:
+    if not _is_plain(value, block) or empty:
         return None
     sizes, axes = _apart(value.shape, block)
     shared = [1 if at in axes else size for at, size in enumerate(sizes)]

@@ -18,7 +18,7 @@ from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight, flat_values
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operators import by_position
-from etviz.evaluation.products import products, weight_of
+from etviz.evaluation.products import is_cut, products, weight_of
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Quantized
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
@@ -288,8 +288,8 @@ class Evaluator(Interpreter):
         like = weight.like
         full = [[args[0], like, *args[2:]] for args, _ in lanes]
         roundings = [rounding for _, rounding in lanes if rounding is not None]
-        odd = any(bias is not None and bias.shape != like.shape[:1] for args in full for bias in args[2:])
-        if odd or not self.limits.is_plain(target) or not all(item.takes_short(node, full[0]) for item in roundings):
+        by_rows = self.limits.is_plain(target) and all(is_cut(weight, args) for args in full)
+        if not by_rows or not all(item.takes_short(node, full[0]) for item in roundings):
             self.limits.admit(target, like.numel() * like.itemsize, 0)
             whole = weight.whole()
             return [self._computed(graph, node, [args[0], whole, *args[2:]], {}, item) for args, item in lanes]

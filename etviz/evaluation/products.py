@@ -7,6 +7,7 @@ other roundings) is done with each block of rows while that is there.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from etviz.evaluation.unpacked import Quantized
@@ -28,6 +29,11 @@ def weight_of(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Qua
     return weight if isinstance(weight, Quantized) else None
 
 
+def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
+    """True if the other operands of a product can be taken by rows of the weight too."""
+    return all(item is None or item.shape == weight.shape[:1] for item in given[2:])
+
+
 def products(
     call: Callable[..., torch.Tensor],
     weight: Quantized,
@@ -46,6 +52,40 @@ def products(
         if squares is not None and squared is not None:
             squares[..., rows] = call(squared[0], block.square_(), *_bias(squared, rows))
     return results, squares
+
+
+def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
+    """What `LINEAR` gives for one operand and a bias without a gradient; the weight is not kept for the gradient."""
+    import torch
+
+    if not (given[0].requires_grad and torch.is_grad_enabled()):
+        return products(call, weight, [given])[0][0]
+    return _function().apply(given[0], call, weight, given[2:])
+
+
+@functools.cache
+def _function() -> Any:
+    import torch
+
+    class Product(torch.autograd.Function):
+        """``x·Wᵀ + bias``, where W is dequantized by rows both ways."""
+
+        @staticmethod
+        def forward(
+            ctx: Any, x: torch.Tensor, call: Callable[..., torch.Tensor], weight: Quantized, bias: Sequence[Any]
+        ) -> torch.Tensor:
+            ctx.weight = weight
+            return products(call, weight, [[x, None, *bias]])[0][0]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+            (gradient,) = gradients
+            found = gradient.new_zeros((*gradient.shape[:-1], ctx.weight.shape[1]))
+            for rows, block in ctx.weight.rows():
+                found += gradient[..., rows] @ block
+            return found, None, None, None
+
+    return Product
 
 
 def _empty(x: torch.Tensor, weight: Quantized) -> torch.Tensor:

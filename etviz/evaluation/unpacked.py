@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _KEPT: Final = 128 << 20
 """Bytes of the values that were asked for last."""
-_CACHED: Final = 1 << 20
-"""Elements of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
+_CACHED: Final = 4 << 20
+"""Bytes of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
 _ROWS: Final = 64
 """Rows at a time, or a multiple of them: of such blocks a product gives the bits that it gives of the whole."""
 
@@ -175,7 +175,7 @@ class Quantized:
     def rows(self) -> Iterator[tuple[slice, torch.Tensor]]:
         """The same by rows, some at a time, each time in the same memory."""
         count, width = self.shape
-        number = max(_ROWS, _CACHED // width // _ROWS * _ROWS)
+        number = max(_ROWS, _CACHED // (width * self.dtype.itemsize) // _ROWS * _ROWS)
         memory = Buffers.shared().empty((min(number, count), width), self.dtype)
         for first in range(0, count, number):
             rows = slice(first, min(first + number, count))

@@ -146,6 +146,23 @@ def test_affine_operators_give_the_bits_of_torchao(block: list[int], mapping: st
         _results("torchao.dequantize_affine.default", q, block, scale.double(), given, dtype, *ends, torch.float16)
 
 
+@pytest.mark.parametrize("mapping", ["SYMMETRIC", "ASYMMETRIC"])
+def test_affine_operators_have_the_gradients_of_torchao(mapping: str) -> None:
+    found = []
+    for call in (affine.AffineOperator, operator_of):
+        x = X.float().requires_grad_()
+        scale, zero = call("torchao.choose_qparams_affine.default")(
+            x, mapping, [1, 8], torch.int8, None, None, None, None, torch.float32
+        )
+        q = call("torchao.quantize_affine.default")(x, [1, 8], scale, zero, torch.int8)
+        (scale * torch.arange(1, 6) + zero.square()).sum().backward()
+        found.append((q, x.grad))
+    (q, own), (expected, theirs) = found
+    assert torch.equal(q, expected)
+    assert torch.equal(own, theirs)
+    assert torch.count_nonzero(own) > 0
+
+
 def test_affine_operators_refuse_what_torchao_refuses() -> None:
     x, scale, zero = torch.ones(3, 4), torch.ones(3, 1), torch.zeros(3, 1, dtype=torch.int32)
     for args in (

@@ -13,6 +13,7 @@ from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import Lanes
 from etviz.evaluation.operators import resolve
 from etviz.evaluation.unpacked import Unpacked
+from etviz.explain.attribution.float64 import Float64
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 
 ROWS, COLUMNS = 1024, 1056
@@ -162,3 +163,40 @@ def test_products_take_weights_by_rows(name: str, bias: bool, tokens: int, monke
         x, resolve(GRIDS[name][0])(packed(), *GRIDS[name][1]), constants["b"] if bias else None
     )
     assert torch.equal(results[0][0], direct)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_in_float64_take_weights_by_rows(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and gradients of the product with the whole weight, for one operand and for several at once."""
+    graph, constants = _feed(*GRIDS["group"], 3, bias=bias)
+    x = torch.randn(3, COLUMNS, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    scale, zero = (item.double().repeat_interleave(32, dim=1) for item in GRIDS["group"][1][:2])
+    weight = (packed().double() - zero) * scale
+    monkeypatch.setattr(Unpacked, "value", lambda *_: pytest.fail("dequantized as a whole"))
+    float64, leaf = Float64(constants, Limits(1 << 30), graph), x.clone().requires_grad_()
+
+    (value,) = float64.call(graph, [leaf])
+    value.square().sum().backward()
+    expected = x @ weight.T + (constants["b"].double() if bias else 0.0)
+    assert leaf.grad is not None
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(leaf.grad, 2 * expected @ weight, rtol=1e-12, atol=1e-10)
+
+    starts = [(float64.begin(graph, [x * times], {}), lambda node, value: value) for times in (1.0, 2.0)]
+    for times, outputs in zip((1.0, 2.0), float64.finish(graph, starts), strict=True):
+        (alone,) = float64.call(graph, [x * times])
+        torch.testing.assert_close(outputs[0], alone, rtol=1e-13, atol=1e-13)
+
+
+def test_tables_are_not_widened_when_rows_are_taken_out() -> None:
+    """The constant that an embedding reads stays as it is; one that another operator reads too is widened."""
+    table = torch.rand(50, 4)
+    rows = Node("rows", "aten.embedding.default", (Ref("table"), Ref("ids")))
+    twice = Node("twice", "aten.mul.Tensor", (Ref("table"), 2.0))
+    for nodes, dtype in (([rows], torch.float32), ([rows, twice], torch.float64)):
+        given = [Input("ids", "user"), Input("table", "constant", "w")]
+        graph = Graph("forward", given, nodes, [Ref("rows")])
+        float64 = Float64({"w": table}, Limits(), graph)
+        assert float64.constants["w"].dtype == dtype
+        (found,) = float64.call(graph, [torch.tensor([3, 1])])
+        assert torch.equal(found, table[[3, 1]].double())

@@ -6,7 +6,7 @@ backward pass is its name instead, and where in it the saved view lies; of a wei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -37,10 +37,11 @@ def widen(value: Any) -> Any:
 
 
 class WideConstants(Mapping[str, "torch.Tensor"]):
-    """The constants of one method in float64, by `Input.target`."""
+    """The constants of one method in float64, by `Input.target`; `narrow` ones as they are."""
 
-    def __init__(self, constants: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, constants: Mapping[str, torch.Tensor], narrow: Container[str] = ()) -> None:
         self._constants = constants
+        self._narrow = narrow
         self._kept: dict[str, torch.Tensor] = {}
         self._targets: dict[int, str] = {}
         self._bytes = 0
@@ -52,7 +53,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
             self._kept[target] = kept
             return kept
         narrow = weight_of(self._constants, target)
-        wide = widen(narrow)
+        wide = widen(narrow) if target not in self._narrow else narrow
         if wide is not narrow and 0 < wide.nbytes <= KEPT:
             self._keep(target, wide)
         return wide

@@ -9,7 +9,7 @@ float32, as in the program, so that the same element falls on the same side of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -18,16 +18,19 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import Interpreter, State
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import by_position, constant, resolve
+from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.result_sizes import in_order
+from etviz.evaluation.unpacked import Quantized
 from etviz.explain.attribution.constants import WideConstants, widen
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
-from etviz.graph.quantize_ops import QUANTIZE, GridArguments, conversion, granularity, grid_arguments
+from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
 
 if TYPE_CHECKING:
     import torch
 
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
+_EMBEDDING: Final = "aten.embedding.default"
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
 
 
@@ -56,13 +59,17 @@ class _Lane:
 
 
 class Float64(Interpreter):
-    """Evaluates the graphs of one method in float64; constants are widened when they are needed."""
+    """Evaluates the graphs of one method in float64; constants are widened when they are needed.
+
+    Every value of the graph `seen` is looked at; inside of others, weights stay quantized until products take them.
+    """
 
     constants: WideConstants
 
-    def __init__(self, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
-        super().__init__(WideConstants(constants))
+    def __init__(self, constants: Mapping[str, torch.Tensor], limits: Limits, seen: Graph | None = None) -> None:
+        super().__init__(WideConstants(constants, _tables(seen) if seen is not None else ()))
         self._limits = limits
+        self._seen = seen
         self._metas: dict[int, dict[str, Meta]] = {}
 
     def call(self, graph: Graph, args: Sequence[Any], after: After | None = None) -> list[Any]:
@@ -119,6 +126,10 @@ class Float64(Interpreter):
             return [self._ended(inner, lane) for lane in given]
         if self._unpacked.holds(graph, node):
             return [self._value(graph, node, lanes[0])] * len(lanes)
+        if node.target == LINEAR and len(lanes) > 1:
+            given = [self.arguments(lane.env, node) for lane in lanes]
+            if (weight := weight_of(node, *given[0])) is not None:
+                return self._products(weight, [_by_place(node, *one) for one in given])
         return [self._value(graph, node, lane) for lane in lanes]
 
     def _bound(self, inner: Graph, node: Node, lane: _Lane) -> dict[str, Any]:
@@ -141,8 +152,40 @@ class Float64(Interpreter):
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator gives on widened arguments; a `PairingError` if it fails in the program's types too."""
         if self._unpacked.holds(graph, node):
-            return self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
+            weight = self._streamed(graph, node, args, kwargs)
+            return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
+        if (weight := weight_of(node, args, kwargs)) is not None:
+            return self._products(weight, [_by_place(node, args, kwargs)])[0]
         return self._compute(graph, node, args, kwargs)
+
+    def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
+        import torch
+
+        if graph is self._seen or not self._unpacked.streams(graph, node):
+            return None
+        weight = Quantized.of(node.target, args, kwargs, torch.float64) if self._limits.is_plain(node.target) else None
+        return weight if weight is not None and weight.has_rows else None
+
+    def _products(self, weight: Quantized, given: Sequence[list[Any]]) -> list[Any]:
+        """What `LINEAR` gives for the operands of several lanes, in one product where none has a gradient."""
+        import torch
+
+        like = weight.like
+        whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
+        if whole:
+            self._limits.admit(LINEAR, like.numel() * like.itemsize, 0)
+        own = weight.whole() if whole else like
+        full = [[item[0], own, *item[2:]] for item in given]
+        if whole:
+            return [widen(self._limits.call(LINEAR, item, {})) for item in full]
+        calls = [self._limits.admitted(LINEAR, item, {}) for item in full]
+        bias = [*map(id, given[0][2:])]
+        together = all(item[0].dim() > 1 and [*map(id, item[2:])] == bias for item in given)
+        if len(given) == 1 or not together:
+            return [product(call, weight, item) for call, item in zip(calls, full, strict=True)]
+        value = product(calls[0], weight, [torch.cat([item[0].flatten(0, -2) for item in full]), like, *full[0][2:]])
+        values = value.split([item[0].shape[:-1].numel() for item in full])
+        return [part.view(*item[0].shape[:-1], -1) for part, item in zip(values, full, strict=True)]
 
     def _unpack(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         import torch
@@ -204,6 +247,30 @@ class Float64(Interpreter):
             return widen(self._limits.call(node.target, narrowed, _zip_args(node.kwargs, kwargs, narrow)))
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+
+
+def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    return by_position(node.target, args, kwargs)[0] if kwargs else list(args)
+
+
+def _tables(graph: Graph) -> set[str]:
+    """The constants that rows are taken out of, and nothing else: the rows are widened, not the tables."""
+    found, others = set[str](), set[str]()
+    for part in _parts(graph):
+        targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}
+        for node in part.nodes:
+            table = node.kwargs.get("weight", node.args[0] if node.args else None)
+            for name in node.reads():
+                taken = node.target == _EMBEDDING and table == Ref(name)
+                (found if taken else others).add(targets.get(name, ""))
+        others |= {targets.get(name, "") for name in part.results()}
+    return found - others
+
+
+def _parts(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for part in graph.subgraphs.values():
+        yield from _parts(part)
 
 
 def rounds(target: str) -> bool:

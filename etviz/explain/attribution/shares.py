@@ -104,7 +104,7 @@ def _attribute(
     import torch
 
     evaluator.limits.begin(replay.executions[run].inputs)
-    float64 = Float64(evaluator.constants, evaluator.limits)
+    float64 = Float64(evaluator.constants, evaluator.limits, evaluator.graph)
     stateful = is_stateful(evaluator.graph)
     first = 0 if stateful else run
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
