@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
@@ -44,49 +45,87 @@ COLUMNS: Final = (
     "reason",
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
-_OWN: Final = (
-    *("instruction", "output", "dtype", "pairing", "non_finite", "noise", "introduced_noise", "status", "reason"),
-)
-"""Columns that a gap has itself."""
+_TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
+"""Columns that a gap has itself, with few different values."""
 
 
 def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
     """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
+    import numpy as np
     import pandas as pd
 
-    placed = [(block, index, gap) for block, index, comparison in runs for gap in comparison.gaps]
-    gaps = [gap for _, _, gap in placed]
+    gaps = [gap for _, _, comparison in runs for gap in comparison.gaps]
     custom = list(dict.fromkeys(name for _, _, comparison in runs for name in comparison.custom.names))
-    abouts = _abouts(graph, gaps)
-    columns = {
-        "event_block": [block for block, _, _ in placed],
-        "input_index": [index for _, index, _ in placed],
+    names = [*_columns(custom), "stack"]
+    if not gaps:
+        return pd.DataFrame(columns=names).astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
+    counts = [len(comparison.gaps) for _, _, comparison in runs]
+    columns: dict[str, Any] = {
+        "event_block": np.repeat([block for block, _, _ in runs], counts),
+        "input_index": np.repeat([index for _, index, _ in runs], counts),
+        "instruction": [gap.instruction for gap in gaps],
+        "output": [gap.output for gap in gaps],
         "shape": [tuple(gap.runtime.shape) for gap in gaps],
         "latency_ms": [latency.get(gap.instruction, NAN) for gap in gaps],
+        "noise": [gap.noise for gap in gaps],
+        "introduced_noise": [gap.introduced_noise for gap in gaps],
     }
-    columns |= {name: [about[name] for about in abouts] for name in (*_DESCRIBED, "stack")}
-    columns |= {name: [getattr(gap, name) for gap in gaps] for name in _OWN}
-    columns |= {name: [gap.metrics.get(name, NAN) for gap in gaps] for name in (*BUILT_IN, *custom)}
-    counts = [gap.total.nonfinite() for gap in gaps]
-    columns |= {name: [count[name] for count in counts] for name in NONFINITE}
-    known = [gap.introduced or {} for gap in gaps]
-    columns |= {f"introduced_{name}": [own.get(name, NAN) for own in known] for name in (*BUILT_IN, *custom)}
-    names = [*_columns(custom), "stack"]
-    frame = pd.DataFrame({name: columns[name] for name in names} if gaps else None, columns=names)
-    return frame.astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
+    columns |= {name: _spread([getattr(gap, name) for gap in gaps]) for name in _TEXTS}
+    columns |= _described(graph, gaps) | _nonfinite(gaps)
+    columns |= _metrics([gap.metrics for gap in gaps], custom)
+    introduced = _metrics([gap.introduced for gap in gaps], custom)
+    columns |= {f"introduced_{name}": values for name, values in introduced.items()}
+    return pd.DataFrame({name: columns[name] for name in names}), gaps
 
 
-def _abouts(graph: Graph, gaps: Sequence[Gap]) -> list[dict[str, Any]]:
-    """What is said of each gap's node, which is the same in every execution."""
+def _spread(values: Sequence[str]) -> Any:
+    """A column of texts, of which there are few different ones."""
+    import pandas as pd
+
+    places: dict[str, int] = {}
+    codes = [places.setdefault(value, len(places)) for value in values]
+    return pd.Series(list(places)).array.take(codes)
+
+
+def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
+    """The columns that say of each gap's node what is the same in every execution."""
+    import pandas as pd
+
     owners = owners_of(graph)
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    places: dict[tuple[int, int], int] = {}
+    abouts: list[dict[str, Any]] = []
+    codes: list[int] = []
     for gap in gaps:
-        key = id(gap.node), gap.output
-        if key not in found:
-            found[key] = describe(owners.get(gap.instruction, graph), gap.node, gap.output)
-    return [found[id(gap.node), gap.output] for gap in gaps]
+        place = places.setdefault((id(gap.node), gap.output), len(abouts))
+        codes.append(place)
+        if place == len(abouts):
+            abouts.append(describe(owners.get(gap.instruction, graph), gap.node, gap.output))
+    return {name: pd.Series([about[name] for about in abouts]).array.take(codes) for name in (*_DESCRIBED, "stack")}
+
+
+def _metrics(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
+    """A column for each metric; NaN where there is none."""
+    import numpy as np
+
+    own, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
+    values = np.array([own(row) if row is not None else unknown for row in rows], float).T.copy()
+    return dict(zip(BUILT_IN, values, strict=True)) | {
+        name: np.array([row.get(name, NAN) if row is not None else NAN for row in rows], float) for name in custom
+    }
+
+
+def _nonfinite(gaps: Sequence[Gap]) -> dict[str, Any]:
+    """How many elements are not finite."""
+    import numpy as np
+
+    columns = {name: np.zeros(len(gaps), np.int64) for name in NONFINITE}
+    for row, gap in enumerate(gaps):
+        if gap.total.count != gap.total.elements:
+            for name, count in gap.total.nonfinite().items():
+                columns[name][row] = count
+    return columns
 
 
 def _columns(custom: Sequence[str]) -> list[str]:
@@ -101,27 +140,33 @@ _NO_ELEMENTS: Final = "its values have no elements"
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
     """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
+    import numpy as np
     import pandas as pd
 
-    rows = []
     owners = owners_of(graph)
-    for block, _, comparison in runs:
-        statuses = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
-        statuses |= {gap.instruction: COMPARED for gap in comparison.gaps}
-        for node in graph.walk():
-            if node.instruction < 0:
-                continue
-            about = describe(owners.get(node.instruction, graph), node, 0)
-            about.pop("stack")
-            status = statuses.get(node.instruction, NOT_COMPARED)
-            reason = _NO_ELEMENTS if status == EMPTY else comparison.reasons.get(node.instruction, "")
-            rows.append(
-                {"event_block": block, "instruction": node.instruction} | about | {"status": status, "reason": reason}
-            )
-    columns = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
-    return pd.DataFrame(rows, columns=[*columns, "reference_ops", "module", "source"]).sort_values(
-        ["event_block", "instruction"], ignore_index=True
-    )
+    nodes = sorted((node for node in graph.walk() if node.instruction >= 0), key=lambda node: node.instruction)
+    abouts = [describe(owners.get(node.instruction, graph), node, 0) for node in nodes]
+    runs = sorted(runs, key=lambda run: run[0])
+    statuses: list[str] = []
+    reasons: list[str] = []
+    for _, _, comparison in runs:
+        known = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
+        known |= {gap.instruction: COMPARED for gap in comparison.gaps}
+        own = [known.get(node.instruction, NOT_COMPARED) for node in nodes]
+        told = [comparison.reasons.get(node.instruction, "") for node in nodes]
+        statuses += own
+        reasons += [_NO_ELEMENTS if status == EMPTY else reason for status, reason in zip(own, told, strict=True)]
+    columns: dict[str, Any] = {
+        "event_block": np.repeat([block for block, _, _ in runs], len(nodes)),
+        "instruction": np.tile([node.instruction for node in nodes], len(runs)),
+        "status": _spread(statuses),
+        "reason": _spread(reasons),
+    }
+    codes = np.tile(np.arange(len(nodes)), len(runs))
+    columns |= {name: pd.Series([about[name] for about in abouts]).array.take(codes) for name in _DESCRIBED}
+    names = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
+    names += ["reference_ops", "module", "source"]
+    return pd.DataFrame({name: columns[name] for name in names} if statuses else None, columns=names)
 
 
 def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequence[str] = ()) -> str:
