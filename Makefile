@@ -95,6 +95,7 @@ bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspecto
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.evidence
 	$(BIN)/python -m benchmarks.view
+	$(BIN)/python -m benchmarks.zoom
 
 bench-large: install ## a decoder of a billion parameters, made once (an hour, 20 GB of memory)
 	$(BIN)/python -m benchmarks.large

@@ -1,7 +1,7 @@
 """``make bench-large``: a Llama-like decoder of a billion parameters, one decode step with a KV cache, and a prefill.
 
 Random weights, 4 bits in groups of 32, as ExecuTorch's own recipe for XNNPACK quantizes them. Made once, kept in the
-cache folder; each measurement runs in a fresh process.
+cache folder; each measurement runs in a fresh process, the eager model's right before that of the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -154,15 +153,6 @@ def make(size: Size, tokens: int, folder: Path) -> None:
     partial.mkdir(parents=True)
     try:
         model, inputs = build(size, tokens)
-        with torch.no_grad():
-            model(*inputs)
-            start = time.perf_counter()
-            model(*inputs)
-            eager = time.perf_counter() - start
-        for name, buffer in model.named_buffers():
-            if name.endswith(("keys", "values")):
-                buffer.zero_()
-        (partial / "eager.json").write_text(json.dumps({"eager": eager}), encoding="utf-8")
         lowered = lower(model, inputs, partial, partitioner=[XnnpackPartitioner()])
         del model
         gc.collect()
@@ -172,15 +162,29 @@ def make(size: Size, tokens: int, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def measure_eager(size: Size, tokens: int) -> dict[str, Any]:
+    """The quantized model in memory, called for the second and third time: the quicker one."""
+    model, inputs = build(size, tokens)
+    found = []
+    with torch.no_grad():
+        model(*inputs)
+        for _ in range(2):
+            meter = Meter()
+            model(*inputs)
+            found.append(meter.read())
+    best = min(found, key=lambda item: item["seconds"])
+    return {f"eager_{what}": best[what] for what in ("seconds", "processor")}
+
+
 def measure(folder: Path) -> dict[str, Any]:
     """Files to table, report, attribution and one look inside; in a process that did nothing before.
 
     ``forward`` is the operators of the edge program, one after the other on the mapped weights: what a reference costs
-    at least. ``eager`` is the quantized model in memory, when the artifacts were made.
+    at least.
     """
     import etviz
 
-    found: dict[str, Any] = dict(json.loads((folder / "eager.json").read_text(encoding="utf-8")))
+    found: dict[str, Any] = {}
     found["files_mb"] = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) / 2**20
     given = {
         "etrecord": folder / "etrecord.bin",
@@ -231,21 +235,27 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, action="append", help=f"1 is a decode step; 1 and {PREFILL} by default")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--eager", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one)))
-        return 0
     size = Size(**{name: getattr(options, name) for name in asdict(Size())})
+    if options.one or options.eager:
+        print(json.dumps(measure(options.one) if options.one else measure_eager(size, options.eager)))
+        return 0
     for tokens in options.tokens or (1, PREFILL):
         folder = options.cache / f"{size.name}-{tokens}"
         if not folder.is_dir():
             make(size, tokens, folder)
-        command = [sys.executable, "-m", "benchmarks.large", "--one", str(folder)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            return done.returncode
+        found: dict[str, Any] = {}
+        model = [f"--{name.replace('_', '-')}={value}" for name, value in asdict(size).items()]
+        for what in (["--eager", str(tokens), *model], ["--one", str(folder)]):
+            command = [sys.executable, "-m", "benchmarks.large", *what]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                return done.returncode
+            found |= json.loads(done.stdout.splitlines()[-1])
+        found["table_per_eager"] = found["table_seconds"] / found["eager_seconds"]
         print(f"{tokens} token{'s' * (tokens > 1)}:")
-        for name, value in json.loads(done.stdout.splitlines()[-1]).items():
+        for name, value in found.items():
             print(f"  {name:24} {value:,.2f}" if isinstance(value, float) else f"  {name:24} {value}")
     return 0
 

@@ -90,7 +90,7 @@ def look(name: str, cache: Path) -> dict[str, str]:
         inspection, seconds = _timed(lambda: etviz.load(**_files(program, cache)))
     else:
         with tempfile.TemporaryDirectory(prefix="etviz-showcase-") as folder:
-            files = _quantized(name, Path(folder))
+            files = quantized(name, Path(folder))
             inspection, seconds = _timed(lambda: etviz.load(**files))
             return _about(name, inspection, seconds)
     return _about(name, inspection, seconds)
@@ -104,7 +104,7 @@ def _loadable(artifacts: Artifacts) -> dict[str, Any]:
     return {kind: path for kind, path in artifacts.paths.items() if kind != "alone"}
 
 
-def _quantized(name: str, folder: Path) -> dict[str, Any]:
+def quantized(name: str, folder: Path) -> dict[str, Any]:
     """Quantize a model to int8 by PT2E, lower it to XNNPACK and run it; returns the files."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (

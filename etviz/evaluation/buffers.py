@@ -6,10 +6,12 @@ computed in it. So the memory of one that nobody refers to any longer is given t
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
 import threading
 import weakref
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +61,22 @@ class Buffers:
         while sum(item.nbytes for item in self._kept) + memory.nbytes > _KEPT:
             self._kept.pop(0)
         self._kept.append(memory)
+
+
+def give_back() -> None:
+    """Let the allocator return to the system what lies free between the tensors that are there."""
+    trim = _trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _trim() -> Any:
+    """What glibc has for it; None elsewhere."""
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
 
 
 _OURS: Final = 2

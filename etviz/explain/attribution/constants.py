@@ -6,12 +6,14 @@ backward pass is its name instead, and where in it the saved view lies; of a wei
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.nonfinite import has_nonfinite
+from etviz.evaluation.buffers import give_back
 from etviz.evaluation.interpreter import weight_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,10 @@ KEPT: Final = 96 << 20
 """Bytes of widened constants that are kept."""
 _COMPACT: Final = 1 << 16
 """Elements from which autograd keeps a tensor as float32."""
+_SAVED_TWICE: Final = 6
+"""How many of the tensors before are looked at, whether one was saved already."""
+_GIVEN_BACK: Final = 64 << 20
+"""Bytes that are saved, or taken again, after which free memory is given back."""
 
 
 def widen(value: Any) -> Any:
@@ -85,6 +91,29 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         """
         import torch
 
+        last: deque[tuple[torch.Tensor, int, torch.Tensor]] = deque(maxlen=_SAVED_TWICE)
+        passed = 0
+
+        def count(size: int) -> None:
+            """What is saved lies between what was freed, and leaves holes when it goes."""
+            nonlocal passed
+            passed += size
+            if passed > _GIVEN_BACK:
+                passed = 0
+                give_back()
+
+        def narrowed(tensor: torch.Tensor) -> torch.Tensor | None:
+            """As float32, None where it would overflow; operators in a row often save the same tensor."""
+            for known, version, small in last:
+                if known.is_set_to(tensor) and version == tensor._version:
+                    return small
+            small = tensor.float()
+            if has_nonfinite(small) and bool((small.isinf() & tensor.isfinite()).any()):
+                return None
+            last.append((tensor.detach(), tensor._version, small))
+            count(small.nbytes)
+            return small
+
         def pack(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
             if tensor.dtype != torch.float64 or tensor.numel() < _COMPACT:
                 return lambda: tensor
@@ -93,13 +122,13 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
             make = again(address) if target is None else partial(self.__getitem__, target)
             if make is not None:
                 return partial(_view, make, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
-            small = tensor.float()
-            if has_nonfinite(small) and bool((small.isinf() & tensor.isfinite()).any()):
-                return lambda: tensor
-            return small.double
+            small = narrowed(tensor)
+            return small.double if small is not None else lambda: tensor
 
         def unpack(make: Callable[[], torch.Tensor]) -> torch.Tensor:
-            return make()
+            made = make()
+            count(made.nbytes // 2)
+            return made
 
         with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
             yield

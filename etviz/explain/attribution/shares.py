@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError, UsageError
+from etviz.evaluation.buffers import give_back
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.constants import widen
@@ -35,7 +36,7 @@ PASSES: Final = 24
 """Times that the reference runs at most, or one more, where derivatives do not explain the error."""
 TOLERANCE: Final = 0.05
 """How far the sum may be from 1 before the shares are doubted."""
-_ELEMENTS: Final = 1 << 23
+_ELEMENTS: Final = 1 << 22
 """Elements that all evaluations which go side by side may have in the value of one operator."""
 Progress = Callable[[int, int], None]
 Loss = Callable[[list[Any]], Any]
@@ -128,6 +129,7 @@ def _attribute(
     steps.total += len(linearization.contributions)
     if roots:
         torch.autograd.backward([y for y, _ in roots], [seed for _, seed in roots])
+        give_back()
     steps.catch_up()
 
     def patch(items: Sequence[Contribution]) -> float:
@@ -372,6 +374,7 @@ class Patches:
                 point = self._float64.advance(self._graph, point, min(following, default=len(self._graph.nodes)), after)
                 starts.append((point, after))
             outputs = self._float64.finish(self._graph, starts, self._tell)
+        give_back()
         self._point, self._there = point, there
         return outputs
 
