@@ -83,6 +83,18 @@ class Chain:
         return output < len(self.logged) and self.logged[output]
 
 
+class Beforehand(Protocol):
+    """Values of one execution that are computed already; see `etviz.evaluation.side_by_side`."""
+
+    def reference(self, node: Node) -> Any:
+        """What `Evaluator.apply` gives on the reference's values, None if it is to be asked."""
+        ...
+
+    def local(self, node: Node) -> Any:
+        """The same on the runtime's values."""
+        ...
+
+
 class Rounding(Protocol):
     """Perturbs the results of operators; see `etviz.evaluation.noise`."""
 
@@ -146,7 +158,8 @@ class Evaluator(Interpreter):
 
     `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
     chains is measured with. `runtime_state` holds the mutable buffers that the runtime is known to have had, where
-    these are not the reference's: what reads them is judged by them.
+    these are not the reference's: what reads them is judged by them. `beforehand` are values of the execution to come
+    that are computed already, None if there are none.
     """
 
     def __init__(
@@ -162,6 +175,7 @@ class Evaluator(Interpreter):
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
+        self.beforehand: Beforehand | None = None
 
     def run(
         self,
@@ -375,7 +389,7 @@ class Evaluator(Interpreter):
 
     def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
         """Let later nodes have what the runtime had."""
-        local[node.name] = _merge(node, value)
+        local[node.name] = merge(node, value)
         self._carry_on(graph, node, value, scope)
         if node.target == OBSERVED and value.runtime is not None:
             for name, runtime in zip(refs(node.args), value.runtime, strict=False):
@@ -451,8 +465,11 @@ class Evaluator(Interpreter):
             return self._branch(graph, node, scope)
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
+        known = self.beforehand if graph is self.graph else None
         try:
-            reference = self.apply(graph, node, args, kwargs)
+            reference = known.reference(node) if known is not None else None
+            if reference is None:
+                reference = self.apply(graph, node, args, kwargs)
         except EtvizError:
             raise
         except Exception as error:
@@ -487,8 +504,11 @@ class Evaluator(Interpreter):
         if all(local[name] is env[name] for name in self.reads(node)):
             return value
         args, kwargs = self.arguments(local, node)
+        known = self.beforehand if graph is self.graph else None
         try:
-            value.local = self.apply(graph, node, args, kwargs)
+            value.local = known.local(node) if known is not None else None
+            if value.local is None:
+                value.local = self.apply(graph, node, args, kwargs)
             value.again = partial(self.again, graph, node, args, kwargs)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
@@ -563,7 +583,7 @@ def _is_logged(node: Node, value: Value) -> bool:
     return len(runtime) == len(computed) and all(item is not None for item in runtime)
 
 
-def _merge(node: Node, value: Value) -> Any:
+def merge(node: Node, value: Value) -> Any:
     """What later nodes take as this node's runtime value: the logged tensors where there are any."""
     computed = value.local if value.local is not None else value.reference
     if value.runtime is None:

@@ -130,10 +130,12 @@ class Limits:
             raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
         return result
 
-    def admitted(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-        """What calls an operator, as in `call`, once: of its arguments only shapes and types are looked at."""
+    def admitted(
+        self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], times: int = 1
+    ) -> Callable[..., Any]:
+        """What calls an operator, as in `call`, so many times: of its arguments only shapes and types are looked at."""
         function, nbytes, work = _examined(target, args, kwargs)
-        self.admit(target, nbytes, work)
+        self.admit(target, times * nbytes, times * work)
         return function
 
     def is_plain(self, target: str) -> bool:

@@ -17,6 +17,7 @@ from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.evaluation import side_by_side
 from etviz.evaluation.interpreter import Prepared
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.subject import Subject
@@ -27,7 +28,6 @@ from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.gap import Comparison, Gap
     from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
@@ -170,7 +170,7 @@ class _Opened:
                     (own := Path(folder) / str(sample.index)).mkdir()
                     with suppress(EtvizError):
                         paired = self.run([values], own, work.timeout)
-                        _compare(paired, paired.executions[0], values, plain, take)
+                        _compare(paired, [values], plain, take)
                 if paired is not None:
                     known = KnownNoise.measured([c for c, _ in ran], [i for _, i in ran], paired.evaluator)
             self._noise[key] = known
@@ -221,25 +221,20 @@ def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], measured: M
             if any(is_doubtful(item) for item in found):
                 opened.noise(work).judge(found, given, fresh)
 
-        for sample, values, execution in zip(samples, inputs, paired.executions, strict=True):
-            comparison = _compare(paired, execution, values, work, judge)
+        compared = _compare(paired, inputs, work, judge)
+        exacts = side_by_side.outputs(floating, inputs) if floating is not None else [None] * len(inputs)
+        for sample, comparison, exact in zip(samples, compared, exacts, strict=True):
             gaps += [_gap_row(sample.index, gap) for gap in comparison.gaps]
-            exact = floating.run(values) if floating is not None else None
             runs.append(_run_row(sample, comparison, exact, work))
     measured.gaps += gaps
     measured.runs += runs
 
 
-def _compare(
-    paired: Paired, execution: tuple[int, RunBlock], values: Sequence[Any], work: Work, judge: Judge
-) -> Comparison:
-    """One execution by itself: what it gives does not depend on those that ran beside it."""
-    dump = replace(paired.artifacts.dump, blocks=(execution[1],))
-    alone = replace(paired, artifacts=replace(paired.artifacts, dump=dump), executions=(execution,))
-    custom = CustomMetrics(work.metrics)
-    given = [tuple(values)]
-    found = compare_executions(alone, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
-    return found.runs[0].comparison
+def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:
+    """Each execution by itself: what one gives does not depend on those that ran beside it."""
+    given, custom = [tuple(values) for values in inputs], CustomMetrics(work.metrics)
+    found = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
+    return [run.comparison for run in found.runs]
 
 
 def _gap_row(index: int, gap: Gap) -> dict[str, Any]:

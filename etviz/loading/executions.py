@@ -21,8 +21,9 @@ from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.errors import UsageError
+from etviz.evaluation import side_by_side
 from etviz.evaluation.limits import Budget
-from etviz.evaluation.replay import Execution, Replay
+from etviz.evaluation.replay import Execution, Replay, logged_outputs
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.noise import Judge
-    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.evaluator import Beforehand, Evaluator
     from etviz.evaluation.interpreter import State
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
@@ -198,7 +199,8 @@ class _One:
 class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
 
-    Where they leave nothing, those on the same inputs are compared together.
+    Where they leave nothing, those on the same inputs are compared together, and those of a small program on several
+    inputs are evaluated side by side.
     """
 
     def __init__(
@@ -214,6 +216,7 @@ class _Stage:
         self.evaluator, self.entrance, self._named = evaluator, Entrance(evaluator.graph), named
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
+        self._known: dict[int, Beforehand | None] = {}
         if self._groups is None:
             compare = partial(compare_together, evaluator, pairing=paired.pairing)
         else:
@@ -229,7 +232,10 @@ class _Stage:
                 together = self._together(left)
                 states = self.evaluator.states
                 logs = [one.log for one in left[:together]]
-                for one, comparison in zip(left, self.compare(logs, left[0].inputs, left[0].run), strict=False):
+                self.evaluator.beforehand = self._ahead(left) if together == 1 else None
+                found = self.compare(logs, left[0].inputs, left[0].run)
+                self.evaluator.beforehand = None
+                for one, comparison in zip(left, found, strict=False):
                     yield one, states, comparison
                 progress.update(together)
                 del left[:together]
@@ -249,6 +255,18 @@ class _Stage:
             return 1
         same = takewhile(lambda one: all(a is b for a, b in zip(one.inputs.values, values, strict=True)), left)
         return min(sum(1 for _ in same), max(1, _TOGETHER // peak))
+
+    def _ahead(self, left: Sequence[_One]) -> Beforehand | None:
+        """Values of the first execution, computed side by side with those of some after it; None if they are not."""
+        if left[0].run not in self._known:
+            several = left[: side_by_side.how_many(self.evaluator.graph)]
+            found = None
+            if len(several) > 1 and self._groups is None and self.evaluator.independent:
+                logged = [partial(logged_outputs, one.log) for one in several]
+                inputs = [one.inputs.values for one in several]
+                found = side_by_side.evaluate(self.evaluator, inputs, logged, replay=self._introduced)
+            self._known = dict(zip((one.run for one in several), found or [None] * len(several), strict=True))
+        return self._known.pop(left[0].run)
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         """The inputs of an execution: the expected candidate, or what was logged."""
