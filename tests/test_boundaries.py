@@ -16,7 +16,7 @@ import pytest
 import etviz
 from etviz.analysis.summary import summarize
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump.events import TensorRef
+from etviz.artifacts.etdump.events import Layout, TensorRef
 from etviz.artifacts.files import only_user, parse_json
 from etviz.artifacts.ledger import is_whole
 from etviz.artifacts.program.program import Instruction, Method, ProgramValue, TensorSpec
@@ -140,7 +140,7 @@ def test_tensors_that_overlap(tmp_path: Path) -> None:
     """A buffer of zeros is read once, however often it is named; and it is not named without end."""
     path = tmp_path / "debug_buffer.bin"
     path.write_bytes(bytes(16 << 20))
-    refs = [TensorRef(6, (4 << 20,), (1,), 0)] * 10_000
+    refs = [TensorRef(Layout(6, (4 << 20,), (1,)), 0)] * 10_000
     start = time.process_time()
     assert DebugBuffer(path).is_blank(refs)
     assert time.process_time() - start < 1

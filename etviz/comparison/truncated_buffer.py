@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.artifacts.scalar_types import SCALAR_TYPES
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -43,7 +41,7 @@ class BlankTail:
 
 def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | None:
     """The end of a debug buffer where every logged tensor is all zeros; None unless these are two or more."""
-    logged = [ref for ref in refs if ref.offset >= 0 and ref.scalar_type in SCALAR_TYPES and ref.nbytes]
+    logged = [ref for ref in refs if ref.offset >= 0 and ref.layout.nbytes]
     start, edge, count = 0, -1, 0
     for ref in sorted(logged, key=lambda ref: ref.offset, reverse=True):
         data = buffer.raw(ref)

@@ -11,7 +11,15 @@ from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
 from etviz.graph.quantize_ops import is_conversion
-from etviz.pairing.same_program import Calls, calls_of_etrecord, calls_of_graph, calls_of_program, contradiction, misfit
+from etviz.pairing.same_program import (
+    Calls,
+    calls_of_etrecord,
+    calls_of_graph,
+    calls_of_program,
+    contradiction,
+    misfit,
+    outline,
+)
 from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
@@ -315,9 +323,12 @@ def _executions(artifacts: ArtifactSet, dump: ETDump, method: str) -> list[tuple
     """
     blocks = [(at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute"]
     calls, source, methods = _calls(artifacts, method)
-    other = {at: misfit(block, calls) for at, block in blocks}
-    if not dump.made:
-        other = {at: other[at] or contradiction(block, calls) for at, block in blocks}
+    other: dict[int, str] = {}
+    known, difference = None, ""
+    for at, block in blocks:
+        if (own := outline(block)) != known:
+            known, difference = own, misfit(block, calls) or ("" if dump.made else contradiction(block, calls))
+        other[at] = difference
     if methods == 1 and (difference := next(filter(None, other.values()), "")):
         raise ArtifactError(
             dump.path,

@@ -139,9 +139,9 @@ def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
     """True unless dtype or shape rule it out; symbolic sizes fit any."""
     if meta is None:
         return True
-    if meta.dtype != scalar_type_name(ref.scalar_type) or len(meta.shape) != len(ref.sizes):
+    if meta.dtype != scalar_type_name(ref.layout.scalar_type) or len(meta.shape) != len(ref.layout.sizes):
         return False
-    return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, ref.sizes, strict=True))
+    return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, ref.layout.sizes, strict=True))
 
 
 def group_by_handles(

@@ -7,7 +7,7 @@ delegate. Values come with their type, sizes and strides, which the program says
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import dense_strides
@@ -15,7 +15,7 @@ from etviz.artifacts.program.program import dense_strides
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from etviz.artifacts.etdump.etdump import RunBlock, TensorRef
+    from etviz.artifacts.etdump.etdump import Layout, RunBlock
     from etviz.artifacts.program.program import Method
     from etviz.artifacts.record.etrecord import ETRecord
     from etviz.graph.ir import Graph, Node
@@ -37,19 +37,19 @@ class Form(NamedTuple):
     bounds: bool = False
     order: tuple[int, ...] | None = None
 
-    def difference(self, ref: TensorRef | None) -> str:
+    def difference(self, layout: Layout | None) -> str:
         """What contradicts it, in words; empty if nothing does."""
-        if ref is None:
+        if layout is None:
             return "no tensor in the one and one in the other"
-        if ref.dtype != self.dtype:
-            return f"{ref.dtype} in the one and {self.dtype} in the other"
-        pairs = zip(ref.sizes, self.sizes, strict=False)
+        if layout.dtype != self.dtype:
+            return f"{layout.dtype} in the one and {self.dtype} in the other"
+        pairs = zip(layout.sizes, self.sizes, strict=False)
         fits = (mine is None or size == mine or (self.bounds and 0 <= size < mine) for size, mine in pairs)
-        if len(ref.sizes) != len(self.sizes) or not all(fits):
+        if len(layout.sizes) != len(self.sizes) or not all(fits):
             text = str(tuple("?" if size is None else size for size in self.sizes)).replace("'", "")
-            return f"sizes {ref.sizes} in the one and {'at most ' if self.bounds else ''}{text} in the other"
-        if self.order is not None and ref.strides != (expected := dense_strides(ref.sizes, self.order)):
-            return f"strides {ref.strides} in the one and {expected} in the other"
+            return f"sizes {layout.sizes} in the one and {'at most ' if self.bounds else ''}{text} in the other"
+        if self.order is not None and layout.strides != (expected := dense_strides(layout.sizes, self.order)):
+            return f"strides {layout.strides} in the one and {expected} in the other"
         return ""
 
 
@@ -110,6 +110,16 @@ def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
     return Calls(kernels | dict.fromkeys(etrecord.backends(method), DELEGATE))
 
 
+def outline(block: RunBlock) -> tuple[list[Any], ...]:
+    """What of a block is held against a method's calls: it is the same in every execution of a static program."""
+    events = block.profile
+    values = [
+        (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])
+        for e in block.debug
+    ]
+    return events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist(), values
+
+
 def misfit(block: RunBlock, calls: Calls) -> str:
     """The first event that contradicts a method's calls, in words; empty if none does."""
     events = block.profile
@@ -130,17 +140,17 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 def contradiction(block: RunBlock, calls: Calls) -> str:
     """The first value whose type, sizes or strides contradict a method's, in words; empty if none does."""
-    logged: dict[int, list[TensorRef | None]] = {}
+    logged: dict[int, list[Layout | None]] = {}
     for event in block.debug:
         if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):
             place = _OUTPUTS if event.is_output else event.instruction_id
-            logged.setdefault(place, []).extend(event.tensors or (None,))
-    for place, refs in logged.items():
+            logged.setdefault(place, []).extend([ref.layout for ref in event.tensors] or [None])
+    for place, layouts in logged.items():
         forms = calls.values.get(place, ())
-        whole = bool(forms) and len(refs) % len(forms) == 0  # else the dump is damaged, and some are missing
-        for at, ref in enumerate(refs if forms else ()):
+        whole = bool(forms) and len(layouts) % len(forms) == 0  # else the dump is damaged, and some are missing
+        for at, layout in enumerate(layouts if forms else ()):
             candidates = (forms[at % len(forms)],) if whole else forms
-            differences = [form.difference(ref) if form else "" for form in candidates]
+            differences = [form.difference(layout) if form else "" for form in candidates]
             if all(differences):
                 who = "an output" if place == _OUTPUTS else f"instruction {place}"
                 return f"{who} gives {differences[0]}"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump.etdump import TensorRef, read_etdump
+from etviz.artifacts.etdump.etdump import Layout, TensorRef, read_etdump
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def test_logged_program_outputs_are_what_the_caller_got(sound: Run):
 def test_t03_channels_last_strides_are_honoured(runs: dict[str, Run]):
     run = runs["channels_last"]
     ref = read_etdump(run.etdump).blocks[-1].debug[0].value
-    assert ref.strides == (80, 1, 20, 4)
+    assert ref.layout.strides == (80, 1, 20, 4)
     tensor = DebugBuffer(run.buffer).tensor(ref)
-    assert tensor.stride() == ref.strides
+    assert tensor.stride() == ref.layout.strides
     assert torch.equal(tensor.relu(), run.outputs[0][0])
 
 
@@ -52,10 +52,10 @@ def test_empty_and_scalar_tensors(runs: dict[str, Run]):
     buffer = DebugBuffer(run.buffer)
     refs = [event.value for event in read_etdump(run.etdump).blocks[-1].debug if event.is_output]
     empty, total = refs[0], refs[3]
-    assert (empty.offset, empty.numel) == (-1, 0)
+    assert (empty.offset, empty.layout.numel) == (-1, 0)
     assert buffer.tensor(empty).shape == (0, 4)
     assert len(buffer.raw(empty)) == 0
-    assert total.sizes == ()
+    assert total.layout.sizes == ()
     assert buffer.tensor(total).item() == run.outputs[0][3].item()
 
 
@@ -71,7 +71,7 @@ def test_used_ends_with_the_last_tensor(runs: dict[str, Run]):
     refs = list(read_etdump(run.etdump).tensor_refs())
     used = DebugBuffer(run.buffer).used(refs)
     last = max(refs, key=lambda ref: ref.offset)
-    assert used == last.offset + last.nbytes
+    assert used == last.offset + last.layout.nbytes
     content = run.buffer.read_bytes()
     assert not any(content[used:])
     assert DebugBuffer(run.buffer).used([]) == 0
@@ -80,8 +80,8 @@ def test_used_ends_with_the_last_tensor(runs: dict[str, Run]):
 def test_bfloat16(tmp_path: Path):
     values = torch.tensor([1.5, -2.0, 3.25], dtype=torch.bfloat16)
     buffer = make(tmp_path, values.view(torch.uint8).numpy().tobytes())
-    ref = TensorRef(BFLOAT16, (3,), (1,), 0)
-    assert ref.dtype == "bfloat16"
+    ref = TensorRef(Layout(BFLOAT16, (3,), (1,)), 0)
+    assert ref.layout.dtype == "bfloat16"
     assert torch.equal(buffer.tensor(ref), values)
 
 
@@ -121,9 +121,10 @@ def test_never_filled_buffer_is_told_from_real_zeros(runs: dict[str, Run], tmp_p
 )
 def test_impossible_tensors_are_refused(tmp_path: Path, change: dict[str, Any], words: str):
     buffer = make(tmp_path, bytes(range(256)))
-    sound = TensorRef(FLOAT32, (2, 3), (3, 1), 0)
+    sound = TensorRef(Layout(FLOAT32, (2, 3), (3, 1)), 0)
     assert buffer.tensor(sound).shape == (2, 3)
-    ref = dataclasses.replace(sound, **change)
+    layout = {name: value for name, value in change.items() if name != "offset"}
+    ref = TensorRef(dataclasses.replace(sound.layout, **layout), change.get("offset", 0))
     for read in (buffer.tensor, buffer.raw, lambda item: buffer.used([item])):
         with pytest.raises(ArtifactError, match=words):
             read(ref)

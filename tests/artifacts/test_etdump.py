@@ -10,7 +10,7 @@ from executorch.devtools import Inspector
 from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
 from executorch.devtools.inspector import TimeScale
 
-from etviz.artifacts.etdump.etdump import DebugEvent, TensorRef, read_etdump
+from etviz.artifacts.etdump.etdump import DebugEvent, Layout, TensorRef, read_etdump
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 def as_ref(tensor: UpstreamTensor | None) -> TensorRef:
     assert tensor is not None
-    return TensorRef(int(tensor.scalar_type), tuple(tensor.sizes), tuple(tensor.strides), tensor.offset or 0)
+    layout = Layout(int(tensor.scalar_type), tuple(tensor.sizes), tuple(tensor.strides))
+    return TensorRef(layout, tensor.offset or 0)
 
 
 def as_debug_event(event: UpstreamDebugEvent) -> DebugEvent:
@@ -81,8 +82,8 @@ def test_timings_equal_the_inspectors(runs: dict[str, Run]):
 def test_program_outputs_are_marked(runs: dict[str, Run]):
     block = read_etdump(runs["partly"].etdump).blocks[-1]
     outputs = [event for event in block.debug if event.is_output]
-    assert [event.value.sizes for event in outputs] == [(1, 8, 16, 4), (1, 8, 16)]
-    assert [event.value.dtype for event in outputs] == ["float32", "int64"]
+    assert [event.value.layout.sizes for event in outputs] == [(1, 8, 16, 4), (1, 8, 16)]
+    assert [event.value.layout.dtype for event in outputs] == ["float32", "int64"]
     assert all(event.chain == -1 for event in outputs)
 
 
@@ -98,7 +99,7 @@ def test_t09_a_dump_broken_by_16_bit_floats_is_read_as_far_as_it_goes(runs: dict
         assert (block.profile.name == "Method::execute").sum() == 1
         logged = [(event.chain, event.instruction_id) for event in block.debug]
         assert logged == [(0, 0), (0, 4), (0, 5), (0, 6), (-1, 0)]
-        assert {event.value.dtype for event in block.debug} == {"float32"}
+        assert {event.value.layout.dtype for event in block.debug} == {"float32"}
     assert "float16, bfloat16" in dump.problems[0]
     assert "no value of 3 instructions is left: 1, 2, 3" in dump.problems[1]
 

@@ -25,8 +25,8 @@ def restore(run: Run, program: Path | None = None, buffer: Path | None = None) -
 
 def tensor(buffer: DebugBuffer, event: DebugEvent) -> torch.Tensor:
     raw = bytearray(buffer.raw(event.value))
-    dtype = getattr(torch, event.value.dtype)
-    return torch.frombuffer(raw, dtype=dtype).as_strided(event.value.sizes, event.value.strides)
+    dtype = getattr(torch, event.value.layout.dtype)
+    return torch.frombuffer(raw, dtype=dtype).as_strided(event.value.layout.sizes, event.value.layout.strides)
 
 
 @pytest.mark.parametrize("name", ["half", "bfloat16", "all_half", "only_half"])
@@ -81,7 +81,7 @@ def test_first_value_may_be_zero(runs: dict[str, Run], tmp_path: Path) -> None:
     run = runs["only_half"]
     refs = [ref for block in restore(run).blocks for event in block.debug for ref in event.tensors]
     content = bytearray(run.buffer.read_bytes())
-    content[refs[0].offset : refs[0].offset + refs[0].nbytes] = bytes(refs[0].nbytes)
+    content[refs[0].offset : refs[0].offset + refs[0].layout.nbytes] = bytes(refs[0].layout.nbytes)
     path = tmp_path / "zero_first.bin"
     path.write_bytes(content)
     again = restore(run, buffer=path)

@@ -147,7 +147,7 @@ def test_what_is_logged_is_known_before_the_run(runs: dict[str, Run], name: str)
     logged = [
         (
             None if event.chain < 0 else (event.chain, event.instruction_id),
-            [ref.sizes for ref in event.tensors],
+            [ref.layout.sizes for ref in event.tensors],
         )
         for event in read_etdump(run.etdump).blocks[-1].debug
     ]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from etviz.artifacts.etdump.events import TensorRef
+    from etviz.artifacts.etdump.events import Layout, TensorRef
 
 _ADVICE: Final = "give the debug buffer that was written together with this ETDump, copied whole"
 _BLOCK: Final = 1 << 20
@@ -55,7 +55,8 @@ class DebugBuffer:
         self.path = os.fspath(path)
         self._data = memoryview(open_artifact(path, "a debug buffer", _ADVICE))
         self._residency = Residency(self._data)
-        self._sizes: dict[TensorRef, int] = {}
+        self._checked: dict[int, Layout] = {}
+        self._dtypes: dict[int, torch.dtype] = {}
         self._views: dict[torch.dtype, torch.Tensor] = {}
         head = bytes(self._data[:64])
         kind = looks_like(head)
@@ -98,18 +99,21 @@ class DebugBuffer:
         """
         import torch
 
-        size = self._checked_size(ref)
-        dtype = getattr(torch, ref.dtype, None)
-        if not isinstance(dtype, torch.dtype):
-            raise ArtifactError(self.path, f"a tensor has the dtype {ref.dtype}, which torch lacks")
+        size, layout = self._checked_size(ref), ref.layout
+        dtype = self._dtypes.get(layout.scalar_type)
+        if dtype is None:
+            dtype = getattr(torch, layout.dtype, None)
+            if not isinstance(dtype, torch.dtype):
+                raise ArtifactError(self.path, f"a tensor has the dtype {layout.dtype}, which torch lacks")
+            self._dtypes[layout.scalar_type] = dtype
         if not size:
-            return torch.empty(ref.sizes, dtype=dtype)
+            return torch.empty(layout.sizes, dtype=dtype)
         check_unchanged(self._data)
         self._residency.add(size)
         if ref.offset % dtype.itemsize:
             own = self._as(torch.uint8)[ref.offset : ref.offset + size].clone()
-            return own.view(dtype).as_strided(ref.sizes, ref.strides)
-        return self._as(dtype).as_strided(ref.sizes, ref.strides, ref.offset // dtype.itemsize)
+            return own.view(dtype).as_strided(layout.sizes, layout.strides)
+        return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
 
     def _as(self, dtype: torch.dtype) -> torch.Tensor:
         """The whole file as elements of one type."""
@@ -136,7 +140,7 @@ class DebugBuffer:
         """
         named = 0
         for ref in refs:
-            if ref.scalar_type in SCALAR_TYPES and ref.numel and ref.offset >= 0:
+            if ref.layout.nbytes and ref.offset >= 0:
                 named += self._checked_size(ref)
         if named > _MOST_TIMES * self.size + _SPARE:
             problem = (
@@ -152,7 +156,9 @@ class DebugBuffer:
         ArtifactError
             If two do: an offset is wrong.
         """
-        placed = ((ref.offset, ref.offset + ref.nbytes, ref) for ref in refs if ref.nbytes and ref.offset >= 0)
+        placed = (
+            (ref.offset, ref.offset + ref.layout.nbytes, ref) for ref in refs if ref.layout.nbytes and ref.offset >= 0
+        )
         for (_, end, first), (start, _, second) in itertools.pairwise(sorted(placed, key=itemgetter(0))):
             if start < end:
                 raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
@@ -160,7 +166,7 @@ class DebugBuffer:
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
         """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
         read = 0
-        for start, end in sorted({(ref.offset, ref.offset + len(self.raw(ref))) for ref in refs}):
+        for start, end in sorted({(ref.offset, ref.offset + self._checked_size(ref)) for ref in refs}):
             for at in range(max(start, read), end, _BLOCK):
                 if np.frombuffer(self.data[at : min(at + _BLOCK, end)], np.uint8).any():
                     return False
@@ -168,34 +174,39 @@ class DebugBuffer:
         return read > 0
 
     def _checked_size(self, ref: TensorRef) -> int:
-        """Return the number of bytes of a tensor that passed every check, of which each is made once."""
-        size = self._sizes.get(ref)
-        if size is None:
-            size = self._sizes[ref] = self._check_size(ref)
+        """Return the number of bytes of a tensor that passed every check; those of a layout are made once."""
+        layout = ref.layout
+        if id(layout) not in self._checked:  # where it is kept, so its id stays its own
+            self._check_layout(ref, layout)
+            self._checked[id(layout)] = layout
+        size = layout.nbytes
+        if size and not 0 <= ref.offset <= self.size - size:
+            raise self._outside(ref, layout)
         return size
 
-    def _check_size(self, ref: TensorRef) -> int:
-        if ref.scalar_type not in SCALAR_TYPES:
-            raise self._impossible(ref, f"has the scalar type {ref.dtype}")
-        if min(ref.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in ref.strides):
-            raise self._impossible(ref, f"has sizes {ref.sizes} and strides {ref.strides}")
-        if math.prod(max(size, 1) for size in ref.sizes) > _MOST_ELEMENTS:
-            raise self._impossible(ref, f"has sizes {ref.sizes}")
-        if not ref.numel:
-            return 0
+    def _check_layout(self, ref: TensorRef, layout: Layout) -> None:
+        if layout.scalar_type not in SCALAR_TYPES:
+            raise self._impossible(ref, f"has the scalar type {layout.dtype}")
+        if min(layout.sizes, default=0) < 0 or not all(0 <= item <= _MOST_ELEMENTS for item in layout.strides):
+            raise self._impossible(ref, f"has sizes {layout.sizes} and strides {layout.strides}")
+        if math.prod(max(size, 1) for size in layout.sizes) > _MOST_ELEMENTS:
+            raise self._impossible(ref, f"has sizes {layout.sizes}")
+        if not layout.numel:
+            return
+        if not 0 <= ref.offset <= self.size - layout.nbytes:
+            raise self._outside(ref, layout)
+        if len(layout.strides) != len(layout.sizes) or _span(layout) != layout.numel:
+            raise self._impossible(ref, f"has strides {layout.strides} that do not fit its sizes {layout.sizes}")
+
+    def _outside(self, ref: TensorRef, layout: Layout) -> ArtifactError:
         if ref.offset < 0:
-            raise self._impossible(ref, "was described but not logged")
-        nbytes = ref.nbytes
-        if ref.offset + nbytes > self.size:
-            problem = (
-                f"the debug buffer has {self.size} bytes but the tensor of sizes {ref.sizes} at offset "
-                f"{ref.offset} needs {nbytes}: it is truncated, or from another run"
-            )
-            end = ref.offset + nbytes
-            raise ArtifactError(self.path, problem, _ADVICE, where=ref.offset, found=self.size, expected=end)
-        if len(ref.strides) != len(ref.sizes) or _span(ref) != ref.numel:
-            raise self._impossible(ref, f"has strides {ref.strides} that do not fit its sizes {ref.sizes}")
-        return nbytes
+            return self._impossible(ref, "was described but not logged")
+        end = ref.offset + layout.nbytes
+        problem = (
+            f"the debug buffer has {self.size} bytes but the tensor of sizes {layout.sizes} at offset "
+            f"{ref.offset} needs {layout.nbytes}: it is truncated, or from another run"
+        )
+        return ArtifactError(self.path, problem, _ADVICE, where=ref.offset, found=self.size, expected=end)
 
     def _impossible(self, ref: TensorRef, problem: str) -> ArtifactError:
         text = f"the ETDump's tensor at offset {ref.offset} {problem}"
@@ -208,10 +219,10 @@ def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
     It writes one value after the other, each at the next multiple of an alignment from where it began.
     """
     placed = [ref for ref in refs if ref.offset >= 0]
-    if not all(ref.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
+    if not all(ref.layout.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
         return None
     offsets = np.array([ref.offset for ref in placed])
-    ends = offsets + np.array([ref.nbytes for ref in placed])
+    ends = offsets + np.array([ref.layout.nbytes for ref in placed])
     start = offsets[0]
     wrong = [
         np.flatnonzero(start - (start - ends[:-1]) // alignment * alignment != offsets[1:]) for alignment in _ALIGNMENTS
@@ -219,6 +230,6 @@ def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
     return int(offsets[max(int(found[0]) for found in wrong) + 1]) if all(map(len, wrong)) else None
 
 
-def _span(ref: TensorRef) -> int:
+def _span(layout: Layout) -> int:
     """Return how many elements lie from the first to the last one in memory."""
-    return 1 + sum((size - 1) * stride for size, stride in zip(ref.sizes, ref.strides, strict=True))
+    return 1 + sum((size - 1) * stride for size, stride in zip(layout.sizes, layout.strides, strict=True))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from etviz.artifacts.etdump.events import DebugEvent, Events, ProfileEvents, TensorRef, read_events
+from etviz.artifacts.etdump.events import DebugEvent, Events, Layout, ProfileEvents, TensorRef, read_events
 from etviz.artifacts.etdump.salvage import salvage_events
 from etviz.artifacts.files import PathLike, open_artifact, path_of, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer
@@ -19,7 +19,7 @@ from etviz.errors import ArtifactError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DebugEvent", "ETDump", "Events", "ProfileEvents", "RunBlock", "TensorRef", "read_etdump"]
+__all__ = ["DebugEvent", "ETDump", "Events", "Layout", "ProfileEvents", "RunBlock", "TensorRef", "read_etdump"]
 
 _ADVICE: Final = "write it again with the runtime's ETDump support on, and copy the whole file"
 _PREFIX: Final = 4

@@ -7,8 +7,8 @@ Both come in the order in which they ended.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,8 @@ _TENSOR_LIST: Final = _KINDS.index("tensor_list")
 
 
 @dataclass(frozen=True, slots=True)
-class TensorRef:
-    """A tensor in a debug buffer, described but not read.
+class Layout:
+    """Type, sizes and strides; the tensors that a program logs again and again have one object of it.
 
     Attributes
     ----------
@@ -36,34 +36,47 @@ class TensorRef:
         ExecuTorch's scalar type code; may be one that is not known.
     sizes, strides
         In elements. Channels-last tensors have their real strides.
-    offset
-        First byte in the debug buffer; -1 for a tensor without elements.
+    numel
+        Number of elements.
+    nbytes
+        Bytes in the debug buffer; 0 for an unknown scalar type.
     """
 
     scalar_type: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-    offset: int
+    numel: int = field(init=False, compare=False, repr=False)
+    nbytes: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Work out what follows."""
+        known, numel = SCALAR_TYPES.get(self.scalar_type), math.prod(self.sizes)
+        object.__setattr__(self, "numel", numel)
+        object.__setattr__(self, "nbytes", numel * known.itemsize if known else 0)
 
     @property
     def dtype(self) -> str:
         """The scalar type's name in torch, such as "float32", or "unknown(99)"."""
         return scalar_type_name(self.scalar_type)
 
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.sizes)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in the debug buffer; 0 for an unknown scalar type."""
-        known = SCALAR_TYPES.get(self.scalar_type)
-        return self.numel * known.itemsize if known else 0
-
 
 @dataclass(frozen=True, slots=True)
-class DebugEvent:
+class TensorRef:
+    """A tensor in a debug buffer, described but not read.
+
+    Attributes
+    ----------
+    layout
+        Its type, sizes and strides.
+    offset
+        First byte in the debug buffer; -1 for a tensor without elements.
+    """
+
+    layout: Layout
+    offset: int
+
+
+class DebugEvent(NamedTuple):
     """A value that the runtime logged.
 
     Attributes
@@ -206,9 +219,9 @@ def _read_debug(tables: Tables) -> list[DebugEvent]:
 
 def _read_values(entries: Tables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.object_]:
     values = np.full(len(entries), None, object)
-    for kind, (field, dtype) in _SCALAR_FIELDS.items():
+    for kind, (index, dtype) in _SCALAR_FIELDS.items():
         rows = np.flatnonzero(kinds == _KINDS.index(kind))
-        numbers = _stored(entries.take(rows), field).scalar(0, dtype)
+        numbers = _stored(entries.take(rows), index).scalar(0, dtype)
         values[rows] = (numbers != 0).tolist() if kind == "bool" else numbers.tolist()
     rows = np.flatnonzero(kinds == _TENSOR)
     for row, tensor in zip(rows.tolist(), read_tensors(_stored(entries.take(rows), 1)), strict=True):
@@ -240,4 +253,12 @@ def read_tensors(tables: Tables) -> list[TensorRef]:
         tables.scalar(3, "<i8").tolist(),
         strict=True,
     )
-    return [TensorRef(*column) for column in columns]
+    layouts: dict[tuple[Any, ...], Layout] = {}
+    refs = []
+    for scalar_type, extents, steps, offset in columns:
+        key = scalar_type, extents, steps
+        layout = layouts.get(key)
+        if layout is None:
+            layout = layouts[key] = Layout(scalar_type, extents, steps)
+        refs.append(TensorRef(layout, offset))
+    return refs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock, TensorRef
+from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, Layout, RunBlock, TensorRef
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import dense_strides
 from etviz.artifacts.scalar_types import SCALAR_TYPES
@@ -180,13 +180,13 @@ def _specs(method: Method, value: int) -> tuple[TensorSpec, ...]:
 def _meet(event: DebugEvent, cursor: _Cursor) -> None:
     """Check that a value that the ETDump describes lies exactly where the writer would put it."""
     for ref in event.tensors:
-        if cursor.write(ref.nbytes) != ref.offset:
+        if cursor.write(ref.layout.nbytes) != ref.offset:
             raise _MismatchError(f"the value at offset {ref.offset} is not where the program would log it")
 
 
 def _compare(event: DebugEvent, expected: _Expected) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
-    types = [ref.scalar_type for ref in event.tensors]
+    types = [ref.layout.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
         raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
 
@@ -199,11 +199,8 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
             raise _MismatchError("a lost value has a dynamic shape")
         if spec.scalar_type not in SCALAR_TYPES:
             raise _MismatchError(f"the program gives a lost value the type {spec.dtype}")
-        refs.append(
-            TensorRef(
-                spec.scalar_type, spec.sizes, dense_strides(spec.sizes, spec.dim_order), cursor.write(spec.nbytes)
-            )
-        )
+        layout = Layout(spec.scalar_type, spec.sizes, dense_strides(spec.sizes, spec.dim_order))
+        refs.append(TensorRef(layout, cursor.write(spec.nbytes)))
         if spec.scalar_type not in _DESCRIBED:
             break
     if len(refs) == len(expected.specs):

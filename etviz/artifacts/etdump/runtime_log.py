@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from etviz.artifacts.etdump.events import TensorRef
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import torch
 
     from etviz.artifacts.etdump.debug_buffer import DebugBuffer
-    from etviz.artifacts.etdump.etdump import DebugEvent, RunBlock, TensorRef
+    from etviz.artifacts.etdump.etdump import DebugEvent, RunBlock
 
 FRAMEWORK_CHAIN = -1
 _NUMBERS = ("int", "double", "bool")
@@ -39,57 +40,52 @@ class RuntimeLog:
         self.block = block
         self.problems: dict[int, str] = {}
         self._buffer = buffer
-        self._events: dict[int, list[DebugEvent]] = {}
-        self._inside: dict[int, list[DebugEvent]] = {}
+        self._stored: dict[int, list[Any]] = {}
+        self._inside: dict[int, list[tuple[int | str, Any]]] = {}
         for event in block.debug:
-            if event.chain != FRAMEWORK_CHAIN and not event.is_output:
-                table = self._events if event.delegate_debug_id is None else self._inside
-                table.setdefault(event.instruction_id, []).append(event)
+            if event.chain == FRAMEWORK_CHAIN or event.is_output:
+                continue
+            identifier, stored = event.delegate_debug_id, _stored(event)
+            if identifier is None:
+                self._stored.setdefault(event.instruction_id, []).extend(stored)
+            else:
+                self._inside.setdefault(event.instruction_id, []).extend((identifier, item) for item in stored)
 
     @property
     def instructions(self) -> list[int]:
         """Ids of the instructions with logged values, ascending."""
-        return sorted(self._events)
+        return sorted(self._stored)
 
     def values(self, instruction: int) -> list[Any]:
         """Everything that an instruction logged, in order: tensors, plain values, None where it can't be read."""
-        return [self._value(event, at, instruction) for event, at in self._places(instruction)]
+        return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
         """The outputs of a delegate call, which logs its inputs before them; None if there are fewer values."""
-        places = self._places(instruction)
-        if not 0 < count <= len(places):
+        stored = self._stored.get(instruction, ())
+        if not 0 < count <= len(stored):
             return None
-        return [self._value(event, at, instruction) for event, at in places[-count:]]
+        return [self._value(item, instruction) for item in stored[-count:]]
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
         """What a backend logged inside of its call, in order: its own identifier of the value, and the value."""
-        return [
-            (event.delegate_debug_id, self._value(event, at, instruction))
-            for event in self._inside.get(instruction, ())
-            for at in _positions(event)
-            if event.delegate_debug_id is not None
-        ]
+        return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
         """The program's final outputs as logged: copies, which last longer than the file does."""
-        results = [event for event in self.block.debug if _is_result(event)]
-        values = [self._value(event, at, -1) for event in results for at in _positions(event)]
+        values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 
     def offsets(self, instruction: int) -> list[int]:
         """Where the tensors of an instruction lie in the debug buffer."""
-        return _offsets(self._events.get(instruction, ()))
+        return _offsets(self._stored.get(instruction, ()))
 
     def output_offsets(self) -> list[int]:
         """Where the program's final outputs lie in the debug buffer."""
-        return _offsets(event for event in self.block.debug if event.is_output)
+        return _offsets(item for event in self.block.debug if event.is_output for item in event.tensors)
 
-    def _places(self, instruction: int) -> list[tuple[DebugEvent, int]]:
-        return [(event, at) for event in self._events.get(instruction, ()) for at in _positions(event)]
-
-    def _value(self, event: DebugEvent, at: int, instruction: int) -> Any:
-        return self._tensor(event.tensors[at], instruction) if event.kind in _TENSORS else event.value
+    def _value(self, stored: Any, instruction: int) -> Any:
+        return self._tensor(stored, instruction) if isinstance(stored, TensorRef) else stored
 
     def _tensor(self, ref: TensorRef, instruction: int) -> torch.Tensor | None:
         if self._buffer is None:
@@ -107,10 +103,10 @@ def _is_result(event: DebugEvent) -> bool:
     return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
 
 
-def _positions(event: DebugEvent) -> range:
-    """Positions of the values that an event holds."""
-    return range(len(event.tensors) if event.kind in _TENSORS else 1)
+def _stored(event: DebugEvent) -> Sequence[Any]:
+    """What an event holds: references of tensors, or a plain value."""
+    return event.tensors if event.kind in _TENSORS else (event.value,)
 
 
-def _offsets(events: Iterable[DebugEvent]) -> list[int]:
-    return [ref.offset for event in events for ref in event.tensors if ref.offset >= 0]
+def _offsets(stored: Iterable[Any]) -> list[int]:
+    return [item.offset for item in stored if isinstance(item, TensorRef) and item.offset >= 0]

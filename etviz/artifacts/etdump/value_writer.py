@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.artifacts.etdump.events import DebugEvent, ProfileEvents, TensorRef
+from etviz.artifacts.etdump.events import DebugEvent, Layout, ProfileEvents, TensorRef
 from etviz.artifacts.scalar_types import SCALAR_TYPES
 
 if TYPE_CHECKING:
@@ -69,15 +69,16 @@ class ValueWriter:
             return None
         plain = tensor.detach().cpu().contiguous()
         code = _CODES[str(tensor.dtype).removeprefix("torch.")]
+        layout = Layout(code, tuple(plain.shape), tuple(plain.stride()))
         if not plain.numel():
-            return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), -1)
+            return TensorRef(layout, -1)
         padding = -self._size % _ALIGNMENT
         with self.path.open("ab") as file:
             file.write(bytes(padding))
             plain.reshape(-1).view(torch.uint8).numpy().tofile(file)
         offset = self._size + padding
         self._size = offset + plain.nbytes
-        return TensorRef(code, tuple(plain.shape), tuple(plain.stride()), offset)
+        return TensorRef(layout, offset)
 
 
 def no_profile() -> ProfileEvents:
