@@ -52,6 +52,7 @@ from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
 from etviz.graph.uses import only_moves
+from etviz.native import pair_sums
 from etviz.tensors.metrics import EPS, NAN
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Rounding:
         if node.target in NORMS and (found := normalized(node.target, args, kwargs, self._summed)) is not None:
             return [self._wobbled(value, 1.0) for value in found]
         value = None
-        if only_moves(node) or name in _GATHERING:
+        if _only_picks(node):
             return call(node.target, args, kwargs)
         if terms == 1 and name in _ALONG_AXIS | _REDUCING:
             value = call(node.target, args, kwargs)
@@ -220,6 +221,10 @@ class Rounding:
             return self._wobbled(value, amount) if name in _PRODUCTS and terms >= _LONG else value
         value = call(node.target, args, kwargs) if value is None else value
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
+
+    def pass_over(self, node: Node) -> None:
+        """Leave out a node that is rounded nowhere."""
+        self._begin(node)
 
     def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
         """True if a product's large operand is perturbed by way of its sums."""
@@ -332,6 +337,11 @@ class Rounding:
         return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
 
 
+def _only_picks(node: Node) -> bool:
+    """True for operators that only move elements, or pick some: they round nothing."""
+    return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _GATHERING
+
+
 def _terms(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> int:
     """Elements that each element of a result is a sum of."""
     shape = next((item.shape for item in (*args, *kwargs.values()) if hasattr(item, "shape")), ())
@@ -386,6 +396,17 @@ def _exactly(call: Callable[..., Any], target: str, args: Sequence[Any], kwargs:
         return None
 
 
+def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> float | None:
+    """The squared differences of two tensors in one compiled pass; None where there is none for them."""
+    import torch
+
+    pair = perturbed, value
+    if any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
+        return None
+    sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
+    return sums.dd if sums is not None else None
+
+
 class Noise:
     """Sums up squared differences to the unperturbed values, pass by pass."""
 
@@ -400,6 +421,11 @@ class Noise:
         if not isinstance(perturbed, torch.Tensor) or not isinstance(value, torch.Tensor):
             return
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel():
+            return
+        known = _squares(perturbed, value)
+        if known is not None:
+            self._squares += known
+            self.samples += value.numel()
             return
         difference = perturbed.double() - value.double()
         squares = float(difference.square().sum())
@@ -540,6 +566,10 @@ class Lanes(Evaluator):
         reference = self.apply(graph, node, args, kwargs) if not product else None
         if self._unpacked.holds(graph, node):
             return Value(reference, reference, None)
+        if _only_picks(node) and all(local[name] is scope.env[name] for name in self.reads(node)):
+            for rounding in self._others:
+                rounding.pass_over(node)
+            return Value(reference, _joined([reference] * len(self._others)), None)
         before, perturbed = self.rounding, []
         try:
             if product:
