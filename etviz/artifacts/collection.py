@@ -14,15 +14,16 @@ import re
 import shutil
 import string
 import zipfile
-import zlib
-from collections.abc import Callable, Container
+from collections import Counter
+from collections.abc import Callable, Container, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
-from etviz.artifacts.files import PathLike, open_artifact, path_of
+from etviz.artifacts.files import ARCHIVE_ERRORS, NO_ROOM, PathLike, open_artifact, path_of
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ArtifactError, UsageError
+from etviz.errors import ArtifactError, EtvizError, UsageError
 
 USUAL: Final = {
     "etdump": ("etdump.etdp", "etdump.bin", "etdump.in", "model.etdump", "*.etdp", "*.etdump"),
@@ -38,6 +39,8 @@ _NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
 _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if "*" not in name)
 """Names that mean one kind, which no pattern of another takes."""
 _MOST_RATIO: Final = 200
+_PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How zip archives pack that can be unpacked in small pieces."""
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
 _LONGEST_NAME: Final = 255
@@ -153,7 +156,7 @@ def _is_etrecord(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return "ETRECORD_V0" in archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except ARCHIVE_ERRORS:
         return False
 
 
@@ -162,22 +165,41 @@ def _mentions_base64(path: Path) -> bool:
 
 
 def _from_zip(path: Path, folder: Path) -> None:
+    with _reading(path, "zip archive"), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if not info.is_dir()]
+        names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in members]
+        if problem := _why_not_unpacked(members, names):
+            raise ArtifactError(path, problem, "unpack it and give the folder that is meant")
+        budget = _budget(path, folder)
+        for info, name in zip(members, names, strict=True):
+            if not _is_name(name) or (info.external_attr >> 28) == 0xA:
+                continue
+            with archive.open(info) as packed:
+                budget -= _copy(path, packed, folder / name, budget)
+
+
+def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str]) -> str:
+    """Why an archive's files do not become a folder's, empty if they can."""
+    if len(members) > _MOST_FILES:
+        return f"it holds more than {_MOST_FILES} files"
+    if any(info.compress_type not in _PACKED for info in members):
+        return "its files are packed in an unusual way"
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    return f"two of its files are called {twice[0]}" if twice else ""
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Generator[None]:
+    """Let what an archive's reader raises say that it is damaged; a disk that is full is another error."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in members]
-            if len(members) > _MOST_FILES or len(set(names)) != len(names):
-                twice = next((name for name in names if names.count(name) > 1), "")
-                problem = f"two of its files are called {twice}" if twice else f"it holds more than {_MOST_FILES} files"
-                raise ArtifactError(path, problem, "unpack it and give the folder that is meant")
-            budget = _budget(path, folder)
-            for info, name in zip(members, names, strict=True):
-                if not _is_name(name) or (info.external_attr >> 28) == 0xA:
-                    continue
-                with archive.open(info) as packed:
-                    budget -= _copy(path, packed, folder / name, budget)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
-        raise ArtifactError(path, f"the zip archive is damaged ({error})", _ARCHIVE_ADVICE) from error
+        yield
+    except EtvizError:
+        raise
+    except ARCHIVE_ERRORS as error:
+        if getattr(error, "errno", None) in NO_ROOM:
+            raise
+        problem = f"the {what} is damaged ({error or type(error).__name__})"
+        raise ArtifactError(path, problem, _ARCHIVE_ADVICE) from error
 
 
 def _is_name(name: str) -> bool:
@@ -186,13 +208,8 @@ def _is_name(name: str) -> bool:
 
 
 def _from_gzip(path: Path, folder: Path) -> None:
-    try:
-        with gzip.open(path) as packed:
-            _copy(path, packed, folder / (path.stem if path.suffix == ".gz" else path.name), _budget(path, folder))
-    except (OSError, EOFError, zlib.error) as error:
-        if isinstance(error, ArtifactError):
-            raise
-        raise ArtifactError(path, f"the gzip file is damaged ({error})", _ARCHIVE_ADVICE) from error
+    with _reading(path, "gzip file"), gzip.open(path) as packed:
+        _copy(path, packed, folder / (path.stem if path.suffix == ".gz" else path.name), _budget(path, folder))
 
 
 def _budget(path: Path, folder: Path) -> int:

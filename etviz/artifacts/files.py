@@ -7,11 +7,13 @@ import errno
 import gc
 import io
 import json
+import lzma
 import math
 import mmap
 import os
 import shutil
 import stat
+import struct
 import tempfile
 import time
 import zipfile
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
+ARCHIVE_ERRORS: Final = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
+    *(NotImplementedError, RuntimeError, OverflowError),
+)
+"""What the standard library raises for archives that are damaged."""
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
@@ -255,8 +262,10 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
                     raise ValueError(f"the member {info.filename} is there twice")
                 members[info.filename] = info
             yield archive, members
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(str(error)) from error
+    except ValueError:
+        raise
+    except ARCHIVE_ERRORS as error:
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
@@ -463,14 +472,14 @@ def _without_room(error: BaseException, folders: Sequence[PathLike]) -> PathLike
                 return folder
     chain: BaseException | None = error
     while chain is not None:
-        if isinstance(chain, OSError) and chain.errno in _NO_ROOM:
+        if isinstance(chain, OSError) and chain.errno in NO_ROOM:
             return folders[0]
         chain = chain.__cause__ or chain.__context__
-    return folders[0] if any(os.strerror(code) in str(error) for code in _NO_ROOM) else None
+    return folders[0] if any(os.strerror(code) in str(error) for code in NO_ROOM) else None
 
 
 _ROOM: Final = 64 << 10
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_VALUES: Final = 3_000_000
 _MOST_DIGITS: Final = 40
 _SEPARATORS: Final = (b",", b"[", b"{", b":")

@@ -142,6 +142,44 @@ def test_archives_do_no_harm(tmp_path: Path) -> None:
         collect(bad)
 
 
+def _in_directory(content: bytes, offset: int, *number: int) -> bytes:
+    """A zip archive with other bytes in each entry of its directory."""
+    found, at = bytearray(content), 0
+    while (at := found.find(b"PK\x01\x02", at)) >= 0:
+        found[at + offset : at + offset + len(number)] = bytes(number)
+        at += 4
+    return bytes(found)
+
+
+DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "packed as bzip2": (lambda content: _in_directory(content, 10, 12, 0), "packed in an unusual way"),
+    "directory elsewhere": (lambda content: content[:-6] + b"\xff" * 4 + content[-2:], "damaged"),
+    "members elsewhere": (lambda content: _in_directory(content, 42, 0xF0, 0xFF, 0xFF, 0xFF), "damaged"),
+    "cut": (lambda content: content[: len(content) // 2], ""),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_archive_is_named(how: str, executed: Make, tmp_path: Path) -> None:
+    change, words = DAMAGED[how]
+    with zipfile.ZipFile(tmp_path / "sent.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in FILES.values():
+            archive.write(executed("plain_cnn").folder / name, name)
+    (tmp_path / "sent.zip").write_bytes(change((tmp_path / "sent.zip").read_bytes()))
+    with pytest.raises(ArtifactError, match=f"sent.zip: .*{words}"):
+        etviz.load(tmp_path / "sent.zip")
+
+
+def test_an_archive_of_very_many_files_takes_no_time(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "sent.zip", "w") as archive:
+        for number in range(10_001):
+            archive.writestr(str(number), b"")
+    start = time.process_time()
+    with pytest.raises(ArtifactError, match="more than 10000 files"):
+        collect(tmp_path / "sent.zip")
+    assert time.process_time() - start < 0.5
+
+
 def test_what_is_missing_or_there_twice_is_said(executed: Make, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no ETDump in it"):
         etviz.load(tmp_path)
