@@ -88,6 +88,10 @@ class ArtifactError(EtvizError):
         return printable(text)
 
 
+class FileChangedError(ArtifactError):
+    """A file was cut or written to after it was opened: what it held can't be asked for any more."""
+
+
 class PairingError(EtvizError):
     """Runtime values can't be matched with the reference: the files belong to different programs or runs.
 

@@ -187,8 +187,22 @@ def test_a_file_that_is_cut_after_it_was_opened(kind: str, executed: Make, tmp_p
     found = etviz.load(**files)
     assert len(found.gaps) > 3
     os.truncate(files[kind], 4096)
-    with pytest.raises(ArtifactError, match="after it was opened"):
-        found.attribution()
+    for ask in (found.attribution, found.ladder):
+        with pytest.raises(ArtifactError, match=f"{files[kind].name}: the file was cut .*after it was opened"):
+            ask()
+
+
+def test_a_program_that_changed_is_not_run_again(executed: Make, tmp_path: Path) -> None:
+    program = executed("counter")
+    files: dict[str, Any] = {name: program.path(name) for name in ("etdump", "etrecord", "debug_buffer", "record")}
+    pte = Path(shutil.copy(program.path("pte"), tmp_path))
+    found = etviz.load(**files, pte=pte)
+    with pte.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"here")
+    for ask in (lambda: etviz.census(found, program.inputs), lambda: etviz.study(found, [program.inputs])):
+        with pytest.raises(ArtifactError, match=r"model\.pte: the program was changed"):
+            ask()
 
 
 _QUESTIONS: tuple[Callable[[etviz.Inspection], object], ...] = (

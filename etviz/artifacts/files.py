@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import orjson
 
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ArtifactError, UsageError
+from etviz.errors import ArtifactError, FileChangedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -90,7 +90,7 @@ class MappedFile(mmap.mmap):
 
         Raises
         ------
-        ArtifactError
+        FileChangedError
             If it is not.
         """
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
@@ -99,7 +99,7 @@ class MappedFile(mmap.mmap):
             now = _state_of(os.stat(self._path))  # noqa: PTH116 - asked for each tensor
             if now != self._state and now[:2] == self._state[:2]:
                 problem = "the file was cut or written to after it was opened"
-                raise ArtifactError(self._path, problem, "load it again when it is complete")
+                raise FileChangedError(self._path, problem, "load it again when it is complete")
         self._looked = moment
 
 

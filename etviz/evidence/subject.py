@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.analysis import Analysis
+from etviz.analysis.findings import program_file
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.program.logged import debug_buffer_bytes
@@ -177,6 +178,9 @@ def subject_of(
         files = {kind: path for kind, path in program.analysis.findings.files.items() if kind in FILES}
         if "pte" not in files:
             raise UsageError("the Inspection was made without the program; give pte= to etviz.load")
+        if program_file(program.analysis.findings) is None:
+            problem = "the program was changed, replaced or taken away since it was loaded"
+            raise ArtifactError(files["pte"], problem, "load the artifacts again")
         _refuse(given)
         return _subject(files, method or program.analysis.findings.method, program.title)
     if hasattr(program, "__fspath__") or isinstance(program, str):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
-from etviz.errors import EtvizError, UsageError
+from etviz.errors import EtvizError, FileChangedError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.noise import total_noise
@@ -97,6 +97,8 @@ def evaluated(name: str, make: Fresh, replay: Replay, run: int, file: SpillFile,
         metas = {node.name: node.outputs for node in flat.nodes}
         scales = {name: metas[node][at] for (node, at), name in readings.items() if at < len(metas.get(node, ()))}
         stage.steps = {name: meta.scale for name, meta in scales.items() if meta is not None and meta.scale}
+    except FileChangedError:
+        raise
     except EtvizError as error:
         stage.problem = str(error)
     return stage

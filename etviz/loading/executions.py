@@ -270,12 +270,11 @@ class _Stage:
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         """The inputs of an execution: the expected candidate, or what was logged."""
-        logged = None if self._groups is None else logged_inputs_of(self._groups, log)
-        inputs = self.entrance.choose(log, self._candidates, expected, logged)
         takes = self.evaluator.graph.user_inputs()
-        if self._named and inputs.index >= 0 and (reason := why_not(inputs.values, takes)):
+        if self._named and (reason := why_not(self._candidates[expected], takes)):
             raise UsageError(f"{reason}: these inputs belong to another model")
-        return inputs
+        logged = None if self._groups is None else logged_inputs_of(self._groups, log)
+        return self.entrance.choose(log, self._candidates, expected, logged)
 
     def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[Comparison]:
         """Compare executions on the same inputs, from the number `run` on."""

@@ -7,6 +7,7 @@ brought back one by one, so that what came before something broke stays.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -234,25 +235,51 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
-    """The exit status of a command; its whole process group ends with it."""
-    try:
-        process = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-        )
-    except OSError as error:
-        raise ExecutionError(f"{command[0]} can't be started ({error.strerror or error})") from error
+    """The exit status of a command; its whole process group ends with it, and with this process."""
     name, end = Path(command[0]).name, time.monotonic() + timeout
-    try:
+    with _ending() as started:
+        try:
+            process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as error:
+            raise ExecutionError(f"{command[0]} can't be started ({error.strerror or error})") from error
+        started(process)
         while (left := end - time.monotonic()) > 0:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(min(_LOOK, left))
             if os.fstat(log.fileno()).st_size > _MOST_SAID:
                 raise ExecutionError(f"{name} printed more than {_MOST_SAID >> 20} MB and was ended")
         raise ExecutionError(f"{name} took longer than {timeout:g} s and was ended")
+
+
+@contextlib.contextmanager
+def _ending() -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
+    """End the groups of processes that were started, at the end; a shell does if this process doesn't live so long."""
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r group && cat && kill -9 "-$group"'],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        bufsize=0,
+    )
+    groups = [guard]
+
+    def started(process: subprocess.Popen[bytes]) -> None:
+        groups.append(process)
+        with contextlib.suppress(OSError):
+            (guard.stdin or io.BytesIO()).write(b"%d\n" % process.pid)
+
+    try:
+        yield started
     finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        for process in groups:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if guard.stdin is not None:
+            guard.stdin.close()
 
 
 def _why(status: int) -> str:

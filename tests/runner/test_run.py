@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,24 @@ def test_bad_runner_is_one_error(command: str, message: str, built: Path, monkey
     assert isinstance(ended.exception, ExecutionError)
     with pytest.raises(ExecutionError, match=message):
         raise ended.exception
+
+
+def test_a_runner_ends_with_the_process_that_started_it(tmp_path: Path):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import Here\n"
+        "folder = Path(sys.argv[1])\n"
+        "Here(folder).run(['sh', '-c', f'sleep 60 & echo $! > {folder}/new; mv {folder}/new {folder}/pid; wait'], "
+        "folder / 'log', 60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
+        while not (tmp_path / "pid").exists():
+            assert parent.poll() is None
+            time.sleep(0.02)
+        parent.kill()
+    runs, end = Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline"), time.monotonic() + 10
+    while runs.exists() and runs.read_bytes():  # a zombie has none
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 USAGE = {
