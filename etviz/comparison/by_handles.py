@@ -209,7 +209,8 @@ class _Execution:
             if reason := add_introduced(self._result, gap, local, scales[gap.output]):
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
-        measure_introduced_noise(gaps, again, [next(iter(flat_values(item)), None) for item in results])
+        plain = [next(iter(flat_values(item)), None) for item in results]
+        measure_introduced_noise(gaps, again, plain, several=len(cut.instructions) > 1)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
         """A cut with what the runtime had as its inputs: together with the groups before it that give unknown ones.

@@ -28,9 +28,13 @@ _FAILED: Final = "its noise could not be measured, so severity is relative to it
 
 
 def measure_introduced_noise(
-    gaps: Sequence[Gap], again: Callable[[Rounding], Any] | Sequence[Any] | None, value: Any
+    gaps: Sequence[Gap],
+    again: Callable[[Rounding], Any] | Sequence[Any] | None,
+    value: Any,
+    *,
+    several: bool = False,
 ) -> None:
-    """Measure what one instruction introduced by its noise, where that is suspicious.
+    """Measure what one instruction, or several together, introduced by its noise, where that is suspicious.
 
     Parameters
     ----------
@@ -41,12 +45,14 @@ def measure_introduced_noise(
         can't be.
     value
         What it gives unperturbed.
+    several
+        Whether several instructions may have made it.
     """
     suspicious = [gap for gap in gaps if gap.is_suspicious(introduced=True)]
     if not suspicious or not again:
         return
     try:
-        noise = local_noise(again, value)
+        noise = local_noise(again, value, several=several)
     except Exception as error:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
         for gap in suspicious:
             gap.add_note(f"{_FAILED}{error}")

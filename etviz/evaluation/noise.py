@@ -21,7 +21,9 @@ with the model of rounding below.
 
 In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass. So
 there the noise is at least that of one: it is taken from a pass in which every value may round to its neighbour, as the
-variance follows the number of those that do.
+variance follows the number of those that do. That is the mean over all grids, many of which may hardly matter to the
+result; so the noise is at least that of one on the last grid, too, of as many values as the result has. Where several
+instructions can't be told apart it is that of every twelfth there, as follows for the values between them.
 
 On a grid of step s an error of s/√12 is accepted as what rounding to it imposes. What follows the last grid must be
 granted what such an error becomes there, or a softmax would be called wrong for what its input is forgiven. So the
@@ -62,8 +64,10 @@ STEP: Final = 1e-3
 """Part of a quantization step by which values are perturbed before they are rounded."""
 OTHER_GRID: Final = 0.5
 """The same where a delegate chooses the grid when it runs: a quarter of the values rounds to its neighbour."""
-NEIGHBOUR: Final = 1 / 6
-"""The same for one value in twelve, which makes the error of a grid's own rounding."""
+_NEIGHBOURS: Final = math.sqrt(1 / 3)
+"""What one value in twelve that rounds to its neighbour, the error of a grid's own rounding, makes of that."""
+_AGAIN: Final = 2
+"""Lanes in which grids are reached from plain values, where these have few elements: none of them may flip in one."""
 FLIPS: Final = 10
 """Roundings to the neighbour, over all passes, that tell what they do."""
 SAMPLES: Final = 2000
@@ -146,6 +150,8 @@ class Rounding:
         Part of a quantization step by which values are perturbed before they are rounded.
     spreads
         Shared by roundings of the same values.
+    plain
+        What reaches each grid unperturbed, if that is what it rounds.
 
     Attributes
     ----------
@@ -153,12 +159,15 @@ class Rounding:
         Values that it has rounded to grids that were known before the run.
     """
 
-    def __init__(self, seed: int, step: float = STEP, spreads: Spreads | None = None) -> None:
+    def __init__(
+        self, seed: int, step: float = STEP, spreads: Spreads | None = None, plain: BeforeGrids | None = None
+    ) -> None:
         import torch
 
         self.on_grids = 0
         self._step = step
         self._spreads = spreads
+        self._plain = plain
         self._seed = _SEEDS + seed
         self._generator = torch.Generator()
         self._calls = Counter[tuple[str, tuple[int, ...]]]()
@@ -274,6 +283,7 @@ class Rounding:
         import torch
 
         grid, value = grid_arguments(node.target, args, kwargs), args[0] if args else kwargs.get("input")
+        value = value if self._plain is None else self._plain.values.get(id(node), value)
         scale = grid.scale if grid is not None else None
         chosen = delegated and isinstance(scale, torch.Tensor)
         share = OTHER_GRID if chosen else self._step
@@ -337,6 +347,39 @@ class Rounding:
         return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
 
 
+class BeforeGrids(Rounding):
+    """Perturbs nothing, and keeps what rounds to a grid.
+
+    Attributes
+    ----------
+    values
+        By the id of the node that puts them on a grid.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.values: dict[int, Any] = {}
+
+    def call(
+        self,
+        call: Callable[..., Any],
+        terms: int,
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
+    ) -> Any:
+        """The result of an operator as it is; see `Rounding.call`."""
+        if is_quantize(node) and not _lies_on_grid(node, args, kwargs):
+            self.values[id(node)] = args[0] if args else kwargs.get("input")
+        return call(node.target, args, kwargs)
+
+    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
+        """Never, as nothing is perturbed."""
+        return False
+
+
 def _only_picks(node: Node) -> bool:
     """True for operators that only move elements, or pick some: they round nothing."""
     return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _GATHERING
@@ -360,6 +403,17 @@ def _is_short(node: Node, args: Sequence[Any]) -> bool:
     """True if one operand is large, and the result much smaller."""
     large, sizes = [arg.numel() for arg in args if _is_large(arg)], [elements(meta) for meta in node.outputs]
     return len(large) == len(sizes) == 1 and sizes[0] is not None and _FEWER * sizes[0] <= large[0]
+
+
+def _lies_on_grid(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """True if a quantize has nothing to round: its value comes from the same grid."""
+    import torch
+
+    grid, value = grid_arguments(node.target, args, kwargs), args[0] if args else kwargs.get("input")
+    if grid is None or not isinstance(value, torch.Tensor) or not isinstance(grid.scale, (int, float)):
+        return False
+    steps = value / grid.scale
+    return not value.numel() or bool((steps - steps.round()).abs().max() < STEP)
 
 
 def _squared(value: Any) -> Any:
@@ -441,8 +495,8 @@ class Noise:
         return math.sqrt(self._squares / self.samples) if self.samples else NAN
 
 
-def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) -> list[float]:
-    """The noise of one instruction on given inputs, for each of its outputs.
+def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *, several: bool = False) -> list[float]:
+    """The noise of what was computed on given inputs, for each output.
 
     Parameters
     ----------
@@ -450,6 +504,8 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) ->
         Computes it with another rounding, or what it gave with some.
     value
         What it gives unperturbed.
+    several
+        Whether it is of several instructions, whose grids are then no outputs that would be judged by themselves.
     """
     values = flat_values(value)
     if not callable(again):
@@ -468,7 +524,14 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any) ->
         return found
     every = _differences([again(Rounding(PASSES, OTHER_GRID, spreads))], values)
     share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
-    return [max(noise, share * flips) for noise, flips in zip(found, every, strict=True)]
+    before = BeforeGrids()
+    again(before)
+    regridded = (again(Rounding(PASSES + 1 + seed, OTHER_GRID, spreads, before)) for seed in range(PASSES))
+    last = [
+        own * (_NEIGHBOURS if several else 1 / math.sqrt(value.numel() * OTHER_GRID / 2)) if own > 0 else 0.0
+        for own, value in zip(_differences(regridded, values), values, strict=True)
+    ]
+    return [max(noise, share * flips, own) for noise, flips, own in zip(found, every, last, strict=True)]
 
 
 def _differences(others: Iterable[Any], values: Sequence[Any]) -> list[float]:
@@ -508,7 +571,7 @@ class Lanes(Evaluator):
     """Evaluates a method several times side by side: as it is, and with other roundings of every operator.
 
     A graph with branches has one perturbed lane only, since each may take another one. Where values are rounded to
-    grids, there is a last lane in which each grid is reached from the plain values.
+    grids, there are last lanes in which each grid is reached from the plain values.
 
     Attributes
     ----------
@@ -522,7 +585,9 @@ class Lanes(Evaluator):
         self._others = [Rounding(seed, spreads=self._spreads) for seed in seeds]
         self._regridded = len(self._others)
         if not _has_branches(self.graph) and _has_grids(self.graph):
-            self._others.append(Rounding(self._regridded + PASSES, NEIGHBOUR, self._spreads))
+            first = self._regridded + PASSES
+            again = range(first, first + (_AGAIN if len(seeds) > 1 else 1))
+            self._others += [Rounding(seed, OTHER_GRID, self._spreads) for seed in again]
         self._perturbed_state: dict[str, Any] = {}
         self.perturbed_outputs: list[list[Any]] = []
 
@@ -571,6 +636,9 @@ class Lanes(Evaluator):
                 rounding.pass_over(node)
             return Value(reference, _joined([reference] * len(self._others)), None)
         before, perturbed = self.rounding, []
+        again = len(self._others)
+        if is_quantize(node) and not _lies_on_grid(node, args, kwargs):
+            again = self._regridded
         try:
             if product:
                 others = [(*self.arguments(_Lane(local, at), node), item) for at, item in enumerate(self._others)]
@@ -578,8 +646,7 @@ class Lanes(Evaluator):
                 return Value(reference, _joined(perturbed), None)
             for at, rounding in enumerate(self._others):
                 self.rounding = rounding
-                again = at == self._regridded and is_quantize(node)
-                perturbed.append(self.apply_in(graph, node, scope.env if again else _Lane(local, at)))
+                perturbed.append(self.apply_in(graph, node, scope.env if at >= again else _Lane(local, at)))
         except EtvizError:
             raise
         except Exception as error:
@@ -708,10 +775,10 @@ def total_noise(
             ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
             again.add((run, ""), ended)
     for run, item in (growth or {}).items():
-        item.imposed = [noise.rms for noise in regridded_outputs[run]]
-    largest = {key: max(noise.rms, regridded[key].rms) for key, noise in found.items()}
+        item.imposed = [_NEIGHBOURS * noise.rms for noise in regridded_outputs[run]]
+    largest = {key: max(noise.rms, _NEIGHBOURS * regridded[key].rms) for key, noise in found.items()}
     return largest, [
-        [max(noise.rms, other.rms) for noise, other in zip(*items, strict=True)]
+        [max(noise.rms, _NEIGHBOURS * other.rms) for noise, other in zip(*items, strict=True)]
         for items in zip(outputs, regridded_outputs, strict=True)
     ]
 

@@ -159,6 +159,58 @@ def test_one_rounding_to_the_neighbour_is_noise_where_none_was_met(count: int) -
     assert factor(found, rms(torch.stack(neighbours)) / math.sqrt(count)) < 2
 
 
+def test_a_neighbour_on_the_last_grid_is_noise_though_most_of_the_grids_hardly_matter() -> None:
+    """One of 16 values on the last grid may be off by its step, whatever it is that 1024 values before it can do."""
+    fine, coarse = (0.03, 0, -128, 127, torch.int8), (0.07, 0, -128, 127, torch.int8)
+    nodes = [
+        Node("q", "quantized_decomposed.quantize_per_tensor.default", (Ref("x"), *fine), {}),
+        Node("dq", "quantized_decomposed.dequantize_per_tensor.default", (Ref("q"), *fine), {}),
+        Node("row", "aten.select_copy.int", (Ref("dq"), 0, 5), {}),
+        Node("q_1", "quantized_decomposed.quantize_per_tensor.default", (Ref("row"), *coarse), {}),
+        Node("dq_1", "quantized_decomposed.dequantize_per_tensor.default", (Ref("q_1"), *coarse), {}),
+    ]
+    graph, x = Graph("forward", [Input("x", "user", "")], nodes, [Ref("dq_1")]), normal(64, 16)
+    evaluator = Evaluator(graph, {})
+    (value,) = evaluator.run([x], lambda node, value: None)
+    one, any_of_them = (
+        local_noise(lambda rounding: evaluator.call_again(graph, [x], rounding), [value], several=several)[0]
+        for several in (False, True)
+    )
+    assert factor(one, 0.07 / math.sqrt(16)) < 2
+    assert factor(any_of_them, 0.07 / math.sqrt(12)) < 1.5
+
+
+def test_what_is_put_on_its_own_grid_again_keeps_its_noise() -> None:
+    """A quantized program has many such pairs, which round nothing."""
+    grid = (0.1, 0, -128, 127, torch.int8)
+    nodes = [
+        Node(f"{kind}_{at}", f"quantized_decomposed.{kind}_per_tensor.default", (Ref(before), *grid), {})
+        for at in (1, 2)
+        for kind, before in (("quantize", "x" if at == 1 else "dequantize_1"), ("dequantize", f"quantize_{at}"))
+    ]
+    graph = Graph("forward", [Input("x", "user", "")], nodes, [Ref("dequantize_2")])
+    wanted = [(0, f"dequantize_{at}") for at in (1, 2)]
+    found, _ = total_noise(lambda: Evaluator(graph, {}), [[normal(50, 64)]], wanted)
+    first, second = found.values()
+    assert first == second
+    assert factor(first, 0.1 / math.sqrt(12)) < 1.1
+
+
+def test_a_few_values_on_a_grid_have_noise_whatever_they_are() -> None:
+    """Where there are 16, every twelfth that rounds to its neighbour may be none of them."""
+    grid = (0.1, 0, -128, 127, Tag("dtype", "int8"))
+    nodes = [
+        Node("q", "quantized_decomposed.quantize_per_tensor.default", (Ref("x"), *grid), {}),
+        Node("dq", "quantized_decomposed.dequantize_per_tensor.default", (Ref("q"), *grid), {}),
+        Node("y", "aten.mul.Tensor", (Ref("dq"), 2.0), {}, outputs=(Meta("float32", (16,), None),)),
+    ]
+    nodes[0].outputs = (Meta("int8", (16,), None),)
+    graph = Graph("forward", [Input("x", "user")], nodes, [Ref("y")])
+    for seed in range(20):
+        found, _ = total_noise(lambda: Evaluator(graph, {}), [[normal(16, seed=seed)]], [(0, "y")])
+        assert factor(found[0, "y", 0], 0.2 / math.sqrt(12)) < 3
+
+
 @pytest.mark.parametrize("target", ["relu", "neg", "abs", "alias_copy", "detach"])
 def test_what_does_not_round_has_no_noise(target: str) -> None:
     assert noise_of(f"aten.{target}.default", normal(100)) == 0.0

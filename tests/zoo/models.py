@@ -412,6 +412,17 @@ class Gelu(nn.Module):
         return x
 
 
+class Shared(nn.Module):
+    """One layer for two inputs of different sizes, as a detector's head for the levels of its pyramid."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width // 2)
+
+    def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        return self.layer(first), self.layer(second)
+
+
 def own(make: Callable[[], nn.Module], inputs: Callable[[], Inputs]) -> Builder:
     """A model of this file."""
     return lambda: learnt(make(), inputs())
@@ -431,6 +442,7 @@ masked_attention = own(MaskedAttention, lambda: (torch.randn(1, 8, 32), _causal(
 rotary = own(Rotary, lambda: (_tokens(8),))
 mlp = own(lambda: nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)), _normal(4, 32))
 far_from_zero = own(lambda: nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)), lambda: (torch.randn(4, 32) + 100,))
+shared = own(Shared, lambda: (torch.randn(4, 16), 3 * torch.randn(4, 16)))
 gelu_erf = own(lambda: Gelu("none"), _normal(4, 32))
 gelu_tanh = own(lambda: Gelu("tanh"), _normal(4, 32))
 

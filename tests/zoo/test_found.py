@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from executorch.runtime import Runtime
 from torch import Tensor, nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import etviz
-from tests.zoo.models import Gelu
+from tests.zoo.models import Gelu, Shared
 
 
 def _run(pte: Path, x: Tensor) -> Tensor:
@@ -62,6 +63,29 @@ def test_weight_only_int8_on_xnnpack(tmp_path: Path) -> None:
     portable = etviz.debug(model, (x,), workdir=tmp_path / "portable")
     assert portable.first_divergence is None
     assert portable.digest.level == "ok"
+
+
+def test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, inputs = Shared().eval(), (torch.randn(4, 16), 1.5 * torch.randn(4, 16))
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    inspection = etviz.debug(
+        model, inputs, partitioner=[XnnpackPartitioner()], quantizer=quantizer, workdir=tmp_path / "shared"
+    )
+    (right, first), (wrong, second) = (inspection.tensors(row) for row in inspection.gaps.index)
+    assert torch.equal(right, first)
+    sizes = [float(x.max() - x.min()) for x in inputs]
+    error = model.layer.bias.detach() * (sizes[1] / sizes[0] - 1)
+    assert torch.allclose((second - wrong).median(0).values, error, atol=0.03)
+    assert error.abs().max() > 0.08
+
+    assert inspection.digest.level == "bad"
+    divergence = inspection.first_divergence
+    assert divergence is not None
+    assert divergence["output"] == 1
+    inside = inspection.zoom(divergence).first_divergence
+    assert inside is not None
+    assert inside["reference_ops"] == "linear_1"
 
 
 def test_portable_layer_norm_far_from_zero(tmp_path: Path) -> None:
