@@ -16,7 +16,7 @@ from etviz.artifacts.files import PathLike, as_file, open_archive, open_artifact
 from etviz.artifacts.program.raw_values import read_number, read_tensor
 from etviz.artifacts.record.stored_tensors import MOST_HEADER
 from etviz.artifacts.record.torch_file import load_all
-from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.artifacts.scalar_types import READ_TYPES
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
-_DTYPES: Final = frozenset(item.name for item in SCALAR_TYPES.values())
 _UNPACKED: Final = 256 << 20
 """Bytes that packed arrays may have beyond those of their file."""
 _LARGEST_LIST: Final = 4 << 20
@@ -92,8 +91,8 @@ def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> lis
     """The executions of one file; where it is raw, it is the input `at`."""
     told = _RAW.fullmatch(path)
     if told is not None and not os.path.exists(path):  # noqa: PTH110 - which takes a name of any length
-        if told["dtype"] not in _DTYPES:
-            raise UsageError(f"inputs: {told['dtype']!r} is no dtype; there are {', '.join(sorted(_DTYPES))}")
+        if told["dtype"] not in READ_TYPES:
+            raise UsageError(f"inputs: {told['dtype']!r} is no dtype; there are {', '.join(sorted(READ_TYPES))}")
         digits = [size for size in re.split("[x,]", told["shape"]) if size]
         if len(digits) > _MOST_DIMENSIONS or max(map(len, digits), default=0) > _MOST_DIGITS:
             raise UsageError(f"inputs: no tensor has a shape such as {told['shape'][:40]}…")

@@ -6,6 +6,10 @@ The codes are those of `executorch/schema/scalar_type.fbs`, the same in ETDumps,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,24 @@ SCALAR_TYPES: dict[int, ScalarType] = {
 }
 ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
 """Bytes an element, by the name in torch."""
+_OPAQUE: Final = frozenset(("qint8", "quint8", "qint32", "bits16"))
+"""Types that torch has and does not compute with; bytes seen as one that wants a scale end the process."""
+READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not in _OPAQUE}
+"""Types that torch reads, by name."""
+
+
+def torch_dtype(name: str) -> torch.dtype | None:
+    """What torch reads the elements of a type as, None if it can't.
+
+    Examples
+    --------
+    >>> torch_dtype("bfloat16"), torch_dtype("qint32")
+    (torch.bfloat16, None)
+    """
+    import torch
+
+    dtype = getattr(torch, name, None) if name in READ_TYPES else None
+    return dtype if isinstance(dtype, torch.dtype) else None
 
 
 def scalar_type_name(code: int) -> str:

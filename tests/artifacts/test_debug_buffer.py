@@ -130,6 +130,14 @@ def test_impossible_tensors_are_refused(tmp_path: Path, change: dict[str, Any], 
             read(ref)
 
 
+@pytest.mark.parametrize("code", [12, 13, 14, 22])
+@pytest.mark.parametrize("sizes", [(2, 3), (0, 3)])
+def test_types_that_torch_cannot_read_are_refused(tmp_path: Path, code: int, sizes: tuple[int, int]):
+    buffer = make(tmp_path, bytes(range(256)))
+    with pytest.raises(ArtifactError, match="which torch can't read"):
+        buffer.tensor(TensorRef(Layout(code, sizes, (3, 1)), 0))
+
+
 def test_other_files_are_refused(runs: dict[str, Run], tmp_path: Path):
     run = runs["partly"]
     with pytest.raises(ArtifactError, match="looks like an ETDump"):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from etviz.artifacts.files import PathLike, Residency, check_unchanged, looks_like, open_artifact, wrong_kind
-from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.artifacts.scalar_types import SCALAR_TYPES, torch_dtype
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -95,16 +95,16 @@ class DebugBuffer:
         Raises
         ------
         ArtifactError
-            If it can't be in this file, or has a dtype that torch lacks.
+            If it can't be in this file, or has a dtype that torch can't read.
         """
         import torch
 
         size, layout = self._checked_size(ref), ref.layout
         dtype = self._dtypes.get(layout.scalar_type)
         if dtype is None:
-            dtype = getattr(torch, layout.dtype, None)
-            if not isinstance(dtype, torch.dtype):
-                raise ArtifactError(self.path, f"a tensor has the dtype {layout.dtype}, which torch lacks")
+            dtype = torch_dtype(layout.dtype)
+            if dtype is None:
+                raise ArtifactError(self.path, f"a tensor has the dtype {layout.dtype}, which torch can't read")
             self._dtypes[layout.scalar_type] = dtype
         if not size:
             return torch.empty(layout.sizes, dtype=dtype)

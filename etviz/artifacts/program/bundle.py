@@ -12,7 +12,7 @@ import numpy.typing as npt
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
 from etviz.artifacts.program.program import parse_program, read_program
-from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
+from etviz.artifacts.scalar_types import READ_TYPES, SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _tensor(
     buffer: FlatBuffer, at: int, code: int, sizes: Sequence[int], data: memoryview, order: Sequence[int]
 ) -> BundledTensor:
     known = SCALAR_TYPES.get(code)
-    if known is None:
+    if known is None or known.name not in READ_TYPES:
         raise buffer.damaged(f"a test case's tensor has the scalar type {scalar_type_name(code)}", at)
     order = order or range(len(sizes))
     if len(sizes) > 64 or min(sizes, default=0) < 0 or sorted(order) != list(range(len(sizes))):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.artifacts.files import PathLike, looks_like, open_artifact
-from etviz.artifacts.scalar_types import SCALAR_TYPES
+from etviz.artifacts.scalar_types import READ_TYPES
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _ADVICE: Final = "give the raw file that the runner wrote, copied whole"
 _MOST_ELEMENTS: Final = 1 << 58
 _NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np.dtype("?")}
-_CODES: Final = {item.name: item for item in SCALAR_TYPES.values()}
 
 
 def raw_bytes(value: Any) -> bytes:
@@ -106,7 +105,7 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
     """
     import torch
 
-    known = _CODES.get(dtype)
+    known = READ_TYPES.get(dtype)
     if known is None:
         raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")
     if math.prod(max(size, 1) for size in sizes) > _MOST_ELEMENTS:
