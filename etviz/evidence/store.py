@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.artifacts.files import open_artifact, whole_file
+from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.evidence.subject import Subject, digest
@@ -44,6 +45,15 @@ _PER_BYTE: Final = 256
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
 """Which grow by what they repeat; others make gigabytes of nothing."""
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
+_LONGEST_HASH: Final = 128
+_NUMBERS: Final = ("input", "instruction", "output")
+"""Columns of whole numbers, in every table that has them."""
+_NEEDED: Final[Mapping[str, Sequence[str]]] = {
+    "operators.parquet": _NUMBERS[1:],
+    "runs": ("input", "name", "status", "reason", "content"),
+    "gaps": _NUMBERS,
+}
+"""The columns without which a table, or those in a folder, are of no use."""
 _FOLDERS: Final = ("artifacts", "gaps", "runs", "kept")
 _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data": ".ptd"}
 
@@ -166,8 +176,13 @@ class Store:
         """
         about = self.about()
         named = about.get("program")
-        if not isinstance(named, dict) or not all(
-            kind in _ENDINGS and isinstance(name, str) and name.isalnum() for kind, name in named.items()
+        if (
+            not isinstance(named, dict)
+            or "pte" not in named
+            or not all(
+                kind in _ENDINGS and isinstance(name, str) and name.isalnum() and len(name) <= _LONGEST_HASH
+                for kind, name in named.items()
+            )
         ):
             raise ArtifactError(self.folder / _ABOUT, "it does not say which program was studied", _ADVICE)
         files = {kind: self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}" for kind, name in named.items()}
@@ -177,9 +192,10 @@ class Store:
             if path not in self._sound and digest(path) != named[kind]:
                 raise ArtifactError(path, "it is not the file that was studied: its content has another hash", _ADVICE)
             self._sound.add(path)
-        return Subject(
-            {kind: str(path) for kind, path in files.items()}, str(about.get("method")), str(about.get("title"))
-        )
+        method = str(about.get("method"))
+        if method not in (item.name for item in read_program(files["pte"]).methods):
+            raise ArtifactError(self.folder / _ABOUT, "it names a method that the program does not have", _ADVICE)
+        return Subject({kind: str(path) for kind, path in files.items()}, method, str(about.get("title")))
 
     def done(self) -> list[int]:
         """Numbers of the chunks that are there, ascending."""
@@ -236,13 +252,14 @@ class Store:
 
 
 def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
+    """The columns of a table that is not larger than it may be, and has those that it needs."""
     import pandas as pd
 
     if not path.exists():
         raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
     data = bytes(open_artifact(path, "a table of a study", _DELETE))
     try:
-        if problem := _immodest(data):
+        if problem := _immodest(data) or _other(data, _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())):
             raise ArtifactError(path, problem, _DELETE)
         return pd.read_parquet(io.BytesIO(data), columns=list(columns) if columns is not None else None)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
@@ -280,6 +297,24 @@ def _immodest(data: bytes) -> str:
         lengths = np.array([len(str(text)) for text in chunk.dictionary.to_pylist()], np.int64)
         size += int(lengths[chunk.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
     return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
+
+
+def _other(data: bytes, needed: Sequence[str]) -> str:
+    """Why a Parquet file is no table of a study, empty if it is: it lacks a column, or a number is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(pa.BufferReader(data))
+    schema = file.schema_arrow
+    if not file.metadata.num_rows:
+        return ""
+    if missing := [name for name in needed if name not in schema.names]:
+        return f"it has no column {missing[0]!r}"
+    for name in (name for name in _NUMBERS if name in schema.names):
+        whole = pa.types.is_integer(schema.field(name).type)
+        if not whole or any(column.null_count for column in file.read(columns=[name]).columns):
+            return f"its column {name!r} does not hold whole numbers"
+    return ""
 
 
 def _is_text(kind: Any) -> bool:

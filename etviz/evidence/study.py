@@ -98,6 +98,7 @@ class Study:
         return cls(store)
 
     @cached_property
+    @during("reading the study")
     def inputs(self) -> pd.DataFrame:
         """A row for each input.
 
@@ -115,6 +116,7 @@ class Study:
         return rows.drop(columns="content").set_index("input")
 
     @cached_property
+    @during("reading the study")
     def table(self) -> pd.DataFrame:
         """The distribution of every metric of every operator over the inputs.
 
@@ -176,6 +178,7 @@ class Study:
         rows = self._store.table("operators.parquet").drop(columns="stack", errors="ignore").to_dict("records")
         return {(int(row["instruction"]), int(row["output"])): {str(k): v for k, v in row.items()} for row in rows}
 
+    @during("reading the study")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The operators whose worst input is worst: rows of `table` of one metric.
 
@@ -193,6 +196,7 @@ class Study:
             )
         return _ranked(rows, "worst", _higher(by)).head(n)
 
+    @during("reading the study")
     def worst_inputs(self, n: int = 5, by: str = "") -> pd.DataFrame:
         """The inputs to look at first: rows of `inputs`, worst first.
 
@@ -352,6 +356,7 @@ class Study:
                     return list(entry.values)
         raise UsageError(f"input {index} was not kept, only the worst ones are: {self.kept}")
 
+    @during("reading the study")
     def summary(self) -> str:
         """Short text: how many inputs, how the outputs are, which operator and which input are worst."""
         rows = self.inputs

@@ -20,6 +20,7 @@ from etviz.errors import ArtifactError
 from etviz.evidence.dataset import decode, encode
 from etviz.evidence.store import FORMAT, VERSION, Store
 from etviz.evidence.subject import Subject
+from tests.programs import Executed
 
 
 def _many_equal(path: Path) -> None:
@@ -84,6 +85,24 @@ def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(Store(tmp_path).table("table.parquet"), frame)
 
 
+OTHERS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a column is missing": ("operators.parquet", {"instruction": [0]}, "no column 'output'"),
+    "texts": ("operators.parquet", {"instruction": ["../x"], "output": [0]}, "'instruction' does not hold"),
+    "nothing": ("operators.parquet", {"instruction": [0], "output": [None]}, "'output' does not hold whole numbers"),
+    "halves": ("gaps/000000.parquet", {"input": [0.5], "instruction": [0], "output": [0]}, "'input' does not hold"),
+    "of runs": ("runs/000000.parquet", {"input": [0]}, "no column 'name'"),
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+def test_a_table_with_other_columns_is_named(how: str, tmp_path: Path) -> None:
+    name, columns, words = OTHERS[how]
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), tmp_path / name)
+    with pytest.raises(ArtifactError, match=f"parquet: it.* {words}"):
+        Store(tmp_path).table(name)
+
+
 @pytest.mark.parametrize("name", ["kept", "gaps", ".lock"])
 def test_a_study_does_not_write_where_a_link_leads(tmp_path: Path, name: str) -> None:
     mine = tmp_path / "mine"
@@ -97,14 +116,13 @@ def test_a_study_does_not_write_where_a_link_leads(tmp_path: Path, name: str) ->
     assert (mine / "weights.safetensors").read_bytes() == b"mine"
 
 
-def test_a_program_is_what_its_name_says(tmp_path: Path) -> None:
-    program = tmp_path / "model.pte"
-    program.write_bytes(b"the program")
+def test_a_program_is_what_its_name_says(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    program = executed("counter").path("pte")
     store = Store(tmp_path / "study")
     store.claim()
     own = store.adopt(Subject({"pte": str(program)})).pte
     own.write_bytes(b"another one")
-    assert store.adopt(Subject({"pte": str(program)})).pte.read_bytes() == b"the program"
+    assert store.adopt(Subject({"pte": str(program)})).pte.read_bytes() == program.read_bytes()
     store.begin({"program": {"pte": own.stem}, "method": "forward", "title": "m"})
     assert store.subject().pte == own
     own.write_bytes(b"another one")
