@@ -412,6 +412,17 @@ class Gelu(nn.Module):
         return x
 
 
+class TalkingHeads(nn.Module):
+    """A softmax over the last axis of scores whose heads are mixed by convolutions, before it and after it."""
+
+    def __init__(self, heads: int = 4) -> None:
+        super().__init__()
+        self.before, self.after = nn.Conv2d(heads, heads, 1), nn.Conv2d(heads, heads, 1)
+
+    def forward(self, scores: Tensor) -> Tensor:
+        return self.after(torch.softmax(self.before(scores), -1))
+
+
 class Shared(nn.Module):
     """One layer for two inputs of different sizes, as a detector's head for the levels of its pyramid."""
 
@@ -421,6 +432,13 @@ class Shared(nn.Module):
 
     def forward(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
         return self.layer(first), self.layer(second)
+
+
+def shared() -> tuple[nn.Module, Inputs]:
+    """With a bias that is as large as what it is added to."""
+    model = Shared().eval()
+    nn.init.normal_(model.layer.bias)
+    return model, (torch.randn(4, 16), 10 * torch.randn(4, 16))
 
 
 def own(make: Callable[[], nn.Module], inputs: Callable[[], Inputs]) -> Builder:
@@ -442,7 +460,7 @@ masked_attention = own(MaskedAttention, lambda: (torch.randn(1, 8, 32), _causal(
 rotary = own(Rotary, lambda: (_tokens(8),))
 mlp = own(lambda: nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)), _normal(4, 32))
 far_from_zero = own(lambda: nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)), lambda: (torch.randn(4, 32) + 100,))
-shared = own(Shared, lambda: (torch.randn(4, 16), 3 * torch.randn(4, 16)))
+talking_heads = own(TalkingHeads, _normal(1, 4, 6, 6))
 gelu_erf = own(lambda: Gelu("none"), _normal(4, 32))
 gelu_tanh = own(lambda: Gelu("tanh"), _normal(4, 32))
 

@@ -181,6 +181,7 @@ _FAULTY = (
     _recipe("convnext_tanh", models.convnext_tanh, "fp32", "xnnpack", fault="aten.gelu"),
     _recipe("mlp", models.mlp, "weight-only", "xnnpack", fault="_to_dim_order_copy"),
     _recipe("rotary", models.rotary, "weight-only", "xnnpack", fault="_to_dim_order_copy"),
+    _recipe("talking_heads", models.talking_heads, "fp32", "xnnpack", fault="_softmax"),
     _recipe("shared", models.shared, "int8", "xnnpack", fault="linear"),
     _recipe("far_from_zero", models.far_from_zero, "fp32", "portable", fault="native_layer_norm"),
 )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import etviz
-from tests.zoo.models import Gelu, Shared
+from tests.zoo.models import Gelu, Shared, TalkingHeads
 
 
 def _run(pte: Path, x: Tensor) -> Tensor:
@@ -63,6 +63,25 @@ def test_weight_only_int8_on_xnnpack(tmp_path: Path) -> None:
     portable = etviz.debug(model, (x,), workdir=tmp_path / "portable")
     assert portable.first_divergence is None
     assert portable.digest.level == "ok"
+
+
+def test_xnnpack_takes_the_softmax_between_convolutions_over_the_channels(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = TalkingHeads().eval(), torch.randn(1, 4, 6, 6)
+    inspection = etviz.debug(model, (x,), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+    runtime = _run(tmp_path / "model.pte", x)
+    with torch.no_grad():
+        assert torch.allclose(runtime, model.after(torch.softmax(model.before(x), 1)), rtol=0, atol=1e-6)
+        assert (runtime - model(x)).abs().max() > 0.1
+
+    assert inspection.digest.level == "bad"
+    first = inspection.first_divergence
+    assert first is not None
+    inside = inspection.zoom(first)
+    assert inside.faithful
+    divergence = inside.first_divergence
+    assert divergence is not None
+    assert divergence["reference_ops"] == "softmax"
 
 
 def test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice(tmp_path: Path) -> None:
