@@ -93,6 +93,7 @@ format: install ## let ruff format and sort imports
 
 bench: install $(BENCH_INSTALLED) ## measure etviz against the upstream Inspector
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.rows
 	$(BIN)/python -m benchmarks.evidence
 	$(BIN)/python -m benchmarks.view
 	$(BIN)/python -m benchmarks.zoom

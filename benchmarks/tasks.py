@@ -157,7 +157,7 @@ def eager(files: Files, tiny: Files, program: str) -> Result:
     logged = [
         tensor for block in read_etdump(files["etdump"]).blocks for event in block.debug for tensor in event.tensors
     ]
-    data = np.memmap(files["debug_buffer"], dtype=np.uint8, mode="r")[: max(t.offset + t.nbytes for t in logged)]
+    data = np.memmap(files["debug_buffer"], dtype=np.uint8, mode="r")[: max(t.offset + t.layout.nbytes for t in logged)]
     seconds = []
     with torch.no_grad():
         model(*inputs)
