@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import io
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -42,7 +43,9 @@ def mcp(
     folder: Annotated[Path, typer.Argument(help="Only files below this folder are opened.")] = Path(),
 ) -> None:
     """Serve an agent by the Model Context Protocol, over standard input and output."""
-    server(folder).run("stdio")
+    serving = server(folder)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own would wait for the thread that reads the input
+    serving.run("stdio")
 
 
 def server(folder: Path) -> MCPServer:

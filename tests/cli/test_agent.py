@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,3 +107,29 @@ def test_files_that_changed_are_opened_again(executed: Get, tmp_path: Path) -> N
     (tmp_path / "run" / "debug_buffer.bin").write_bytes(b"")
     with pytest.raises(ArtifactError, match="empty"):
         desk.open("run")
+
+
+def test_an_interrupt_ends_it_while_it_waits_for_the_agent(tmp_path: Path) -> None:
+    pytest.importorskip("mcp")
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    }
+    command = [sys.executable, "-c", "from etviz.cli import main; main()", "mcp", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as serving:
+        try:
+            assert serving.stdin is not None
+            assert serving.stdout is not None
+            serving.stdin.write(json.dumps(hello).encode() + b"\n")
+            serving.stdin.flush()
+            assert json.loads(serving.stdout.readline())["id"] == 1
+            serving.send_signal(signal.SIGINT)
+            assert serving.wait(20) == -signal.SIGINT
+        finally:
+            serving.kill()
