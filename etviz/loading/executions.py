@@ -195,6 +195,10 @@ class _One:
     expected: int
     inputs: Inputs
 
+    def has_inputs_of(self, other: _One) -> bool:
+        """True if both have the very same inputs."""
+        return all(a is b for a, b in zip(self.inputs.values, other.inputs.values, strict=True))
+
 
 class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
@@ -250,18 +254,18 @@ class _Stage:
 
         The first of all is compared alone, which tells how much memory that takes.
         """
-        peak, values = self.evaluator.limits.peak, left[0].inputs.values
+        peak = self.evaluator.limits.peak
         if not peak or not self.evaluator.independent:
             return 1
-        same = takewhile(lambda one: all(a is b for a, b in zip(one.inputs.values, values, strict=True)), left)
-        return min(sum(1 for _ in same), max(1, _TOGETHER // peak))
+        same = sum(1 for _ in takewhile(left[0].has_inputs_of, left))
+        return min(same, max(1, _TOGETHER // peak))
 
     def _ahead(self, left: Sequence[_One]) -> Beforehand | None:
         """Values of the first execution, computed side by side with those of some after it; None if they are not."""
         if left[0].run not in self._known:
             several = left[: side_by_side.how_many(self.evaluator.graph)]
-            found = None
-            if len(several) > 1 and self._groups is None and self.evaluator.independent:
+            found, apart = None, len(several) > 1 and not several[1].has_inputs_of(several[0])
+            if apart and self._groups is None and self.evaluator.independent:
                 logged = [partial(logged_outputs, one.log) for one in several]
                 inputs = [one.inputs.values for one in several]
                 found = side_by_side.evaluate(self.evaluator, inputs, logged, replay=self._introduced)
