@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,8 @@ from tests.programs import FILES, RECIPES, Executed
 
 MEGABYTES = 512
 SECONDS = 5.0
+_NO_MEMORY = re.compile(r"(can't|[Uu]nable to) allocate|bad_alloc")
+"""What torch, NumPy and C++ say; that a size which was given is not the one to allocate says a kernel by itself."""
 _tried: dict[str, Counter[str]] = {}
 _most: dict[str, tuple[float, float]] = {}
 """By kind, the most seconds of the processor and the most megabytes that one try took."""
@@ -71,7 +74,7 @@ def _count(name: str, found: Outcome) -> None:
 def _problem(one: Try, found: Outcome, *, named: bool = False) -> str:
     """What is wrong with what a try gave, empty if nothing is."""
     size = sum(path.stat().st_size for path in one.files.values()) / 1e6
-    if found.kind in ("bug", "UnexpectedError") or "allocate" in found.text:
+    if found.kind in ("bug", "UnexpectedError") or _NO_MEMORY.search(found.text):
         return found.text
     if found.seconds >= SECONDS or found.megabytes >= MEGABYTES + size:
         return f"{found.text}\nit took {found.seconds:.1f} s and {found.megabytes:.0f} MB"
