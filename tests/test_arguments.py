@@ -23,6 +23,7 @@ from tests.programs import Executed
 Make = Callable[[str], Executed]
 mpl.use("Agg")
 
+NOT_WORDS: tuple[Any, ...] = (pd.Series([1.0, 2.0]), torch.ones(2), [1], {}, 3, "\ud800", "elsewhere")
 NUMBERS: tuple[Any, ...] = (math.nan, 10**400, "10", "\ud800", [math.nan], {}, object(), torch.tensor(math.nan), 1j)
 ASKED: dict[str, Callable[[etviz.Inspection, Any], Any]] = {
     "bins": lambda i, value: i.histogram(0, bins=value),
@@ -95,3 +96,12 @@ def test_what_fits_is_passed_on() -> None:
         asked(1, flag=pd.Series([1, 2]))  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         asked(1, other=2)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("value", NOT_WORDS, ids=[type(value).__name__ for value in NOT_WORDS])
+def test_a_word_is_asked_for(executed: Make, value: Any) -> None:
+    inspection = executed("plain_cnn").inspection
+    with pytest.raises(UsageError, match="sidebar must be True, False, 'left' or 'right'"):
+        inspection.show(sidebar=value)
+    with pytest.raises(UsageError):
+        inspection.against(value)

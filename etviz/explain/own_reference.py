@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from etviz.graph.uses import operators
 from etviz.tensors.metrics import NAN, Sums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from etviz.comparison.gap import Gap, Run
     from etviz.graph.ir import Graph
@@ -23,7 +24,7 @@ _LISTED: Final = 8
 
 def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
     """Functions by operator of the graph; a `UsageError` if that is something else."""
-    if not hasattr(functions, "items") or not functions:
+    if not isinstance(functions, Mapping) or not functions:
         kind = type(functions).__name__
         raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")
     known = sorted({target for targets in _targets(graph).values() for target in targets if "." in target})

@@ -71,8 +71,9 @@ def place(title: str, sidebar: bool | Area) -> Place | None:
     """
     if sidebar is False:
         return None
-    if sidebar is not True and sidebar not in _SIDES:
-        raise UsageError(f"sidebar must be True, False, 'left' or 'right', found {sidebar!r}")
+    if sidebar is not True and not (isinstance(sidebar, str) and sidebar in _SIDES):
+        found = repr(sidebar[:40]) if isinstance(sidebar, str) else type(sidebar).__name__
+        raise UsageError(f"sidebar must be True, False, 'left' or 'right', found {found}")
     last = _last.get(title)
     area = sidebar if isinstance(sidebar, str) else last["area"] if last else "right"
     return {
