@@ -10,7 +10,8 @@ import torch
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import Layout, TensorRef, read_etdump
-from etviz.errors import ArtifactError
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.errors import ArtifactError, FileChangedError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,3 +149,14 @@ def test_other_files_are_refused(runs: dict[str, Run], tmp_path: Path):
         DebugBuffer(tmp_path / "absent.bin")
     with pytest.raises(ArtifactError, match="empty"):
         make(tmp_path, b"")
+
+
+def test_a_value_of_a_file_that_changed_is_no_value_that_cannot_be_read(sound: Run, tmp_path: Path):
+    path = tmp_path / "buffer.bin"
+    path.write_bytes(sound.buffer.read_bytes())
+    block = next(block for block in read_etdump(sound.etdump).blocks if block.name == "Execute")
+    log = RuntimeLog(block, DebugBuffer(path))
+    path.write_bytes(b"")
+    with pytest.raises(FileChangedError, match="cut or written to"):
+        _ = [log.values(instruction) for instruction in log.instructions]
+    assert not log.problems

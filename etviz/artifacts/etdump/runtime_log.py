@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etdump.events import TensorRef
-from etviz.errors import ArtifactError
+from etviz.errors import ArtifactError, FileChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,6 +93,8 @@ class RuntimeLog:
             return None
         try:
             return self._buffer.tensor(ref)
+        except FileChangedError:
+            raise
         except ArtifactError as error:
             self.problems[instruction] = error.problem
             return None

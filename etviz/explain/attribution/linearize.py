@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.nonfinite import has_nonfinite
-from etviz.errors import EtvizError, PairingError
+from etviz.errors import EtvizError, FileChangedError, PairingError
 from etviz.evaluation.evaluator import Logged
 from etviz.evaluation.interpreter import State, flat_values
 from etviz.explain.attribution.constants import widen
@@ -260,6 +260,8 @@ class Linearizer:
         if stateful or any(lanes.runtime is not lanes.reference for lanes in given.values()):
             try:
                 local = evaluate("runtime", self._runtime_state)
+            except FileChangedError:
+                raise
             except EtvizError as error:
                 local, problem = None, f"the operator fails on the runtime's inputs: {error}"
         computed = Lanes(reference, local, middle, near)
