@@ -12,6 +12,7 @@ from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
+from etviz.evaluation import side_by_side
 from etviz.evaluation.evaluator import Evaluator, Value
 from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.noise import CHAINED, Rounding
@@ -75,28 +76,72 @@ def compare_together(
 
     The reference is evaluated once; see `Evaluator.run_together`.
     """
-    graph = evaluator.graph
-    scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
-    results = [Comparison(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
-    lanes = [
-        _Lane(result, log, NonFinite(graph, inputs), introduced, pairing)
-        for result, log in zip(results, logs, strict=True)
-    ]
-    unpaired = _Unpaired(graph)
+    same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
+    lanes = _Lanes(evaluator, logs, [inputs] * len(logs), **same)
+    outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)
+    return lanes.end([list(outputs) for _ in logs])
 
-    def seen(node: Node, values: Sequence[Value]) -> None:
-        for lane, value in zip(lanes, values, strict=True):
-            lane.see(node, value, unpaired)
 
-    evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
-    logged = [partial(logged_outputs, log) for log in logs]
-    outputs = evaluator.run_together(inputs, logged, seen, replay=introduced)
-    instructions = [node.instruction for node in graph.walk() if node.instruction >= 0]
-    for lane, result in zip(lanes, results, strict=True):
-        result.reference_outputs, result.runtime_outputs = list(outputs), lane.log.outputs()
-        _widen_outputs(result, graph, lane.steps)
-        _explain_missing(result, instructions)
-    return results
+def compare_side_by_side(
+    evaluator: Evaluator,
+    logs: Sequence[Log],
+    inputs: Sequence[Sequence[Any]],
+    *,
+    run: int = 0,
+    keeper: Keeper | None = None,
+    introduced: bool = True,
+    pairing: str = "exact",
+    custom: CustomMetrics | None = None,
+) -> list[Comparison] | None:
+    """Compare several executions, each on inputs of its own, as `compare_exact` does one.
+
+    None where each has to be compared by itself; see `side_by_side.evaluate`.
+    """
+    same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
+    lanes = _Lanes(evaluator, logs, inputs, **same)
+    outputs = side_by_side.evaluate(evaluator, inputs, lanes.logged, lanes.see, replay=introduced)
+    return lanes.end(outputs) if outputs is not None else None
+
+
+class _Lanes:
+    """Several executions, while the reference is evaluated."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        logs: Sequence[Log],
+        inputs: Sequence[Sequence[Any]],
+        *,
+        run: int,
+        keeper: Keeper | None,
+        introduced: bool,
+        pairing: str,
+        custom: CustomMetrics | None,
+    ) -> None:
+        self._graph = graph = evaluator.graph
+        self._unpaired = _Unpaired(graph)
+        self.logged = [partial(logged_outputs, log) for log in logs]
+        scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
+        results = [Comparison(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
+        self._lanes = [
+            _Lane(result, log, NonFinite(graph, given), introduced, pairing)
+            for result, log, given in zip(results, logs, inputs, strict=True)
+        ]
+        evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
+
+    def see(self, node: Node, values: Sequence[Value]) -> None:
+        """Compare the values of a node in all executions."""
+        for lane, value in zip(self._lanes, values, strict=True):
+            lane.see(node, value, self._unpaired)
+
+    def end(self, outputs: Sequence[list[Any]]) -> list[Comparison]:
+        """What was found, with the outputs of the reference in each."""
+        instructions = [node.instruction for node in self._graph.walk() if node.instruction >= 0]
+        for lane, own in zip(self._lanes, outputs, strict=True):
+            lane.result.reference_outputs, lane.result.runtime_outputs = own, lane.log.outputs()
+            _widen_outputs(lane.result, self._graph, lane.steps)
+            _explain_missing(lane.result, instructions)
+        return [lane.result for lane in self._lanes]
 
 
 class _Lane:

@@ -8,7 +8,7 @@ Values are freed when their last use is past.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -83,18 +83,6 @@ class Chain:
         return output < len(self.logged) and self.logged[output]
 
 
-class Beforehand(Protocol):
-    """Values of one execution that are computed already; see `etviz.evaluation.side_by_side`."""
-
-    def reference(self, node: Node) -> Any:
-        """What `Evaluator.apply` gives on the reference's values, None if it is to be asked."""
-        ...
-
-    def local(self, node: Node) -> Any:
-        """The same on the runtime's values."""
-        ...
-
-
 class Rounding(Protocol):
     """Perturbs the results of operators; see `etviz.evaluation.noise`."""
 
@@ -158,8 +146,7 @@ class Evaluator(Interpreter):
 
     `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
     chains is measured with. `runtime_state` holds the mutable buffers that the runtime is known to have had, where
-    these are not the reference's: what reads them is judged by them. `beforehand` are values of the execution to come
-    that are computed already, None if there are none.
+    these are not the reference's: what reads them is judged by them.
     """
 
     def __init__(
@@ -175,7 +162,6 @@ class Evaluator(Interpreter):
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
-        self.beforehand: Beforehand | None = None
 
     def run(
         self,
@@ -376,7 +362,7 @@ class Evaluator(Interpreter):
             sizes[node.name] = limits.add(node.target, (value.reference, own))
             for each, item in zip(scopes, values, strict=True):
                 if each.local is not None:
-                    self._go_on(graph, node, item, each, each.local)
+                    self.go_on(graph, node, item, each, each.local)
             if seen is not None and node.target != "cond":
                 seen(node, values)
             for name in last.get(node.name, ()):
@@ -387,14 +373,13 @@ class Evaluator(Interpreter):
                         each.local.pop(name, None)
                         each.chains.pop(name, None)
 
-    def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
+    def go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
         """Let later nodes have what the runtime had."""
         local[node.name] = merge(node, value)
         self._carry_on(graph, node, value, scope)
-        if node.target == OBSERVED and value.runtime is not None:
-            for name, runtime in zip(refs(node.args), value.runtime, strict=False):
-                local[name] = runtime
-                scope.chains.pop(name, None)
+        for name, runtime in observed(node, value):
+            local[name] = runtime
+            scope.chains.pop(name, None)
 
     def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
         """Note which operators without a logged value went into this one, so that none is blamed for another."""
@@ -465,22 +450,28 @@ class Evaluator(Interpreter):
             return self._branch(graph, node, scope)
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
-        known = self.beforehand if graph is self.graph else None
         try:
-            reference = known.reference(node) if known is not None else None
-            if reference is None:
-                reference = self.apply(graph, node, args, kwargs)
+            reference = self.apply(graph, node, args, kwargs)
         except EtvizError:
             raise
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
         if logged is None:
             return Value(reference, None, None)
-        value, inner = Value(reference, None, None), graph.inside(node)
-        judged = local is not None or node.name in self._giving_outputs
-        if judged and node.target == "delegate" and dynamic.is_dynamic(inner):
-            value.steps, value.note = dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
+        value = Value(reference, None, None)
+        if self.is_dynamic(graph, node, replay=local is not None):
+            value.steps, value.note = self.steps(graph, node, args, reference)
         return self._execution(graph, node, scope, value, args, kwargs)
+
+    def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:
+        """True for a delegate that is judged by grids which it chooses when it runs."""
+        judged = node.target == "delegate" and (replay or node.name in self._giving_outputs)
+        return judged and dynamic.is_dynamic(graph.inside(node))
+
+    def steps(self, graph: Graph, node: Node, args: Sequence[Any], reference: Any) -> tuple[list[float | None], str]:
+        """The steps of these, and what they mean; see `Value`."""
+        inner = graph.inside(node)
+        return dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
 
     def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
         """The values of one node in further executions on the inputs of the first."""
@@ -504,11 +495,8 @@ class Evaluator(Interpreter):
         if all(local[name] is env[name] for name in self.reads(node)):
             return value
         args, kwargs = self.arguments(local, node)
-        known = self.beforehand if graph is self.graph else None
         try:
-            value.local = known.local(node) if known is not None else None
-            if value.local is None:
-                value.local = self.apply(graph, node, args, kwargs)
+            value.local = self.apply(graph, node, args, kwargs)
             value.again = partial(self.again, graph, node, args, kwargs)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
@@ -581,6 +569,11 @@ def _is_logged(node: Node, value: Value) -> bool:
     computed = flat_values(value.local if value.local is not None else value.reference)
     runtime = value.runtime or []
     return len(runtime) == len(computed) and all(item is not None for item in runtime)
+
+
+def observed(node: Node, value: Value) -> Iterable[tuple[str, Any]]:
+    """What the runtime logged of values that other nodes give, by their names."""
+    return () if node.target != OBSERVED or value.runtime is None else zip(refs(node.args), value.runtime, strict=False)
 
 
 def merge(node: Node, value: Value) -> Any:

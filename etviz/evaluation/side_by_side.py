@@ -7,22 +7,21 @@ So every value is, bit for bit, what the execution gives by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.evaluation.evaluator import Logged, Value, check_result, merge
+from etviz.evaluation.evaluator import Logged, Scope, Value, check_result, merge, observed
 from etviz.evaluation.interpreter import Weight
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import elements
-from etviz.graph.ir import OBSERVED, Graph, Node, map_arg, refs
+from etviz.graph.ir import OBSERVED, Graph, Node, map_arg
 
 if TYPE_CHECKING:
     import torch
 
-    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.evaluator import Evaluator, Rounding, SeenTogether
 
 MOST: Final = 32
 """Executions that go side by side."""
@@ -71,26 +70,6 @@ class Many:
         return torch.stack(self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The values of one of several executions, computed already.
-
-    `references` and `locals` are by node; there is no local value where it is the reference itself.
-    """
-
-    references: dict[str, Any]
-    locals: dict[str, Any]
-    at: int
-
-    def reference(self, node: Node) -> Any:
-        """See `etviz.evaluation.evaluator.Beforehand`."""
-        return _of(self.references.get(node.name), self.at)
-
-    def local(self, node: Node) -> Any:
-        """See `etviz.evaluation.evaluator.Beforehand`."""
-        return _of(self.locals.get(node.name), self.at)
-
-
 def how_many(graph: Graph) -> int:
     """How many executions of a program are worth to go side by side; 1 where they can't."""
     parts = (graph, *graph.subgraphs.values())
@@ -102,21 +81,26 @@ def how_many(graph: Graph) -> int:
 
 
 def evaluate(
-    evaluator: Evaluator, inputs: Sequence[Sequence[Any]], logged: Sequence[Logged], *, replay: bool
-) -> list[Known] | None:
+    evaluator: Evaluator,
+    inputs: Sequence[Sequence[Any]],
+    logged: Sequence[Logged] = (),
+    seen: SeenTogether | None = None,
+    *,
+    replay: bool = True,
+) -> list[list[Any]] | None:
     """Evaluate some executions of a program that has no state; None where each has to be evaluated by itself.
 
-    `inputs` and `logged` are as for `Evaluator.run`, of each execution.
+    `inputs` and `logged` are as for `Evaluator.run`, of each execution, and so are the outputs that come back; `seen`
+    is told the values of all executions, node by node.
     """
     import torch
 
     evaluator.limits.begin(inputs[0])
     try:
         with threads_for(evaluator.graph), torch.no_grad():
-            known = _Evaluation(evaluator, len(inputs)).run(inputs, logged if replay else None)
+            return _Evaluation(evaluator, len(inputs), seen).run(inputs, logged, replay=replay)
     except Exception:  # noqa: BLE001 - whatever it is, an execution by itself tells it of its own values
         return None
-    return [Known(*known, at) for at in range(len(inputs))]
 
 
 def outputs(evaluator: Evaluator, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -127,59 +111,79 @@ def outputs(evaluator: Evaluator, inputs: Sequence[Sequence[Any]]) -> list[list[
     UsageError, PairingError
         As `Evaluator.run`.
     """
-    found, most = [], how_many(evaluator.graph) if evaluator.independent else 1
+    found: list[list[Any]] = []
+    most = how_many(evaluator.graph) if evaluator.independent else 1
     for first in range(0, len(inputs), most):
         several = inputs[first : first + most]
-        known = evaluate(evaluator, several, [], replay=False) if len(several) > 1 else None
-        for values, evaluator.beforehand in zip(several, known or [None] * len(several), strict=True):
-            found.append(evaluator.run(values))
-    evaluator.beforehand = None
+        known = evaluate(evaluator, several) if len(several) > 1 else None
+        found += known if known is not None else [evaluator.run(values) for values in several]
     return found
 
 
 class _Evaluation:
-    def __init__(self, evaluator: Evaluator, count: int) -> None:
-        self._evaluator, self._count = evaluator, count
+    def __init__(self, evaluator: Evaluator, count: int, seen: SeenTogether | None) -> None:
+        self._evaluator, self._count, self._seen = evaluator, count, seen
 
-    def run(
-        self, inputs: Sequence[Sequence[Any]], logged: Sequence[Logged] | None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The references by node, and the local values that are others."""
-        graph = self._evaluator.graph
-        env = self._evaluator.bind(graph, [_many(list(values)) for values in zip(*inputs, strict=True)])
-        references, others = {}, {}
-        local = dict(env)
-        last = self._evaluator.last_uses(graph)
+    def run(self, inputs: Sequence[Sequence[Any]], logged: Sequence[Logged], *, replay: bool) -> list[list[Any]]:
+        """The outputs of the reference."""
+        evaluator, graph = self._evaluator, self._evaluator.graph
+        env = evaluator.bind(graph, [_many(list(values)) for values in zip(*inputs, strict=True)])
+        local = dict(env) if replay and logged else None
+        scopes = [
+            Scope(_of_all(env, at), _of_all(env, at) if local is not None else None, None, told)
+            for at, told in enumerate(logged)
+        ]
+        last = evaluator.last_uses(graph)
         for node in graph.nodes:
-            env[node.name] = reference = self._value(graph, node, env)
-            if node.target not in (OBSERVED, "getitem"):
-                references[node.name] = reference
-            if logged is not None:
-                self._replay(graph, node, reference, env, local, [told(node) for told in logged], others)
+            env[node.name] = self._value(graph, node, env)
+            if self._seen is not None and scopes:
+                self._seen(node, self._values(graph, node, env, local, scopes))
             for name in last.get(node.name, ()):
-                env.pop(name, None)
-                local.pop(name, None)
-        return references, others
+                for values in (
+                    env,
+                    local,
+                    *(part for scope in scopes for part in (scope.env, scope.local, scope.chains)),
+                ):
+                    if values is not None:
+                        values.pop(name, None)
+        outputs = [evaluator.look_up(env, out) for out in graph.outputs]
+        return [[_of(value, at) for value in outputs] for at in range(self._count)]
 
-    def _replay(
-        self,
-        graph: Graph,
-        node: Node,
-        reference: Any,
-        env: dict[str, Any],
-        local: dict[str, Any],
-        logged: list[list[Any] | None],
-        others: dict[str, Any],
-    ) -> None:
-        """Go on with what the runtime logged of a node, as `Evaluator.step` does."""
-        value = Value(reference, reference, _together(logged))
-        if node.target == OBSERVED:
-            local |= dict(zip(refs(node.args), value.runtime or [], strict=False))
-        elif not all(local[name] is env[name] for name in self._evaluator.reads(node)):
-            value.local = self._value(graph, node, local)
-            if node.target != "getitem":
-                others[node.name] = value.local
-        local[node.name] = merge(node, value)
+    def _values(
+        self, graph: Graph, node: Node, env: dict[str, Any], local: dict[str, Any] | None, scopes: Sequence[Scope]
+    ) -> list[Value]:
+        """The values of a node in each execution; later nodes have what the runtime logged of it."""
+        evaluator, again = self._evaluator, None
+        logged = [scope.logged(node) if scope.logged is not None else None for scope in scopes]
+        both = Value(env[node.name], None, _together(logged))
+        if local is not None and node.target == OBSERVED:
+            both.local = [evaluator.look_up(local, leaf) for leaf in node.args]
+        elif local is not None:
+            both.local, given = both.reference, env
+            if not all(local[name] is env[name] for name in evaluator.reads(node)):
+                both.local, given = self._value(graph, node, local), local
+            again = partial(self._again, graph, node, *evaluator.arguments(given, node))
+        values = [Value(_of(both.reference, at), _of(both.local, at), own) for at, own in enumerate(logged)]
+        if evaluator.is_dynamic(graph, node, replay=local is not None):
+            args, _ = evaluator.arguments(env, node)
+            for at, value in enumerate(values):
+                value.steps, value.note = evaluator.steps(graph, node, _of(args, at), value.reference)
+        if local is not None:
+            local[node.name] = merge(node, both)
+            local |= dict(observed(node, both))
+        for at, (value, scope) in enumerate(zip(values, scopes, strict=True)):
+            value.again = partial(again, at) if again is not None else None
+            scope.env[node.name] = value.reference
+            if scope.local is not None:
+                evaluator.go_on(graph, node, value, scope, scope.local)
+        return values
+
+    def _again(
+        self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any], at: int, rounding: Rounding
+    ) -> Any:
+        """The value of a node in one execution with another rounding."""
+        own, named = self._arguments(args, kwargs, at)
+        return self._evaluator.again(graph, node, own, named, rounding)
 
     def _value(self, graph: Graph, node: Node, env: dict[str, Any]) -> Any:
         args, kwargs = self._evaluator.arguments(env, node)
@@ -196,11 +200,12 @@ class _Evaluation:
         if node.target in (OBSERVED, "getitem") or not found:
             return self._evaluator.apply(graph, node, args, kwargs)
         first = self._arguments(args, kwargs, 0)
-        if node.target in _EXACT and not kwargs and _is_stackable(args, found[0]):
+        plain = self._evaluator.limits.is_plain(node.target)
+        if plain and node.target in _EXACT and not kwargs and _is_stackable(args, found[0]):
             function = self._evaluator.limits.admitted(node.target, *first, self._count)
             return Many(stack=function(*(item.stack if isinstance(item, Many) else item for item in args)))
         values = [self._evaluator.operator(graph, node, *first)]
-        if weight_of(node, args, kwargs) is not None:
+        if weight_of(node, args, kwargs) is not None or not plain:
             others = (self._arguments(args, kwargs, at) for at in range(1, self._count))
             return _many([*values, *(self._evaluator.operator(graph, node, *given) for given in others)])
         function = self._evaluator.limits.admitted(node.target, *first, self._count - 1)
@@ -264,6 +269,11 @@ def _many(values: list[Any]) -> Any:
     else:
         raise _ApartError
     return Many(items=values)
+
+
+def _of_all(env: Mapping[str, Any], at: int) -> dict[str, Any]:
+    """The values of one execution, by name."""
+    return {name: _of(value, at) for name, value in env.items()}
 
 
 def _together(logged: list[list[Any] | None]) -> list[Any] | None:

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
-from etviz.comparison.exact import compare_together
+from etviz.comparison.exact import compare_side_by_side, compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.inputs import Entrance, Inputs, why_not
 from etviz.comparison.logged_twice import LoggedTwice
@@ -23,16 +23,16 @@ from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.errors import UsageError
 from etviz.evaluation import side_by_side
 from etviz.evaluation.limits import Budget
-from etviz.evaluation.replay import Execution, Replay, logged_outputs
+from etviz.evaluation.replay import Execution, Replay
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.noise import Judge
-    from etviz.evaluation.evaluator import Beforehand, Evaluator
+    from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
@@ -220,12 +220,14 @@ class _Stage:
         self.evaluator, self.entrance, self._named = evaluator, Entrance(evaluator.graph), named
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
-        self._known: dict[int, Beforehand | None] = {}
+        self._beside: Callable[..., list[Comparison] | None] | None = None
+        self._alone = 0
+        share = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
         if self._groups is None:
-            compare = partial(compare_together, evaluator, pairing=paired.pairing)
+            self._compare = partial(compare_together, evaluator, pairing=paired.pairing, **share)
+            self._beside = partial(compare_side_by_side, evaluator, pairing=paired.pairing, **share)
         else:
-            compare = partial(compare_by_handles, evaluator, self._groups)
-        self._compare = partial(compare, custom=custom, keeper=Keeper(KEPT_BYTES))
+            self._compare = partial(compare_by_handles, evaluator, self._groups, **share)
 
     def compared(self) -> Iterator[tuple[_One, tuple[State, State], Comparison]]:
         """Each execution, the states of the evaluator before it, and what came out."""
@@ -233,16 +235,15 @@ class _Stage:
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
             left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
             while left:
-                together = self._together(left)
                 states = self.evaluator.states
-                logs = [one.log for one in left[:together]]
-                self.evaluator.beforehand = self._ahead(left) if together == 1 else None
-                found = self.compare(logs, left[0].inputs, left[0].run)
-                self.evaluator.beforehand = None
+                together = self._together(left)
+                found = self._side_by_side(left) if together == 1 else None
+                if found is None:
+                    found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
                 for one, comparison in zip(left, found, strict=False):
                     yield one, states, comparison
-                progress.update(together)
-                del left[:together]
+                progress.update(len(found))
+                del left[: len(found)]
 
     def _one(self, run: int, at: int, block: RunBlock) -> _One:
         log, told = RuntimeLog(block, self._paired.artifacts.buffer), block.bundled_input_index
@@ -260,17 +261,18 @@ class _Stage:
         same = sum(1 for _ in takewhile(left[0].has_inputs_of, left))
         return min(same, max(1, _TOGETHER // peak))
 
-    def _ahead(self, left: Sequence[_One]) -> Beforehand | None:
-        """Values of the first execution, computed side by side with those of some after it; None if they are not."""
-        if left[0].run not in self._known:
-            several = left[: side_by_side.how_many(self.evaluator.graph)]
-            found, apart = None, len(several) > 1 and not several[1].has_inputs_of(several[0])
-            if apart and self._groups is None and self.evaluator.independent:
-                logged = [partial(logged_outputs, one.log) for one in several]
-                inputs = [one.inputs.values for one in several]
-                found = side_by_side.evaluate(self.evaluator, inputs, logged, replay=self._introduced)
-            self._known = dict(zip((one.run for one in several), found or [None] * len(several), strict=True))
-        return self._known.pop(left[0].run)
+    def _side_by_side(self, left: Sequence[_One]) -> list[Comparison] | None:
+        """The first executions, each on inputs of its own, compared side by side; None where that can't be."""
+        several = left[: side_by_side.how_many(self.evaluator.graph)]
+        apart = len(several) > 1 and not several[1].has_inputs_of(several[0])
+        if self._beside is None or not apart or not self.evaluator.independent or left[0].run < self._alone:
+            return None
+        self._alone = left[0].run + len(several)  # where it can't be, it is not tried again for each of them
+        logs, inputs = [one.log for one in several], [one.inputs for one in several]
+        values = [item.values for item in inputs]
+        before = self.evaluator.states
+        found = self._beside(logs=logs, inputs=values, run=left[0].run, introduced=self._introduced)
+        return self._explained(found, logs, inputs, left[0].run, before) if found is not None else None
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         """The inputs of an execution: the expected candidate, or what was logged."""
@@ -284,10 +286,22 @@ class _Stage:
         """Compare executions on the same inputs, from the number `run` on."""
         before = self.evaluator.states
         found = self._compare(logs=logs, inputs=inputs.values, run=run, introduced=self._introduced)
-        for at, comparison in enumerate(found):
-            if not self._introduced and self.entrance.starts_far_off(comparison):  # introduced gaps tell why
+        return self._explained(found, logs, [inputs] * len(logs), run, before)
+
+    def _explained(
+        self,
+        found: list[Comparison],
+        logs: Sequence[RuntimeLog],
+        inputs: Sequence[Inputs],
+        run: int,
+        before: tuple[State, State],
+    ) -> list[Comparison]:
+        """Where an execution starts far off, introduced gaps tell why."""
+        for at, comparison in enumerate(found if not self._introduced else ()):
+            if self.entrance.starts_far_off(comparison):
                 self.evaluator.states = before
-                found[at : at + 1] = self._compare(logs=[logs[at]], inputs=inputs.values, run=run + at, introduced=True)
+                given = {"logs": [logs[at]], "inputs": inputs[at].values, "run": run + at}
+                found[at : at + 1] = self._compare(**given, introduced=True)
         return found
 
     def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
