@@ -41,7 +41,7 @@ class Derived:
 
     `values` holds that of each ``(instruction, output)``, `written_back` that which a `copy_` stores in a mutable
     buffer, `inputs` those of the tensors that a delegate reads. `operators` are those of kernels, `insides` those of
-    delegates, in order.
+    delegates, in order. `delegated` are operators that only delegates can have executed, whichever it was.
     """
 
     values: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Derived:
     insides: dict[int, list[Node]] = field(default_factory=dict)
     written_back: dict[int, str] = field(default_factory=dict)
     inputs: dict[int, list[str]] = field(default_factory=dict)
+    delegated: frozenset[str] = frozenset()
 
 
 def derive(
@@ -272,7 +273,7 @@ class _Search:
             for value, base in self.bases.items():
                 changed |= self._visit_view(value, base)
             changed |= self._exclude()
-            changed = changed or self._put_in_order() or self._tell_outputs_apart()
+            changed = changed or self._put_in_order() or self._look_into_delegates()
             changed &= self._left > 0
         return self._result()
 
@@ -409,12 +410,12 @@ class _Search:
                 changed |= self._narrow(value, kept)
         return changed
 
-    def _tell_outputs_apart(self) -> bool:
+    def _look_into_delegates(self) -> bool:
         """A delegate gives its outputs in the order of the graph, and its payload may tell what each is made from."""
         changed = False
         for call in self.calls:
             values = [value for value in self.outputs[call.index] if self.domains.get(value)]
-            if call.kind != "delegate" or all(len(self.domains[value]) < 2 for value in values):
+            if call.kind != "delegate" or all(len(self.domains.get(v, ())) < 2 for v in (*values, *call.inputs)):
                 continue
             past = {name: self._past(call, name) for name in set().union(*(self.domains[value] for value in values))}
             if not self._spend(sum(len(names) for names, _ in past.values())):
@@ -427,6 +428,7 @@ class _Search:
         return changed
 
     def _follow_origins(self, call: Instruction, past: Mapping[str, tuple[set[str], set[int]]]) -> bool:
+        """An output is computed from the inputs that the payload tells, and they are what it is computed from."""
         if call.index not in self._told:
             self._told[call.index] = self._origins(call)
         told, changed = self._told[call.index], False
@@ -437,6 +439,10 @@ class _Search:
             domain = self.domains.get(value, set())
             kept = {n for n in domain if origin.handles <= past[n][1] and not any(map(past[n][0].isdisjoint, given))}
             changed |= self._narrow(value, kept)
+            reached = set[str]().union(*(past[name][0] for name in self.domains.get(value, ())))
+            for item in (call.inputs[at] for at in origin.inputs if reached):
+                names = self.domains.get(item, set())
+                changed |= self._narrow(item, {n for n in names if not reached.isdisjoint(self.edge.alike(n))})
         return changed
 
     def _past(self, call: Instruction, name: str) -> tuple[set[str], set[int]]:
@@ -468,6 +474,7 @@ class _Search:
                 self._settle_kernel(derived, call, certain)
             else:
                 self._settle_delegate(derived, call, certain)
+        derived.delegated = frozenset().union(*self._claimed.values()).difference(*self.options.values())
         return derived
 
     def _settle_kernel(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:

@@ -56,6 +56,7 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
             parts.append([_observed(call, str(call.operator))])
     rest = [node for name, node in values.operators.items() if name not in claimed and name not in inside]
     parts.extend(_operator(values, replace(node, instruction=-1)) for node in rest)
+    graph.delegated = derived.delegated.intersection(node.name for node in rest)
     graph.nodes = _ordered(parts, {item.name for item in edge.inputs})
     known = {item.name for item in (*graph.nodes, *graph.inputs)}
     for name in graph.results():

@@ -20,9 +20,11 @@ from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.graph.ir import Graph, Input, Node, Ref
+from etviz.graph.quantize_ops import chooses_grid
 from etviz.pairing.constants import match_constants
 from etviz.pairing.derive import derive
 from etviz.pairing.order import Order, takers
+from etviz.pairing.rebuild import rebuild
 from tests.kinds.making import Made
 from tests.programs import Executed
 
@@ -96,9 +98,11 @@ def test_what_is_ambiguous_is_left_out(executed: Any) -> None:
         assert whole.values[place] == name
 
 
-@pytest.mark.parametrize(("name", "told"), [("recurrent", True), ("rotary_dynamic_int8", False)])
+@pytest.mark.parametrize(
+    ("name", "told"), [("recurrent", True), ("rotary_dynamic_int8", False), ("bidirectional", False)]
+)
 def test_what_tells_the_outputs_of_a_delegate_apart(name: str, told: bool, made: Callable[[str], Made]) -> None:
-    """Their order, where one is computed from the other; else the debug handles in XNNPACK's payload."""
+    """Their order, where one is computed from the other; else the debug handles and inputs in XNNPACK's payload."""
     files = made(name)
     record, program = ETRecord(files.path("etrecord")), read_program(files.path("pte"))
     method = program.method("forward")
@@ -111,6 +115,19 @@ def test_what_tells_the_outputs_of_a_delegate_apart(name: str, told: bool, made:
     assert any(count > 1 for count in calls.values())
     assert (blind.values == whole.values) is told
     assert blind.values.items() <= whole.values.items()
+
+
+def test_what_an_unknown_delegate_executes_is_said_to_be_delegated(made: Callable[[str], Made]) -> None:
+    """Its noise is that of a backend, which may choose other grids for its activations."""
+    files = made("rotary_dynamic_int8")
+    record, method = ETRecord(files.path("etrecord")), read_program(files.path("pte")).method("forward")
+    edge, handles = record.edge_graph("forward"), record.debug_handles("forward")
+    blind = derive(method, edge, handles)
+    graph = rebuild(method, edge, blind)
+    chosen = [node.name for node in graph.nodes if chooses_grid(node)]
+    assert chosen
+    assert graph.delegated.issuperset(chosen)
+    assert not any(graph.is_delegated(node) for node in graph.nodes if node.instruction >= 0)
 
 
 def test_a_payload_that_cannot_be_read_tells_nothing(made: Callable[[str], Made]) -> None:

@@ -203,6 +203,18 @@ class Recurrent(nn.Module):
         return self.head(self.layer(x)[0])
 
 
+class Bidirectional(nn.Module):
+    """A GRU in both directions: two chains of alike operators, which nothing but delegates reads side by side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.layer, self.head = nn.GRU(4, 6, batch_first=True, bidirectional=True), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x)[0])
+
+
 class Stack(nn.Module):
     """A stack of pre-norm blocks with attention, as in GPT."""
 

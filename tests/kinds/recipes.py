@@ -130,6 +130,7 @@ KINDS = {
     "delegate_fp32": Kind(plain(models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "delegate_int8": Kind(quantized(False, models.ConvNet, _one(1, 3, 4, 4)), lambda: [(_normal(1, 3, 4, 4),)]),
     "recurrent": Kind(plain(models.Recurrent, _one(1, 4, 4)), lambda: [(_normal(1, 4, 4),)]),
+    "bidirectional": Kind(plain(models.Bidirectional, _one(1, 3, 4)), lambda: [(_normal(1, 3, 4),)]),
     "rotary_dynamic_int8": Kind(quantized(True, models.Rotary, _one(1, 4, 16)), lambda: [(_normal(1, 4, 16),)]),
     "mobile_int8": Kind(quantized(False, models.MobileBlock, _one(1, 4, 4, 4)), lambda: [(_normal(1, 4, 4, 4),)]),
     "weight_only_portable": Kind(
