@@ -73,9 +73,9 @@ def gap_frame(
         "introduced_noise": [gap.introduced_noise for gap in gaps],
     }
     columns |= {name: _spread([getattr(gap, name) for gap in gaps]) for name in _TEXTS}
-    columns |= _described(graph, gaps) | _nonfinite(gaps)
-    columns |= _metrics([gap.metrics for gap in gaps], custom)
-    introduced = _metrics([gap.introduced for gap in gaps], custom)
+    columns |= _described(graph, gaps) | nonfinite_columns(gaps)
+    columns |= metric_columns([gap.metrics for gap in gaps], custom)
+    introduced = metric_columns([gap.introduced for gap in gaps], custom)
     columns |= {f"introduced_{name}": values for name, values in introduced.items()}
     return pd.DataFrame({name: columns[name] for name in names}), gaps
 
@@ -105,7 +105,7 @@ def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
     return {name: pd.Series([about[name] for about in abouts]).array.take(codes) for name in (*_DESCRIBED, "stack")}
 
 
-def _metrics(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
+def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
     """A column for each metric; NaN where there is none."""
     import numpy as np
 
@@ -116,7 +116,7 @@ def _metrics(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> 
     }
 
 
-def _nonfinite(gaps: Sequence[Gap]) -> dict[str, Any]:
+def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
     """How many elements are not finite."""
     import numpy as np
 

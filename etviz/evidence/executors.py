@@ -29,6 +29,8 @@ _WIDTH: Final = 8
 class Here(Executor):
     """Does each piece of work in this thread, when it is asked for."""
 
+    is_here: Final = True
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """The finished future; an interrupt goes through."""
         future: Future[Any] = Future()
@@ -56,6 +58,11 @@ class WherePaying(Executor):
         self._done, self._seconds = 0, 0.0
         self._pool: ProcessPoolExecutor | None = None
 
+    @property
+    def is_here(self) -> bool:
+        """True as long as the work is done in this thread."""
+        return self._pool is None
+
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """The future; finished already if the work was done here."""
         left = (self._pieces - self._done) * self._seconds / max(self._done, 1)
@@ -72,6 +79,11 @@ class WherePaying(Executor):
         """End the processes, if there are any."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def is_here(pool: Executor) -> bool:
+    """True if an executor does its work in the thread that asks for it."""
+    return getattr(pool, "is_here", False) is True
 
 
 def _crosses(*work: Any) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +18,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
+from etviz.comparison.tables import metric_columns, nonfinite_columns
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.evaluation import side_by_side
 from etviz.evaluation.interpreter import Prepared
@@ -27,11 +30,15 @@ from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
-    from etviz.comparison.gap import Comparison, Gap
+    import numpy.typing as npt
+
+    from etviz.comparison.gap import Comparison
     from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
+    from etviz.pipeline.execute import Run
 
 FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")
@@ -87,31 +94,46 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """What a worker found: rows of `study.GAPS` and `study.RUNS`, each a list of dictionaries."""
+    """What a worker found.
 
-    gaps: list[dict[str, Any]] = field(default_factory=list)
+    Attributes
+    ----------
+    gaps
+        `gap_columns`: an array for each, with a number for each value of each input, or a text.
+    runs
+        A row for each input, with `run_columns`.
+    """
+
+    gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
 
 def measure(work: Work) -> Measured:
     """Run the program on some inputs and compare every run; an input that can't be run is a row with its reason."""
-    subject = work.subject
-    opened = _opened(tuple(subject.files.items()), subject.method, tuple(work.digests.items()))
-    measured = Measured()
+    opened = _open(work)
+    pieces: list[Measured] = []
     alone = opened.is_stateful
-    groups = [[sample] for sample in work.samples] if alone else [list(work.samples)]
+    groups = [[sample] for sample in work.samples] if alone or not work.samples else [list(work.samples)]
     while groups:
         group = groups.pop(0)
         try:
-            _measure(opened, work, group, measured)
+            pieces.append(_measure(opened, work, group))
         except EtvizError as error:
             if len(group) > 1:  # one of them is at fault: each by itself tells which
                 groups[:0] = [[sample] for sample in group]
                 continue
-            measured.runs.append(failure(group[0].index, group[0].name, _line(error)))
-    measured.runs.sort(key=lambda row: row["input"])
-    measured.gaps.sort(key=lambda row: (row["input"], row["instruction"], row["output"]))
-    return measured
+            pieces.append(Measured(_gap_table([], [], work), [failure(group[0].index, group[0].name, _line(error))]))
+    return _joined(pieces or [Measured(_gap_table([], [], work))])
+
+
+def _joined(pieces: Sequence[Measured]) -> Measured:
+    """What several pieces of work found, by input, instruction and output."""
+    import numpy as np
+
+    gaps = {name: np.concatenate([piece.gaps[name] for piece in pieces]) for name in pieces[0].gaps}
+    order = np.lexsort((gaps["output"], gaps["instruction"], gaps["input"]))
+    runs = sorted((row for piece in pieces for row in piece.runs), key=lambda row: row["input"])
+    return Measured({name: values[order] for name, values in gaps.items()}, runs)
 
 
 def failure(index: int, name: str, reason: str) -> dict[str, Any]:
@@ -127,6 +149,8 @@ class _Opened:
         self.base: Paired | None = None
         self._float: Evaluator | None = None
         self._noise: dict[tuple[str, ...], KnownNoise] = {}
+        self._running = threading.Lock()
+        self._ahead: dict[int, tuple[Sequence[Sample], Future[_Ran]]] = {}
         self.is_stateful = _is_stateful(subject)
 
     def floating(self, paired: Paired) -> Evaluator | None:
@@ -136,45 +160,131 @@ class _Opened:
             self._float.constants = Held(self._float.constants)
         return self._float
 
-    def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None) -> Paired:
-        """Executions of the program, paired with its instructions.
+    def begin(self, work: Work, thread: Executor, cancel: threading.Event) -> None:
+        """Have the program run on a chunk of inputs in another thread, so that it has when they are measured."""
+        if work.samples and not self.is_stateful:
+            future = thread.submit(self.run, work.samples, work.timeout, cancel)
+            self._ahead[id(work.samples)] = work.samples, future  # these are held, so their id stays their own
+
+    def is_ahead(self, work: Work) -> bool:
+        """True if it has begun, and was not asked for yet."""
+        return id(work.samples) in self._ahead
+
+    def forget(self, samples: Sequence[Sample]) -> None:
+        """Let go of a chunk that nobody will measure."""
+        _, future = self._ahead.pop(id(samples), (None, None))
+        if future is not None and not future.cancel() and future.exception() is None:
+            future.result().folder.cleanup()
+
+    def ran(self, work: Work, samples: Sequence[Sample]) -> _Ran:
+        """The executions on some samples of a chunk.
 
         Raises
         ------
         ExecutionError
             If the program fails, or is executed another number of times.
         """
-        paired = self.subject.pair(self.subject.run(inputs, folder, timeout), self.base)
+        _, future = self._ahead.pop(id(work.samples), (None, None))
+        return future.result() if future is not None else self.run(samples, work.timeout)
+
+    def run(self, samples: Sequence[Sample], timeout: float | None, cancel: threading.Event | None = None) -> _Ran:
+        """As `ran`, now."""
+        inputs, folder = [decode(sample.data) for sample in samples], Scratch()
+        try:
+            with self._running:  # one child process will do
+                return _Ran(inputs, self._paired(self.subject.run(inputs, Path(folder.name), timeout, cancel)), folder)
+        except BaseException:
+            folder.cleanup()
+            raise
+
+    def _paired(self, run: Run) -> Paired:
+        paired = self.subject.pair(run, self.base)
         if self.base is None:
             if paired.has_reference:
                 paired = replace(paired, constants=Held(paired.evaluator().constants), prepared=Prepared())
             self.base = paired
-        if len(paired.executions) != len(inputs):
-            raise ExecutionError(f"{len(inputs)} inputs gave {len(paired.executions)} executions")
+        if len(paired.executions) != len(run.outputs):
+            raise ExecutionError(f"{len(run.outputs)} inputs gave {len(paired.executions)} executions")
         return paired
 
-    def noise(self, work: Work) -> KnownNoise:
-        """What the first inputs of the study tell of the noise of total gaps; those that can't be run tell nothing."""
+    def noise(self, work: Work, samples: Sequence[Sample], ran: _Ran) -> KnownNoise:
+        """What the first inputs of the study tell of the noise of total gaps; those that can't be run tell nothing.
+
+        They may be among those that just ran.
+        """
         key = tuple(content(sample.data) for sample in work.first)
         if key not in self._noise:
-            ran: list[tuple[Comparison, Sequence[Any]]] = []
-
-            def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
-                ran.extend(zip(found, inputs, strict=True))
-
-            plain = replace(work, introduced=False, metrics=())
-            known, paired = KnownNoise(), None
-            with Scratch() as folder:
-                for sample in work.first:
-                    values = decode(sample.data)
-                    (own := Path(folder) / str(sample.index)).mkdir()
+            places = {content(sample.data): at for at, sample in enumerate(samples)}
+            with ExitStack() as stack:
+                pieces: list[_Ran] = []
+                if places.keys() >= set(key) and not ran.paired.shared_state():
+                    pieces = [ran.of([places[name] for name in key])]
+                for sample in work.first if not pieces else ():
                     with suppress(EtvizError):
-                        paired = self.run([values], own, work.timeout)
-                        _compare(paired, [values], plain, take)
-                if paired is not None:
-                    known = KnownNoise.measured([c for c, _ in ran], [i for _, i in ran], paired.evaluator)
-            self._noise[key] = known
+                        pieces.append(self.run([sample], work.timeout))
+                        stack.enter_context(pieces[-1].folder)
+                self._noise[key] = _noise(pieces, replace(work, introduced=False, metrics=()))
         return self._noise[key]
+
+
+def _noise(pieces: Sequence[_Ran], work: Work) -> KnownNoise:
+    """What executions tell of the noise of total gaps, each by itself; those that can't be compared tell nothing."""
+    compared: list[tuple[Comparison, Sequence[Any]]] = []
+
+    def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
+        compared.extend(zip(found, inputs, strict=True))
+
+    for ran in pieces:
+        with suppress(EtvizError):
+            _compare(ran.paired, ran.inputs, work, take)
+    if not compared:
+        return KnownNoise()
+    return KnownNoise.measured([c for c, _ in compared], [i for _, i in compared], pieces[0].paired.evaluator)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """Executions of the program: their inputs, what they left behind, and the folder that it lies in."""
+
+    inputs: list[list[Any]]
+    paired: Paired
+    folder: Scratch
+
+    def of(self, places: Sequence[int]) -> _Ran:
+        """Some of them."""
+        executions = tuple(self.paired.executions[at] for at in places)
+        return replace(
+            self, inputs=[self.inputs[at] for at in places], paired=replace(self.paired, executions=executions)
+        )
+
+
+class Ahead:
+    """Runs the program on the inputs of the next chunk in a thread, while this one measures those before."""
+
+    def __init__(self) -> None:
+        self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()
+        self._begun: list[Work] = []
+
+    def begin(self, work: Work) -> None:
+        """Have a chunk run; only those that are measured next should be."""
+        self._begun = [item for item in self._begun if _open(item).is_ahead(item)]
+        if not _open(work).is_ahead(work):
+            _open(work).begin(work, self._thread, self._cancel)
+            self._begun.append(work)
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel.set()
+        for work in self._begun:
+            _open(work).forget(work.samples)
+        self._thread.shutdown()
+
+
+def _open(work: Work) -> _Opened:
+    """The program that is asked for."""
+    return _opened(tuple(work.subject.files.items()), work.subject.method, tuple(work.digests.items()))
 
 
 @lru_cache(maxsize=_OPENED)
@@ -210,24 +320,19 @@ def _is_stateful(subject: Subject) -> bool:
     return bool(ETRecord(subject.files["etrecord"]).edge_graph(subject.method).mutations)
 
 
-def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], measured: Measured) -> None:
-    inputs = [decode(sample.data) for sample in samples]
-    with Scratch() as folder:
-        paired = opened.run(inputs, Path(folder), work.timeout)
-        floating = opened.floating(paired)
-        gaps, runs = [], []
+def _measure(opened: _Opened, work: Work, samples: Sequence[Sample]) -> Measured:
+    ran = opened.ran(work, samples)
+    with ran.folder:
+        inputs, floating = ran.inputs, opened.floating(ran.paired)
 
         def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
             if any(is_doubtful(item) for item in found):
-                opened.noise(work).judge(found, given, fresh)
+                opened.noise(work, samples, ran).judge(found, given, fresh)
 
-        compared = _compare(paired, inputs, work, judge)
+        compared = _compare(ran.paired, inputs, work, judge)
         exacts = side_by_side.outputs(floating, inputs) if floating is not None else [None] * len(inputs)
-        for sample, comparison, exact in zip(samples, compared, exacts, strict=True):
-            gaps += [_gap_row(sample.index, gap) for gap in comparison.gaps]
-            runs.append(_run_row(sample, comparison, exact, work))
-    measured.gaps += gaps
-    measured.runs += runs
+        runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
+    return Measured(_gap_table(samples, compared, work), runs)
 
 
 def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:
@@ -237,11 +342,25 @@ def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge:
     return [run.comparison for run in found.runs]
 
 
-def _gap_row(index: int, gap: Gap) -> dict[str, Any]:
-    row: dict[str, Any] = {"input": index, "instruction": gap.instruction, "output": gap.output, "status": gap.status}
-    row |= gap.metrics | {"noise": gap.noise} | gap.total.nonfinite()
-    row |= {f"introduced_{name}": value for name, value in (gap.introduced or {}).items()}
-    return row | {"introduced_noise": gap.introduced_noise}
+def _gap_table(samples: Sequence[Sample], compared: Sequence[Comparison], work: Work) -> dict[str, npt.NDArray[Any]]:
+    """The gaps of some executions, by column."""
+    import numpy as np
+
+    gaps = [gap for comparison in compared for gap in comparison.gaps]
+    counts = [len(comparison.gaps) for comparison in compared]
+    custom = [metric.name for metric in work.metrics]
+    introduced = metric_columns([gap.introduced for gap in gaps], custom)
+    columns = {
+        "input": np.repeat(np.array([sample.index for sample in samples], np.int64), counts),
+        "instruction": np.array([gap.instruction for gap in gaps], np.int64),
+        "output": np.array([gap.output for gap in gaps], np.int64),
+        "status": np.array([gap.status for gap in gaps], object),
+        "noise": np.array([gap.noise for gap in gaps], float),
+        "introduced_noise": np.array([gap.introduced_noise for gap in gaps], float),
+    }
+    columns |= metric_columns([gap.metrics for gap in gaps], custom) | nonfinite_columns(gaps)
+    columns |= {f"introduced_{name}": values for name, values in introduced.items()}
+    return {name: columns[name] for name in gap_columns(work.metrics)}
 
 
 def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None, work: Work) -> dict[str, Any]:

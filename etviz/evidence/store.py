@@ -14,7 +14,6 @@ pandas, DuckDB and everything else that knows Parquet read it without etviz.
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import shutil
 from pathlib import Path
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
+    from pyarrow.parquet import ParquetFile
 
 FORMAT: Final = "etviz-study"
 VERSION: Final = 1
@@ -201,15 +201,19 @@ class Store:
         """Numbers of the chunks that are there, ascending."""
         return sorted(int(path.stem) for path in (self.folder / "runs").glob("*.parquet") if path.stem.isdecimal())
 
-    def put_chunk(self, number: int, gaps: pd.DataFrame, runs: pd.DataFrame) -> None:
+    def put_chunk(self, number: int, gaps: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
         """Keep what a chunk of inputs gave."""
         self.put(gaps, f"gaps/{number:06}.parquet")
         self.put(runs, f"runs/{number:06}.parquet")
 
-    def put(self, frame: pd.DataFrame, name: str) -> None:
+    def put(self, columns: Mapping[str, Any], name: str) -> None:
         """Write a table, whole or not at all."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.table({name: pa.array(values, from_pandas=False) for name, values in columns.items()})
         with whole_file(self.folder / name, "the study") as partial:
-            frame.to_parquet(partial, index=False)
+            pq.write_table(table, partial)
 
     def table(self, name: str) -> pd.DataFrame:
         """A table that is not in chunks."""
@@ -253,20 +257,23 @@ class Store:
 
 def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     """The columns of a table that is not larger than it may be, and has those that it needs."""
-    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
     if not path.exists():
         raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
     data = bytes(open_artifact(path, "a table of a study", _DELETE))
     try:
-        if problem := _immodest(data) or _other(data, _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())):
+        file = pq.ParquetFile(pa.BufferReader(data))
+        needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())
+        if problem := _immodest(file, data) or _other(file, (*needed, *(columns or ()))):
             raise ArtifactError(path, problem, _DELETE)
-        return pd.read_parquet(io.BytesIO(data), columns=list(columns) if columns is not None else None)
+        return file.read(columns=list(columns) if columns is not None else None).to_pandas()
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
         raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
 
 
-def _immodest(data: bytes) -> str:
+def _immodest(file: ParquetFile, data: bytes) -> str:
     """Why a Parquet file is not read: it would take far more memory than its size justifies; empty if it is.
 
     A few bytes can stand for any number of equal values, so values are counted, and texts measured, before.
@@ -275,7 +282,6 @@ def _immodest(data: bytes) -> str:
     import pyarrow.parquet as pq
 
     most = _ROOM + _PER_BYTE * len(data)
-    file = pq.ParquetFile(pa.BufferReader(data))
     about = file.metadata
     cells = about.num_rows * about.num_columns
     if 8 * cells > most:
@@ -299,12 +305,10 @@ def _immodest(data: bytes) -> str:
     return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
 
 
-def _other(data: bytes, needed: Sequence[str]) -> str:
+def _other(file: ParquetFile, needed: Sequence[str]) -> str:
     """Why a Parquet file is no table of a study, empty if it is: it lacks a column, or a number is none."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(pa.BufferReader(data))
     schema = file.schema_arrow
     if not file.metadata.num_rows:
         return ""

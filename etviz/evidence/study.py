@@ -8,9 +8,10 @@ interruptions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -25,16 +26,16 @@ from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item
-from etviz.evidence.executors import executor_of
+from etviz.evidence.executors import executor_of, is_here
 from etviz.evidence.measuring import (
     COMPARED,
     FAILED,
     WORST_BY,
+    Ahead,
     Measured,
     Sample,
     Work,
     failure,
-    gap_columns,
     measure,
     run_columns,
 )
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etviz.graph.ir import Graph
+
+    _Table = Mapping[str, npt.NDArray[Any]]
 
 CHUNK: Final = 32
 """Inputs that are run together, at most."""
@@ -113,6 +116,7 @@ class Study:
         """
         frames = [frame for _, frame in self._store.runs()]
         rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=run_columns({}))
+        rows["matches"] = rows["matches"].astype("boolean")
         return rows.drop(columns="content").set_index("input")
 
     @cached_property
@@ -131,40 +135,44 @@ class Study:
         about = self._store.about()
         names = [*about.get("metrics", ()), "noise"]
         names = [*names, *(f"introduced_{name}" for name in names)]
-        frames = list(self._store.gaps(["instruction"]))
-        if not frames:
-            return pd.DataFrame(columns=[*_IDENTITY, "name", "metric", *STATISTICS])
-        counts = pd.concat([frame["instruction"].value_counts() for frame in frames])
-        counts = counts.groupby(level=0).sum().sort_index()
-        total = max(int(counts.sum()), 1)
-        together = max(1, _VALUES // total)
-        pieces = np.array_split(counts.index.to_numpy(), max(1, min(len(counts), -(-total // _VALUES))))
-        records: list[dict[str, Any]] = []
-        for piece in pieces:
-            found: dict[tuple[int, int], list[dict[str, Any]]] = {}
-            for first in range(0, len(names), together):
-                self._statistics(piece, names[first : first + together], found)
-            records += [row for key in sorted(found) for row in found[key]]
+        records = [row for values in self._pieces(names) for row in self._statistics(values, names)]
         return pd.DataFrame(records, columns=[*_IDENTITY, "name", "metric", *STATISTICS])
 
-    def _statistics(
-        self,
-        instructions: npt.NDArray[np.int64],
-        names: Sequence[str],
-        found: dict[tuple[int, int], list[dict[str, Any]]],
-    ) -> None:
-        """Add the rows of some instructions and metrics to those that were found, by instruction and output."""
-        keys = ["instruction", "output"]
-        parts = self._store.gaps(["input", *keys, "status", *names])
-        values = pd.concat([part[part["instruction"].isin(instructions)] for part in parts], ignore_index=True)
-        groups: Any = values.groupby(keys, sort=True)
-        for (instruction, output), group in groups:
-            key = int(instruction), int(output)
-            mismatched = group["status"] == MISMATCH
-            for name in names:
-                statistics = _describe(group["input"], group[name], mismatched, name)
+    def _pieces(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The gaps of all inputs: instruction by instruction where they are too many to be in memory at once."""
+        wanted = ["input", "instruction", "output", "status", *names]
+        most = _VALUES // len(wanted)
+        held: list[pd.DataFrame] = []
+        parts = self._store.gaps(wanted)
+        while sum(map(len, held)) <= most:
+            part = next(parts, None)
+            if part is None:
+                yield from [pd.concat(held, ignore_index=True)] if held else []
+                return
+            held.append(part)
+        held.clear()
+        counts = pd.concat([part["instruction"].value_counts() for part in self._store.gaps(["instruction"])])
+        counts = counts.groupby(level=0).sum().sort_index()
+        for own in np.array_split(counts.index.to_numpy(), min(len(counts), -(-int(counts.sum()) // most))):
+            pieces = [part[part["instruction"].isin(own)] for part in self._store.gaps(wanted)]
+            yield pd.concat(pieces, ignore_index=True)
+
+    def _statistics(self, values: pd.DataFrame, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """The rows of some instructions, in their order."""
+        instructions, outputs = values["instruction"].to_numpy(), values["output"].to_numpy()
+        order = np.lexsort((outputs, instructions))
+        keys = np.stack([instructions[order], outputs[order]], 1)
+        starts = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)]) if len(keys) else []
+        inputs = values["input"].to_numpy()[order]
+        mismatched = (values["status"] == MISMATCH).to_numpy(bool)[order]
+        columns = {name: values[name].to_numpy(np.float64)[order] for name in names}
+        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True):
+            own = slice(start, end)
+            named = self._named((int(keys[start, 0]), int(keys[start, 1])))
+            for name, column in columns.items():
+                statistics = _describe(inputs[own], column[own], mismatched[own], name)
                 if statistics["inputs"] or statistics["nonfinite"]:
-                    found.setdefault(key, []).append({**self._named(key), "metric": name, **statistics})
+                    yield {**named, "metric": name, **statistics}
 
     def _named(self, key: tuple[int, int]) -> dict[str, Any]:
         """What names an output of an instruction."""
@@ -249,8 +257,6 @@ class Study:
 
     def _checked(self, inspection: Inspection, index: int) -> Inspection:
         """Say it where a run does not give what it gave in the study."""
-        from dataclasses import replace
-
         before = self.gaps(index)
         now = inspection.analysis.tables.rows.set_index(["instruction", "output"])["rmse"]
         then = before.set_index(["instruction", "output"])["rmse"]
@@ -497,10 +503,10 @@ def study(
         ahead = list(islice(source, min(_FIRST, size)))
         first_samples = tuple(_sample(entry, encode(entry.values)) for entry in ahead if not entry.problem)
         made = Work(subject, digests, (), first_samples, introduced, custom.metrics, tasks, timeout)
-        count = count_of(inputs)
-        pieces = max(0, -(-count // size) - len(store.done())) if count is not None else None
+        expected = count_of(inputs)
+        pieces = max(0, -(-expected // size) - len(store.done())) if expected is not None else None
         with executor_of(executor, pieces) as (pool, width):
-            _run(store, made, chain(ahead, source), size, pool, width, count)
+            _run(store, made, chain(ahead, source), size, pool, width, expected)
         _finish(store)
     finally:
         store.release()
@@ -523,45 +529,85 @@ def _run(
     size: int,
     pool: Executor,
     width: int,
-    count: int | None,
+    expected: int | None,
 ) -> None:
-    """Have every chunk done that is not there yet; only so many are under way that workers need not wait."""
-    from dataclasses import replace
+    """Have every chunk done that is not there yet; only so many are under way that workers need not wait.
 
-    done = set(store.done())
-    keeper = _Keeper(store)
-    under_way: dict[Future[Measured], tuple[int, list[Entry], dict[int, bytes]]] = {}
-    with tqdm(total=count, desc="study", leave=False, delay=1, unit="input") as bar:
+    In this process, the program runs on the next chunk, and the one before is written, while one is measured.
+    """
+    chunks = _chunks(source, size, made, set(store.done()))
+    with (
+        tqdm(total=expected, desc="study", leave=False, delay=1, unit="input") as bar,
+        _UnderWay(store, made, bar) as under_way,
+        Ahead() as ahead,
+    ):
+        for chunk, following in _with_next(chunks):
+            if chunk.work is None:
+                _check_same(store, chunk)
+                bar.update(len(chunk.entries))
+                continue
+            for each in (chunk, following) if is_here(pool) else ():
+                if each is not None and each.work is not None:
+                    ahead.begin(each.work)
+            under_way.add(pool, chunk, chunk.work)
+            under_way.take(2 * width - 1 if width > 1 else 0)
+        under_way.take(0)
 
-        def take(limit: int) -> None:
-            while under_way:
-                finished = [future for future in under_way if future.done()]
-                if not finished and len(under_way) <= limit:
-                    return
-                for future in finished or wait(under_way, return_when=FIRST_COMPLETED).done:
-                    number, chunk, data = under_way.pop(future)
-                    _keep(store, keeper, made, number, chunk, data, _result(future))
-                    bar.update(len(chunk))
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Inputs that are run together: their bytes by number, and the work that they are; None if it is done already."""
+
+    number: int
+    entries: list[Entry]
+    data: dict[int, bytes]
+    work: Work | None
+
+
+class _UnderWay:
+    """Chunks that were handed out, and one that is being written; those that are not begun yet end with it."""
+
+    def __init__(self, store: Store, made: Work, bar: tqdm[Any]) -> None:
+        self._store, self._made, self._bar = store, made, bar
+        self._keeper = _Keeper(store)
+        self._measured: dict[Future[Measured], _Chunk] = {}
+        self._written: Future[None] | None = None
+        self._writer = ThreadPoolExecutor(1, "etviz writes")
+
+    def __enter__(self) -> _UnderWay:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for future in self._measured:
+            future.cancel()
+        self._writer.shutdown()
+        if raised[0] is None:
+            self._wait()
+
+    def add(self, pool: Executor, chunk: _Chunk, work: Work) -> None:
+        """Hand a chunk out."""
         try:
-            for number, chunk in _chunks(source, size):
-                data = {entry.index: encode(entry.values) for entry in chunk if not entry.problem}
-                if number in done:
-                    _check_same(store, number, chunk, data)
-                    bar.update(len(chunk))
-                    continue
-                samples = tuple(_sample(entry, data[entry.index]) for entry in chunk if not entry.problem)
-                try:
-                    future = pool.submit(measure, replace(made, samples=samples))
-                except (BrokenProcessPool, RuntimeError) as error:
-                    raise _lost(store, error) from error
-                under_way[future] = number, chunk, data
-                take(2 * width - 1 if width > 1 else 0)
-            take(0)
-        except BaseException:
-            for future in under_way:
-                future.cancel()
-            raise
+            self._measured[pool.submit(measure, work)] = chunk
+        except (BrokenProcessPool, RuntimeError) as error:
+            raise _lost(self._store, error) from error
+
+    def take(self, most: int) -> None:
+        """Have those written that are measured, until there are so many at most."""
+        while self._measured:
+            finished = [future for future in self._measured if future.done()]
+            if not finished and len(self._measured) <= most:
+                return
+            for future in finished or wait(self._measured, return_when=FIRST_COMPLETED).done:
+                chunk, found = self._measured.pop(future), _result(future)
+                self._wait()
+                self._written = self._writer.submit(_keep, self._store, self._keeper, self._made, chunk, found)
+                self._bar.update(len(chunk.entries))
+
+    def _wait(self) -> None:
+        """A chunk that was written, or what went wrong."""
+        written, self._written = self._written, None
+        if written is not None:
+            written.result()
 
 
 def _sample(entry: Entry, data: bytes) -> Sample:
@@ -583,23 +629,36 @@ def _lost(store: Store | None, error: Exception) -> ExecutionError:
     )
 
 
-def _chunks(source: Iterator[Entry], size: int) -> Iterator[tuple[int, list[Entry]]]:
-    chunk: list[Entry] = []
-    number = 0
-    for entry in source:
-        chunk.append(entry)
-        if len(chunk) == size:
-            yield number, chunk
-            number, chunk = number + 1, []
-    if chunk:
-        yield number, chunk
+def _chunks(source: Iterator[Entry], size: int, made: Work, done: Collection[int]) -> Iterator[_Chunk]:
+    number = -1
+    while found := list(islice(source, size)):
+        number += 1
+        data = {entry.index: encode(entry.values) for entry in found if not entry.problem}
+        samples = tuple(_sample(entry, data[entry.index]) for entry in found if not entry.problem)
+        yield _Chunk(number, found, data, replace(made, samples=samples) if number not in done else None)
 
 
-def _check_same(store: Store, number: int, chunk: Sequence[Entry], data: Mapping[int, bytes]) -> None:
+def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
+    """Each chunk and the one after it; what goes wrong with that is raised when the first one is done."""
+    chunk = next(chunks, None)
+    while chunk is not None:
+        following, problem = None, None
+        try:
+            following = next(chunks, None)
+        except BaseException as error:  # noqa: BLE001 - an interrupt, too
+            problem = error
+        yield chunk, following
+        if problem is not None:
+            raise problem
+        chunk = following
+
+
+def _check_same(store: Store, chunk: _Chunk) -> None:
     """Refuse to go on with other inputs than those that a chunk was done with."""
-    known = store.table(f"runs/{number:06}.parquet")
+    data = chunk.data
+    known = store.table(f"runs/{chunk.number:06}.parquet")
     before = dict(zip(known["input"], known["content"], strict=True))
-    for entry in chunk:
+    for entry in chunk.entries:
         now = content(data[entry.index]) if entry.index in data else ""
         then = before.get(entry.index)
         if entry.index not in before or (then and now != then) or (now and then == ""):
@@ -607,56 +666,41 @@ def _check_same(store: Store, number: int, chunk: Sequence[Entry], data: Mapping
                 f"input {entry.index} is not the one that the study in {store.folder} was begun with; "
                 "give it the same inputs in the same order, or another folder"
             )
-    if len(known) > len(chunk):
+    if len(known) > len(chunk.entries):
         raise UsageError(f"the study in {store.folder} was begun with more inputs; give it the same, or another folder")
 
 
-def _keep(
-    store: Store,
-    keeper: _Keeper,
-    made: Work,
-    number: int,
-    chunk: Sequence[Entry],
-    data: Mapping[int, bytes],
-    found: Measured,
-) -> None:
+def _keep(store: Store, keeper: _Keeper, made: Work, chunk: _Chunk, found: Measured) -> None:
     """Put a chunk into the folder."""
-    refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk if entry.problem]
+    number, data = chunk.number, chunk.data
+    refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
     rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
     contents = {index: content(item) for index, item in data.items()}
-    runs = _runs_frame([row | {"content": contents.get(row["input"], "")} for row in rows], run_columns(made.tasks))
-    gaps = _gaps_frame(found.gaps, gap_columns(made.metrics))
+    runs = _run_table([row | {"content": contents.get(row["input"], "")} for row in rows], run_columns(made.tasks))
     if number == 0 or not (store.folder / "operators.parquet").is_file():
-        store.put(_operators(made.subject), "operators.parquet")
-    keeper.offer(gaps, runs, contents, data)
-    store.put_chunk(number, gaps, runs)
+        store.put(_columns(_operators(made.subject)), "operators.parquet")
+    keeper.offer(found.gaps, runs, contents, data)
+    store.put_chunk(number, found.gaps, runs)
 
 
-def _gaps_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
-    whole = {"input", "instruction", "output", "reference_nan", "reference_inf", "runtime_nan", "runtime_inf"}
-    return pd.DataFrame(
-        {
-            name: [str(row[name]) for row in rows]
-            if name == "status"
-            else np.array([row.get(name, NAN) for row in rows], np.int64 if name in whole else np.float64)
-            for name in names
-        }
-    )
-
-
-def _runs_frame(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+def _run_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     texts, whole = {"name", "status", "reason", "content"}, {"input": -1, "compared": 0, "nonfinite": 0}
     whole["worst_instruction"] = -1
 
-    def column(name: str) -> Any:
+    def column(name: str) -> npt.NDArray[Any]:
         if name in texts:
-            return [str(row.get(name, "")) for row in rows]
+            return np.array([str(row.get(name, "")) for row in rows], object)
         if name == "matches":
-            return pd.array([row.get(name) for row in rows], dtype="boolean")
+            return np.array([row.get(name) for row in rows], object)
         kind = np.int64 if name in whole else np.float64
         return np.array([row.get(name, whole.get(name, NAN)) for row in rows], kind)
 
-    return pd.DataFrame({name: column(name) for name in names})
+    return {name: column(name) for name in names}
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    """The columns of a table, by name."""
+    return {str(name): frame[name].to_numpy() for name in frame}
 
 
 def _operators(subject: Subject) -> pd.DataFrame:
@@ -703,12 +747,10 @@ class _Keeper:
         self._best: dict[tuple[Any, ...], tuple[float, int, str]] = {}
         for (_, runs), gaps in zip(store.runs(), store.gaps(), strict=True):
             contents = dict(zip(runs["input"], runs["content"], strict=True))
-            self._judge(gaps, runs, contents)
+            self._judge(_columns(gaps), _columns(runs), contents)
         self._prune()
 
-    def offer(
-        self, gaps: pd.DataFrame, runs: pd.DataFrame, contents: Mapping[int, str], data: Mapping[int, bytes]
-    ) -> None:
+    def offer(self, gaps: _Table, runs: _Table, contents: Mapping[int, str], data: Mapping[int, bytes]) -> None:
         """Keep those of a chunk that are worse than all before, and let go of those that these replace."""
         self._judge(gaps, runs, contents)
         names = {name for _, _, name in self._best.values()}
@@ -722,22 +764,26 @@ class _Keeper:
         for name in self._store.kept_names() - names:
             self._store.drop(name)
 
-    def _judge(self, gaps: pd.DataFrame, runs: pd.DataFrame, contents: Mapping[int, str]) -> None:
-        columns = [name for name in WORST_BY if name in gaps]
-        for row in gaps[["input", "instruction", "output", "status", *columns]].itertuples(index=False):
-            index, instruction, output, status, *values = row
-            for name, value in zip(columns, values, strict=True):
-                self._take((instruction, output, name), math.inf if status == MISMATCH else value, index, contents)
+    def _judge(self, gaps: _Table, runs: _Table, contents: Mapping[int, str]) -> None:
+        mismatched = gaps["status"] == MISMATCH
+        for name in (name for name in WORST_BY if name in gaps):
+            badness = np.where(mismatched, math.inf, gaps[name])
+            order = np.lexsort((gaps["input"], -badness, gaps["output"], gaps["instruction"]))  # NaN come last
+            keys = np.stack([gaps["instruction"][order], gaps["output"][order]], 1)
+            first = order[np.r_[True, (keys[1:] != keys[:-1]).any(1)]] if len(order) else order
+            for at in first.tolist():
+                key = int(gaps["instruction"][at]), int(gaps["output"][at]), name
+                self._take(key, float(badness[at]), int(gaps["input"][at]), contents)
         for name in runs:
             if str(name).startswith(("output_", "float_")):
                 higher = _higher(str(name).partition("_")[2])
-                for index, value in zip(runs["input"], runs[name], strict=True):
+                for index, value in zip(runs["input"].tolist(), runs[name].tolist(), strict=True):
                     self._take((name,), -value if higher else value, index, contents)
         known = {*("input", "name", "status", "reason", "content", "compared", "nonfinite", "matches")}
         known |= {"worst_instruction", "worst_introduced_severity"}
         for name in runs:  # task metrics: both ends are worth a look
             if name not in known and not str(name).startswith(("output_", "float_")):
-                for index, value in zip(runs["input"], runs[name], strict=True):
+                for index, value in zip(runs["input"].tolist(), runs[name].tolist(), strict=True):
                     self._take((name, "low"), -value, index, contents)
                     self._take((name, "high"), value, index, contents)
 
@@ -758,7 +804,7 @@ def _ranked(rows: pd.DataFrame, by: str, higher_is_better: bool) -> pd.DataFrame
 
 def _finish(store: Store) -> None:
     if store.done():
-        store.put(Study(store).table, "table.parquet")
+        store.put(_columns(Study(store).table), "table.parquet")
 
 
 def _higher(name: str) -> bool:
@@ -766,14 +812,13 @@ def _higher(name: str) -> bool:
     return metric.higher_is_better if metric is not None else False
 
 
-def _describe(inputs: pd.Series, values: pd.Series, mismatched: pd.Series, name: str) -> dict[str, float | int]:
+def _describe(
+    keys: npt.NDArray[np.int64], numbers: npt.NDArray[np.float64], bad: npt.NDArray[np.bool_], name: str
+) -> dict[str, float | int]:
     """Statistics of one metric of one value over the inputs."""
-    numbers = values.to_numpy(np.float64)
     known = ~np.isnan(numbers)
     own: npt.NDArray[np.float64] = np.sort(numbers[known])
-    count = int(known.sum())
-    bad = mismatched.to_numpy(bool)
-    keys = inputs.to_numpy()
+    count = len(own)
     worst, at = NAN, -1
     if count:
         worst = float(own[0] if _higher(name) else own[-1])

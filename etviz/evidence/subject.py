@@ -27,6 +27,7 @@ from etviz.pipeline.execute import Run, execute
 from etviz.pipeline.lower import lower
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping, Sequence
 
     from etviz.graph.ir import Input
@@ -101,12 +102,16 @@ class Subject:
         program, data = read_program(self.pte), self.files.get("data")
         return run_elsewhere(Here(folder), self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
 
-    def run(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run:
+    def run(
+        self,
+        inputs: Sequence[Sequence[Any]],
+        folder: Path,
+        timeout: float | None = None,
+        cancel: threading.Event | None = None,
+    ) -> Run:
         """Execute it on flat inputs here; the child process and its imports stay for the next time."""
-        data = self.files.get("data")
-        return execute(
-            self.pte, inputs, method=self.method, workdir=folder, timeout=timeout, data=data, python=self.python
-        )
+        where = {"workdir": folder, "data": self.files.get("data"), "python": self.python}
+        return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **where)
 
     def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
         """What a run left behind, paired with its instructions.

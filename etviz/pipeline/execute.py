@@ -20,6 +20,7 @@ from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.worker import WORKER, Worker, worker_in
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     from etviz.artifacts.files import PathLike
@@ -73,6 +74,7 @@ def execute(
     progress: Callable[[int], None] | None = None,
     data: PathLike | None = None,
     python: str = "",
+    cancel: threading.Event | None = None,
 ) -> Run:
     """Run a program on flat inputs, once for each item of `runs`.
 
@@ -96,13 +98,15 @@ def execute(
         What the program keeps outside of the `.pte` (`.ptd`).
     python
         Interpreter of the environment whose executorch runs it; empty for this one.
+    cancel
+        Ends the executions when it is set.
 
     Raises
     ------
     ArtifactError
         If the `.pte` can't be read, or a file not be written.
     ExecutionError
-        If the child process fails, crashes, or exceeds the time limit.
+        If the child process fails, crashes, or exceeds the time limit, or `cancel` is set.
     UsageError
         If the program has no such method, or an argument makes no sense.
     """
@@ -115,7 +119,7 @@ def execute(
         request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():
         if workdir is None:
-            outputs, seconds = _run(worker, request, runs, Path(scratch), timeout, progress)
+            outputs, seconds = _run(worker, request, runs, Path(scratch), timeout, progress, cancel)
             return Run(outputs, seconds=seconds)
         folder = Path(workdir).absolute()
         with whole_files(folder) as fresh:
@@ -123,7 +127,7 @@ def execute(
             while True:
                 try:
                     sized = request | {"debug_buffer_size": size}
-                    outputs, seconds = _run(worker, sized, runs, Path(scratch), timeout, progress)
+                    outputs, seconds = _run(worker, sized, runs, Path(scratch), timeout, progress, cancel)
                     break
                 except ExecutionError as error:
                     if debug_buffer_size or not _overflowed(error) or 2 * size > _LARGEST_BUFFER:
@@ -181,6 +185,7 @@ def _run(
     scratch: Path,
     timeout: float | None,
     progress: Callable[[int], None] | None,
+    cancel: threading.Event | None = None,
 ) -> tuple[list[list[Any]], tuple[float, ...]]:
     """The outputs of each execution, and what it took."""
     import torch
@@ -188,7 +193,7 @@ def _run(
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
     torch.save([list(run) for run in runs], inputs)
     try:
-        answer = worker.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress)
+        answer = worker.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress, cancel)
     except ExecutionError as error:
         if not _overflowed(error):
             raise

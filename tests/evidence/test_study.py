@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -242,10 +242,10 @@ def test_a_full_disk_stops_with_what_is_done_intact(
 
     images, put = [image for image, _ in _images(3)], Store.put
 
-    def full(store: Store, frame: pd.DataFrame, name: str) -> None:
+    def full(store: Store, columns: Mapping[str, Any], name: str) -> None:
         if name == "gaps/000001.parquet":
-            monkeypatch.setattr(pd.DataFrame, "to_parquet", _no_space)
-        put(store, frame, name)
+            monkeypatch.setattr("pyarrow.parquet.write_table", _no_space)
+        put(store, columns, name)
 
     monkeypatch.setattr(Store, "put", full)
     with pytest.raises(ArtifactError, match="No space left"):
