@@ -15,8 +15,10 @@ _load, __dir__, __all__ = lazy_loader.attach(
     submodules=["errors"],
     submod_attrs={
         "_version": ["__version__"],
-        "api": ["Probe", "compare", "debug", "from_inspector", "load", "probe", "record"],
+        "api": ["compare", "debug", "from_inspector", "load"],
         "gate.bundle": ["bundle", "verify"],
+        "pipeline.probe": ["Probe", "probe"],
+        "pipeline.record": ["record"],
         "comparison.results": ["Results", "compare_results"],
         "evidence.census": ["Census", "census"],
         "evidence.study": ["Study", "study"],

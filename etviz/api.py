@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -20,15 +21,8 @@ from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
-from etviz.loading.from_inspector import held_findings
 from etviz.loading.load import read
-from etviz.loading.outputs import outputs_findings
 from etviz.loading.rehearsal import rehearse
-from etviz.pipeline.execute import execute, time_again
-from etviz.pipeline.lower import flatten, lower
-from etviz.pipeline.probe import Probe, probe
-from etviz.pipeline.record import record
-from etviz.pipeline.worker import warm
 from etviz.settings import options
 
 if TYPE_CHECKING:
@@ -96,6 +90,10 @@ def debug(
     ExecutionError
         If the run fails.
     """
+    from etviz.pipeline.execute import execute, time_again
+    from etviz.pipeline.lower import flatten, lower
+    from etviz.pipeline.worker import warm
+
     warm()
     temporary = None if workdir is not None else Scratch()
     folder = Path(temporary.name if temporary else workdir or "")
@@ -248,7 +246,7 @@ def load(
     if (etdump is None) == (outputs is None):
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
-    _import_tables()
+    _begin_imports()
     if is_file_name(inputs):
         inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     with collection_paused(), doing("reading and comparing the artifacts"):
@@ -264,11 +262,7 @@ def load(
             factor = scale_factor("cycles") if source_time_scale == AUTO and found.cycles else factor
         common: dict[str, Any] = {"introduced": introduced, "metrics": metrics}
         if etdump is None:
-            if files.pop("debug_buffer") is not None:
-                raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
-            named = {kind: os.fspath(path) for kind, path in files.items() if path is not None}
-            rehearse(named, inputs, method, introduced=introduced, outputs=outputs)
-            findings = outputs_findings(outputs, inputs=inputs, method=method, **files, **common)
+            findings = _of_outputs(outputs, files, inputs, method, common)
         else:
             artifacts = ArtifactSet.open(etdump, **files)
             rehearse(artifacts.named, inputs, method, introduced=introduced)
@@ -280,6 +274,18 @@ def load(
     if given is not None:
         inspection.reads_methods(lambda name: load(**given, method=name))
     return inspection
+
+
+def _of_outputs(
+    outputs: Any, files: dict[str, Any], inputs: Any, method: str | None, common: dict[str, Any]
+) -> Findings:
+    from etviz.loading.outputs import outputs_findings
+
+    if files.pop("debug_buffer") is not None:
+        raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
+    named = {kind: os.fspath(path) for kind, path in files.items() if path is not None}
+    rehearse(named, inputs, method, introduced=common["introduced"], outputs=outputs)
+    return outputs_findings(outputs, inputs=inputs, method=method, **files, **common)
 
 
 def _callable(name: str, value: Any, of: str) -> None:
@@ -325,15 +331,25 @@ def from_inspector(
     PairingError
         If the reference can't be computed.
     """
+    from etviz.loading.from_inspector import held_findings
+
     with collection_paused(), doing("reading what the Inspector holds"):
         analysis = _analysis(held_findings(inspector, etdump, debug_buffer, pte, record, inputs))
     return _inspection(analysis)
 
 
-def _import_tables() -> None:
-    """Import what tables are made with, which takes as long as some artifacts do, while these are read."""
-    if "pandas" not in sys.modules:
-        threading.Thread(target=importlib.import_module, args=("pandas",), name="etviz-import").start()
+def _begin_imports() -> None:
+    """Import what comes after the comparison, pandas above all, while artifacts are read and operators run."""
+    if "etviz.inspection" not in sys.modules:
+        threading.Thread(target=_import_views, name="etviz-import").start()
+
+
+def _import_views() -> None:
+    for name in ("etviz.analysis.analysis", "etviz.inspection"):
+        importlib.import_module(name)
+    if gc.get_freeze_count() == 0:  # modules stay, so the collector, which is to run soon, need not walk through them
+        gc.freeze()
+        gc.unfreeze()
 
 
 def _analysis(findings: Findings) -> Analysis:
@@ -387,6 +403,3 @@ def _titles(inspections: Sequence[Inspection]) -> list[str]:
     titles = [inspection.title for inspection in inspections]
     counts = Counter(titles)
     return [f"{title} {index + 1}" if counts[title] > 1 else title for index, title in enumerate(titles)]
-
-
-__all__ = ["Probe", "compare", "debug", "from_inspector", "load", "probe", "record"]

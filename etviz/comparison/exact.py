@@ -210,7 +210,7 @@ class _Unpaired:
         own = {node.name for node in nodes}
         first = last
         for node in nodes:
-            reads = list(node.reads())
+            reads = node.reads()
             if node.instruction < 0 and own.isdisjoint(reads):
                 first = min(first, max((self._makers[name] for name in reads if name in self._makers), default=-1))
         return [at for at in self._instructions if first < at < last]

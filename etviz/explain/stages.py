@@ -126,7 +126,7 @@ class Places:
         for operator, key in _readings(self.flat.graph).items():
             self._operators[key] = operator
             node = self.values.nodes.get(key[0])
-            if node is not None and is_dequantize(node) and (source := next(node.reads(), "")):
+            if node is not None and is_dequantize(node) and (source := next(iter(node.reads()), "")):
                 self._operators[self.values.value(source)] = operator
 
     def find(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:

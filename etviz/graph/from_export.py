@@ -230,27 +230,31 @@ def _handles(value: Json) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"-?\d+", str(value)))) if value is not None else ()
 
 
+_EXPORTED: Final = re.compile(r"(aten|torch\.ops|quantized_decomposed|torchao)\b")
+
+
 def is_exported_operator(target: str) -> bool:
     """Whether an ancestor's target is an operator of the program that was exported."""
-    return re.match(r"(aten|torch\.ops|quantized_decomposed|torchao)\b", target) is not None
+    return _EXPORTED.match(target) is not None
 
 
 def _origin(value: Json, fallback: str) -> str:
     """Name of the eldest ancestor that is an operator; `from_node` is JSON inside of a text."""
     import orjson
 
-    name = fallback
     if not isinstance(value, str):
-        return name
+        return fallback
     try:
         sources = orjson.loads(value)
     except orjson.JSONDecodeError:
-        return name
+        return fallback
+    ancestors: list[Json] = []
     while isinstance(sources, list) and sources and isinstance(sources[-1], dict):
-        if is_exported_operator(str(sources[-1].get("target", ""))):
-            name = str(sources[-1].get("name", name))
+        ancestors.append(sources[-1])
         sources = sources[-1].get("from_node")
-    return name
+    eldest = (item for item in reversed(ancestors) if "name" in item)
+    names = (item["name"] for item in eldest if is_exported_operator(str(item.get("target", ""))))
+    return str(next(names, fallback))
 
 
 def _module(value: Json) -> str:

@@ -76,10 +76,14 @@ class Node:
     stack: str = ""
     module: str = ""
     subgraphs: tuple[str, ...] = ()
+    _read: tuple[Any, Any, tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def reads(self) -> Iterator[str]:
+    def reads(self) -> tuple[str, ...]:
         """Names of the values that it takes, in order, each as often as it takes it."""
-        return refs((self.args, self.kwargs))
+        known = self._read
+        if known is None or known[0] is not self.args or known[1] is not self.kwargs:
+            self._read = known = self.args, self.kwargs, tuple(refs((self.args, self.kwargs)))
+        return known[2]
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ def _maker(inner: Graph, output: int) -> Node | None:
     value = inner.outputs[output] if output < len(inner.outputs) else None
     node = nodes.get(value.name) if isinstance(value, Ref) else None
     while node is not None and (not node.stack or (conversion(node.target) and not node.module)):
-        before = nodes.get(next(node.reads(), ""))
+        before = nodes.get(next(iter(node.reads()), ""))
         if before is None:
             break
         node = before

@@ -90,7 +90,7 @@ def product_weights(graph: Graph) -> frozenset[str]:
     found &= unpacked_weights(graph) - set(graph.results())
     for node in graph.nodes:
         weight = node.kwargs.get("weight", node.args[1] if len(node.args) > 1 else None)
-        once = isinstance(weight, Ref) and node.target == LINEAR and list(node.reads()).count(weight.name) == 1
+        once = isinstance(weight, Ref) and node.target == LINEAR and node.reads().count(weight.name) == 1
         found -= set(node.reads()) - ({weight.name} if isinstance(weight, Ref) and once else set())
     return frozenset(found)
 

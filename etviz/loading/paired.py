@@ -172,7 +172,6 @@ class Paired:
         None where there are not both, and where these very files were found to have the same ones.
         """
         from etviz.artifacts import ledger
-        from etviz.comparison.constants import ComparingConstants
 
         artifacts = self.artifacts
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
@@ -183,6 +182,8 @@ class Paired:
         state = ledger.alike(files, f"constants of {self.method}")
         if state and ledger.is_noted(state):
             return None
+        from etviz.comparison.constants import ComparingConstants
+
         same = partial(ledger.note, state) if state else None
         return ComparingConstants(artifacts.program, self.method, self.graph, self.evaluator().constants, same)
 
@@ -250,12 +251,13 @@ class Paired:
 
     def _limits(self, budget: Budget | None = None) -> Limits:
         from etviz.evaluation.limits import Limits
-        from etviz.evaluation.own_operators import OwnOperators
 
         size = self.artifacts.size
-        return (
-            OwnOperators(self.own_operators, size, budget) if self.own_operators is not None else Limits(size, budget)
-        )
+        if self.own_operators is None:
+            return Limits(size, budget)
+        from etviz.evaluation.own_operators import OwnOperators
+
+        return OwnOperators(self.own_operators, size, budget)
 
 
 def _quantizes(graph: Graph) -> bool:

@@ -85,7 +85,7 @@ def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, tor
     for node in graph.nodes:
         if node.target != VIEW:
             continue
-        name, meta = next(node.reads(), ""), next(iter(node.outputs), None)
+        name, meta = next(iter(node.reads()), ""), next(iter(node.outputs), None)
         source = found.get(name, constants.get(name))
         if source is None or meta is None or not source.is_contiguous():
             continue

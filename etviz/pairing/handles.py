@@ -86,6 +86,7 @@ class _Options:
         self, edge: Graph, handles: Mapping[int, tuple[int, ...]], nodes: Mapping[int, Node], logged: Logged
     ) -> None:
         self.operators = {node.name: node for node in operators(edge.nodes)}
+        calls = {name: _call(node) for name, node in self.operators.items()}
         by_handle: dict[int, list[Node]] = {}
         for node in self.operators.values():
             for handle in node.handles:
@@ -94,7 +95,8 @@ class _Options:
         self._several = set[int]()
         for at, own in handles.items():
             shared = [node for handle in dict.fromkeys(own) for node in by_handle.get(handle, ())]
-            named = [node for node in shared if at in nodes and _is_kernel(node, nodes[at].kernel)]
+            kernel = _kernel(nodes[at]) if at in nodes else None
+            named = [node for node in shared if calls[node.name] == kernel]
             fitting = [node for node in named if _fits_logged(node.outputs, logged.get(at, ()))]
             self.left[at] = {node.name for node in fitting or named or shared}
             if not named:  # a delegate, or a kernel that stands for other operators
@@ -126,9 +128,15 @@ class _Options:
         return bool(changed)
 
 
-def _is_kernel(node: Node, kernel: str) -> bool:
-    short = kernel.rpartition("::")[2].partition(".")[0]
-    return node.target.split(".")[1:2] == ["view_copy" if short == _VIEW else short]
+def _call(operator: Node) -> str:
+    """Short name of what an edge operator calls, as `_kernel` has it."""
+    return operator.target.partition(".")[2].partition(".")[0]
+
+
+def _kernel(instruction: Node) -> str | None:
+    """Short name of the kernel that an instruction calls, None for a delegate."""
+    short = instruction.kernel.rpartition("::")[2].partition(".")[0]
+    return "view_copy" if short == _VIEW else short or None
 
 
 def _fits_logged(metas: Sequence[Meta | None], refs: Sequence[TensorRef]) -> bool:

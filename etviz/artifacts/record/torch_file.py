@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.files import Residency, as_file, check_unchanged, open_archive, stored_bytes
+from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
 from etviz.errors import ArtifactError
 from etviz.upstream.operators import load_operator_library
 
@@ -97,13 +97,32 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         if start is None or start < 0 or start + size > len(self._data):
             raise ArtifactError(self._path, f"the data of {name} is not in {self._member}", _ADVICE, where=name)
         check_unchanged(self._data)
-        self._residency.add(size)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="The given buffer is not writable")
-            raw = torch.frombuffer(self._data[start : start + size], dtype=torch.uint8)
+        raw = _bytes(self._data[start : start + size])
         if aligned and raw.data_ptr() % fake.dtype.itemsize:
-            raw = raw.clone()
+            raw = self._copy(raw)
+        else:
+            self._residency.add(size)
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
+
+    def _copy(self, raw: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        file, own = self._data.obj, torch.empty_like(raw)
+        if isinstance(file, MappedFile):
+            start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
+            if file.read_into(own.numpy().data, start):
+                return own
+        self._residency.add(raw.nbytes)
+        return own.copy_(raw)
+
+
+def _bytes(data: memoryview) -> torch.Tensor:
+    """Bytes where they lie."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(data, dtype=torch.uint8)
 
 
 class TensorFiles(ChainMap[str, "torch.Tensor"]):

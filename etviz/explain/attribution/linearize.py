@@ -400,7 +400,7 @@ def _rounds(graph: Graph, node: Node) -> bool:
     if node.target == "delegate":
         inner = graph.inside(node)
         return any(_rounds(inner, item) for item in inner.nodes)
-    return rounds(node.target) and any(True for _ in node.reads())
+    return rounds(node.target) and bool(node.reads())
 
 
 def _leading_to(graph: Graph) -> list[set[int]]:
