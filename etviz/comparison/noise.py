@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import EtvizError
-from etviz.evaluation.noise import Growth, local_noise, total_noise
+from etviz.evaluation.noise import Growth, Noises, local_noise, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
 from etviz.tensors.metrics import floor
@@ -63,7 +63,10 @@ def measure_introduced_noise(
 
 
 def measure_total_noise(
-    comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
+    comparisons: Sequence[Comparison],
+    inputs: Sequence[Sequence[Any]],
+    fresh: Callable[[], Evaluator],
+    known: Noises | None = None,
 ) -> None:
     """Measure total gaps and final outputs by their noise, where they are suspicious.
 
@@ -75,13 +78,15 @@ def measure_total_noise(
         Their flat inputs.
     fresh
         Makes an evaluator of the reference in the initial state.
+    known
+        Their noise, if that was measured while they were compared.
     """
     suspicious = [(run, gap) for run, item in enumerate(comparisons) for gap in item.gaps if _is_suspicious(gap)]
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
-    growth = {run: Growth() for run in differing}
-    outputs = measure_noise([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth)
+    growth = {run: Growth() for run in differing} if known is None else known.growth
+    outputs = measure_noise([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth, known)
     if outputs is None:
         return
     for run in differing:
@@ -96,22 +101,24 @@ def measure_noise(
     inputs: Sequence[Sequence[Any]],
     fresh: Callable[[], Evaluator],
     growth: Mapping[int, Growth] | None = None,
+    known: Noises | None = None,
 ) -> list[list[float]] | None:
     """Measure some total gaps by their noise; returns that of the final outputs, None where it can't be measured.
 
-    `values` are the execution, the node of the graph that `fresh` evaluates, and the gap; the rest is as for
-    `total_noise`.
+    `values` are the execution, the node of the graph that `fresh` evaluates, and the gap; `known` is their noise if
+    that was measured before, the rest is as for `total_noise`.
     """
     try:
-        noise, outputs = total_noise(fresh, inputs, [(run, name) for run, name, _ in values], growth)
+        wanted = [(run, name) for run, name, _ in values]
+        noise, outputs = total_noise(fresh, inputs, wanted, growth) if known is None else known.result(len(inputs))
     except EtvizError as error:
         for _, _, gap in values:
             gap.add_note(f"{_FAILED}{error}")
         return None
     for run, name, gap in values:
-        known = noise.get((run, name, gap.source[1]))
-        if known is not None:
-            gap.set_noise(known)
+        own = noise.get((run, name, gap.source[1]))
+        if own is not None:
+            gap.set_noise(own)
             gap.add_note(MEASURED)
     return outputs
 

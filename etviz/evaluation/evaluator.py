@@ -104,9 +104,13 @@ class Rounding(Protocol):
         ...
 
     def product(
-        self, node: Node, args: Sequence[Any], terms: int
-    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)``."""
+        self, node: Node, args: Sequence[Any], terms: int, *, drowned: bool
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]:
+        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)`` or `drowned`."""
+        ...
+
+    def drowned(self, args: Sequence[Any], plain: Sequence[Any], terms: int) -> bool:
+        """True if what the order of its sums makes is nothing beside what comes with its operand."""
         ...
 
     def squared(self, args: Sequence[Any]) -> list[Any]:
@@ -131,7 +135,7 @@ class Scope:
     """The values of one graph while it is evaluated: reference, local (None without a replay); and who is told.
 
     `chains` are of local values that were computed because the runtime logged none. Executions on the same inputs have
-    one `env`.
+    one `env`, and the first one of them has what `perturbed` lanes go beside it; see `etviz.evaluation.noise.Lanes`.
     """
 
     env: dict[str, Any]
@@ -139,6 +143,7 @@ class Scope:
     seen: SeenTogether | None = None
     logged: Logged | None = None
     chains: dict[str, Chain] = field(default_factory=dict)
+    perturbed: dict[str, Any] | None = None
 
 
 class Evaluator(Interpreter):
@@ -146,7 +151,7 @@ class Evaluator(Interpreter):
 
     `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
     chains is measured with. `runtime_state` holds the mutable buffers that the runtime is known to have had, where
-    these are not the reference's: what reads them is judged by them.
+    these are not the reference's: what reads them is judged by them; `perturbed_state` those of perturbed lanes.
     """
 
     def __init__(
@@ -162,6 +167,7 @@ class Evaluator(Interpreter):
         self.rounding: Rounding | None = None
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
+        self.perturbed_state: State = {}
 
     def run(
         self,
@@ -222,9 +228,12 @@ class Evaluator(Interpreter):
             scopes = [
                 Scope(env, self.second_lane(env) if lanes and told is not None else None, seen, told) for told in logged
             ]
+            scopes[0] = replace(scopes[0], perturbed=self.perturbed_lanes(env))
             self._walk(self.graph, *scopes)
             if scopes[0].local is not None:
                 self.end_second_lane(scopes[0].local)
+            if scopes[0].perturbed is not None:
+                self.end_perturbed_lanes(scopes[0].perturbed)
             return self.results(self.graph, env)
 
     @property
@@ -237,13 +246,13 @@ class Evaluator(Interpreter):
         return any(node.target == "cond" for node in self.graph.nodes)
 
     @property
-    def states(self) -> tuple[State, State]:
-        """Copies of what executions left in the mutable buffers: of the reference, and of the runtime."""
-        return dict(self.state), dict(self.runtime_state)
+    def states(self) -> tuple[State, State, State]:
+        """Copies of what executions left in the mutable buffers: of the reference, of the runtime, and perturbed."""
+        return dict(self.state), dict(self.runtime_state), dict(self.perturbed_state)
 
     @states.setter
-    def states(self, states: tuple[State, State]) -> None:
-        self.state, self.runtime_state = map(dict, states)
+    def states(self, states: tuple[State, State, State]) -> None:
+        self.state, self.runtime_state, self.perturbed_state = map(dict, states)
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the local values start."""
@@ -253,6 +262,17 @@ class Evaluator(Interpreter):
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         """Told the local values that are left at the end."""
         self.runtime_state |= {target: self.look_up(local, Ref(name)) for target, name in self.graph.mutations.items()}
+
+    def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The environment in which perturbed lanes start, None without any."""
+        return None
+
+    def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
+        """The same for the branch of a `cond` that the reference takes, None if no lane takes it."""
+        return None
+
+    def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
+        """Told the perturbed values that are left at the end."""
 
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Evaluate a delegate's subgraph on its inputs."""
@@ -294,24 +314,20 @@ class Evaluator(Interpreter):
             whole = weight.whole()
             return [self._computed(graph, node, [args[0], whole, *args[2:]], {}, item) for args, item in lanes]
         calls = [self.limits.admitted(target, args, {}) for args in full]
-        operands, endings, squared = [], [], None
+        plain = [args for args, (_, rounding) in zip(full, lanes, strict=True) if rounding is None]
+        others = full[len(plain) :]
+        terms = self.limits.terms(target, full[0], {})
         spread = next((item.spread(node) for item in roundings), None)
-        for args, rounding in zip(full, (item for _, item in lanes), strict=True):
-            if rounding is None:
-                operands.append(args)
-                endings.append(None)
-                continue
-            if spread is None and squared is None:
-                squared = rounding.squared(args)
-            own, ending = rounding.product(node, args, self.limits.terms(target, args, {}))
-            operands.append(own)
-            endings.append(ending)
-        values, squares = products(calls[0], weight, operands, squared)
+        beside = list(zip(roundings, others, strict=True))
+        drowned = spread is None and bool(plain) and all(item.drowned(args, plain[0], terms) for item, args in beside)
+        taken = [item.product(node, args, terms, drowned=drowned) for item, args in beside]
+        squared = roundings[0].squared(others[0]) if others and spread is None and not drowned else None
+        values, perturbed, squares = products(calls[0], weight, plain, [own for own, _ in taken], squared)
         if squares is not None:
             spread = squares.sqrt_()
             for rounding in roundings:
                 rounding.keep_spread(node, spread)
-        return [value if end is None else end(value, spread) for value, end in zip(values, endings, strict=True)]
+        return [*values, *(ending(value, spread) for value, (_, ending) in zip(perturbed, taken, strict=True))]
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
         """A weight that stays quantized until a product takes it: inside of delegates, where nobody else looks."""
@@ -359,6 +375,7 @@ class Evaluator(Interpreter):
             values = [value, *self._beside(graph, node, others, value)] if others else [value]
             env[node.name] = value.reference
             own = [item.local for item in values if item.local is not value.reference and item.local is not None]
+            own += [scope.perturbed.get(node.name)] if scope.perturbed is not None else []
             sizes[node.name] = limits.add(node.target, (value.reference, own))
             for each, item in zip(scopes, values, strict=True):
                 if each.local is not None:
@@ -368,6 +385,8 @@ class Evaluator(Interpreter):
             for name in last.get(node.name, ()):
                 env.pop(name, None)
                 limits.live -= sizes.pop(name, 0)
+                if scope.perturbed is not None:
+                    scope.perturbed.pop(name, None)
                 for each in scopes:
                     if each.local is not None:
                         each.local.pop(name, None)
@@ -451,7 +470,7 @@ class Evaluator(Interpreter):
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
         try:
-            reference = self.apply(graph, node, args, kwargs)
+            reference = self.reference(graph, node, scope, args, kwargs)
         except EtvizError:
             raise
         except Exception as error:
@@ -462,6 +481,10 @@ class Evaluator(Interpreter):
         if self.is_dynamic(graph, node, replay=local is not None):
             value.steps, value.note = self.steps(graph, node, args, reference)
         return self._execution(graph, node, scope, value, args, kwargs)
+
+    def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The reference value of a node that is no `cond`."""
+        return self.apply(graph, node, args, kwargs)
 
     def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:
         """True for a delegate that is judged by grids which it chooses when it runs."""
@@ -510,18 +533,20 @@ class Evaluator(Interpreter):
     def _branch(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""
         branch, inner = self.enter(graph, node, scope.env)
-        live, own = self.limits.live, None
+        live, own, perturbed = self.limits.live, None, self.perturbed_branch(graph, node, scope, branch)
         if scope.local is None or scope.logged is None:
-            self._walk(branch, Scope(inner, seen=scope.seen))
+            self._walk(branch, Scope(inner, seen=scope.seen, perturbed=perturbed))
         else:
             ours, inner_local = self.enter(graph, node, scope.local)
             if ours is branch:
-                self._walk(branch, Scope(inner, inner_local, scope.seen, scope.logged))
+                self._walk(branch, Scope(inner, inner_local, scope.seen, scope.logged, perturbed=perturbed))
             else:
-                self._walk(branch, Scope(inner))
+                self._walk(branch, Scope(inner, perturbed=perturbed))
                 told = _without_reference(scope.seen)
                 self._walk(ours, Scope(dict(inner_local), inner_local, told, scope.logged))
             own = [self.look_up(inner_local, out) for out in ours.outputs]
+        if perturbed is not None and scope.perturbed is not None:
+            scope.perturbed[node.name] = [self.look_up(perturbed, out) for out in branch.outputs]
         self.limits.live = live
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
 

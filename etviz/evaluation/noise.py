@@ -45,14 +45,14 @@ from zlib import crc32
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
-from etviz.evaluation.evaluator import Evaluator, Scope, Value
+from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.interpreter import Environment, flat_values
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
-from etviz.graph.quantize_ops import chooses_grid, grid_arguments, is_quantize
+from etviz.graph.quantize_ops import LINEAR, chooses_grid, grid_arguments, is_quantize, product_weights
 from etviz.graph.uses import only_moves
 from etviz.native import pair_sums
 from etviz.tensors.metrics import EPS, NAN
@@ -74,8 +74,16 @@ SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
 """Passes at most, for tensors of a few elements."""
+_FEW_PASSES: Final = 2
+"""The same where each is dear."""
+_DEAR: Final = 1 << 34
+"""Multiplications of a pass from which it is: half a second."""
+_HEAVY: Final = 1 << 26
+"""Elements of quantized weights from which reading them again is."""
 _ALLOWANCES: Final = ((PASSES, 2.3), (2 * PASSES, 1.3))
 """By the most samples: √F/3, where F is the 99.9 % quantile of the F distribution with (1, 5) and (2, 10) degrees."""
+_FEW_ALLOWANCES: Final = ((2, 10.5), (3, 4.3), (4, 2.9), *_ALLOWANCES)
+"""The same with (1, 2), (1, 3) and (1, 4) degrees too."""
 _SMALL: Final = 1 << 19
 """Elements of the largest value with which several lanes go side by side."""
 _KEPT: Final = 64 << 20
@@ -104,6 +112,8 @@ _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolu
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
 _BY_POSITION: Final = _SUMS | _PRODUCTS | {target.split(".")[1] for target in NORMS}
 """Operators whose arguments are looked at."""
+_DROWNED: Final = 100.0
+"""Times that what comes with an operand is larger than what the order of its sums makes, which is nothing then."""
 _FEWER: Final = 4
 """Times that their result is smaller than a large operand, from which on it is perturbed in its place."""
 _IN_STEPS: Final = frozenset(
@@ -214,7 +224,7 @@ class Rounding:
             value = call(node.target, args, kwargs)
             terms = _terms(name, args, kwargs, value)
         if terms > 1 or name in _IN_STEPS:
-            amount = max(1.0, _SUM * math.sqrt(terms))
+            amount = _amount(terms)
             if name in _SUMS:
                 args = [self._wobbled(arg, amount) for arg in args]
                 value = one_after_another(node.target, args, kwargs) if terms >= MANY else None
@@ -242,22 +252,32 @@ class Rounding:
         return _is_short(node, args)
 
     def product(
-        self, node: Node, args: Sequence[Any], terms: int
-    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)``."""
+        self, node: Node, args: Sequence[Any], terms: int, *, drowned: bool
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]:
+        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)`` if not `drowned`.
+
+        There its small operands are perturbed as much as all together: the same variance in each sum, though not
+        independently in those of one row.
+        """
         self._begin(node)
-        return self._product(args, terms)
+        return self._product(args, terms, math.sqrt(2.0) if drowned else 1.0)
+
+    def drowned(self, args: Sequence[Any], plain: Sequence[Any], terms: int) -> bool:
+        """True if each row of its operand is off by far more than the order of the sums makes of it."""
+        x, before = args[0], plain[0]
+        least = _DROWNED * _amount(terms) * (_half_ulp(x) or math.inf)
+        return bool(((x - before).square().sum(-1) >= least * least * before.square().sum(-1)).all())
 
     def _product(
-        self, args: Sequence[Any], terms: int
-    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]:
-        amount = max(1.0, _SUM * math.sqrt(terms))
+        self, args: Sequence[Any], terms: int, times: float = 1.0
+    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]:
+        amount = _amount(terms)
 
-        def ending(value: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
-            value = self._spread(value, spread, amount)
+        def ending(value: torch.Tensor, spread: torch.Tensor | None) -> torch.Tensor:
+            value = self._spread(value, spread, amount) if spread is not None else value
             return self._wobbled(value, amount) if terms >= _LONG else value
 
-        return [arg if _is_large(arg) else self._wobbled(arg, amount) for arg in args], ending
+        return [arg if _is_large(arg) else self._wobbled(arg, times * amount) for arg in args], ending
 
     def squared(self, args: Sequence[Any]) -> list[Any]:
         """The squares of its operands but for the large one."""
@@ -306,7 +326,7 @@ class Rounding:
 
     def _summed(self, total: torch.Tensor, size: torch.Tensor, terms: int) -> torch.Tensor:
         """A sum as its partial sums, which are of some size, may leave it."""
-        amount = max(1.0, _SUM * math.sqrt(terms)) * (_half_ulp(total) or 0.0)
+        amount = _amount(terms) * (_half_ulp(total) or 0.0)
         return total + self._uniform(total) * size * amount
 
     def _spread(self, value: Any, spread: torch.Tensor, amount: float) -> Any:
@@ -380,6 +400,11 @@ class BeforeGrids(Rounding):
     def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
         """Never, as nothing is perturbed."""
         return False
+
+
+def _amount(terms: int) -> float:
+    """By how many roundings the operands of a sum are perturbed."""
+    return max(1.0, _SUM * math.sqrt(terms))
 
 
 def _only_picks(node: Node) -> bool:
@@ -463,20 +488,34 @@ def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> float | None:
     return sums.dd if sums is not None else None
 
 
-def allowance(samples: int) -> float:
+def allowance(samples: float, factors: Sequence[tuple[int, float]] = _ALLOWANCES) -> float:
     """How many times larger than their RMS the noise may be of which there are a few samples, those of 1 or 2 values.
 
     The ratio of one error to the RMS of five is above 3 in 3 of 100 correct values, not in 3 of 1000 as where the noise
     is known (Student's t); with these factors it is in 1 of 1000.
     """
-    return next((factor for most, factor in _ALLOWANCES if samples <= most), 1.0)
+    return next((factor for most, factor in factors if samples <= most), 1.0)
 
 
 class Noise:
-    """Sums up squared differences to the unperturbed values, pass by pass."""
+    """Sums up squared differences to the unperturbed values, pass by pass.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    even
+        Whether all elements are taken to be as noisy; not where few passes tell it.
+
+    Attributes
+    ----------
+    samples
+        Number of differences.
+    """
+
+    def __init__(self, *, even: bool = True) -> None:
         self._squares = 0.0
+        self._even = even
+        self._passes = 0
+        self._each: torch.Tensor | None = None
         self.samples = 0
 
     def add(self, perturbed: Any, value: Any) -> None:
@@ -487,23 +526,44 @@ class Noise:
             return
         if perturbed.shape != value.shape or perturbed.is_complex() or not value.numel():
             return
-        known = _squares(perturbed, value)
+        self._passes += 1
+        even = self._even or value.numel() >= SAMPLES
+        known = _squares(perturbed, value) if even else None
         if known is not None:
             self._squares += known
             self.samples += value.numel()
             return
-        difference = perturbed.double() - value.double()
-        squares = float(difference.square().sum())
+        each = (perturbed.double() - value.double()).square()
+        squares, count = float(each.sum()), each.numel()
         if not math.isfinite(squares):
-            difference = difference[torch.isfinite(difference)]
-            squares = float(difference.square().sum())
+            finite = torch.isfinite(each)
+            each, count = torch.where(finite, each, 0.0), int(finite.sum())
+            squares = float(each.sum())
         self._squares += squares
-        self.samples += difference.numel()
+        self.samples += count
+        if not even:
+            self._each = each if self._each is None else self._each + each
 
     @property
     def rms(self) -> float:
         """In the units of the values, with the `allowance` for few of them; NaN without any."""
-        return allowance(self.samples) * math.sqrt(self._squares / self.samples) if self.samples else NAN
+        if not self.samples:
+            return NAN
+        factor = allowance(self.samples) if self._even else allowance(self._independent, _FEW_ALLOWANCES)
+        return factor * math.sqrt(self._squares / self.samples)
+
+    @property
+    def _independent(self) -> float:
+        """As how many samples they count: those of elements with little noise tell nothing of the others.
+
+        In each pass, elements of variances v have (Σv)²/Σv² degrees of freedom (F. E. Satterthwaite, 1946). That of a
+        norm's 64 means is 20 to 60 by many passes, and 1.4 where one token is much larger than the others.
+        """
+        largest = float(self._each.max()) if self._each is not None else 0.0
+        if self._each is None or not largest:
+            return self.samples
+        share = self._each / largest
+        return min(self.samples, self._passes * float(share.sum()) ** 2 / float(share.square().sum()))
 
 
 def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *, several: bool = False) -> list[float]:
@@ -556,6 +616,10 @@ def _differences(others: Iterable[Any], values: Sequence[Any]) -> list[float]:
     return [noise.rms for noise in noises]
 
 
+SeenPerturbed = Callable[[Node, Any, "Sequence[Any]"], None]
+"""Told a node, its value, and the perturbed ones."""
+
+
 class Several(tuple[Any, ...]):
     """The values of one node in several perturbed lanes."""
 
@@ -586,94 +650,127 @@ class Lanes(Evaluator):
 
     Attributes
     ----------
+    number
+        Lanes that are perturbed from the beginning, which come first.
     perturbed_outputs
         Final outputs of each perturbed lane.
+    seen
+        Told the values of each node.
     """
 
     def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
-        super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
+        super().__init__(evaluator.graph, evaluator.constants, evaluator.limits, evaluator.prepared)
+        self.runtime_state = dict(evaluator.runtime_state)
         self._spreads = Spreads()
         self._others = [Rounding(seed, spreads=self._spreads) for seed in seeds]
-        self._regridded = len(self._others)
+        self.number = len(self._others)
         if not _has_branches(self.graph) and _has_grids(self.graph):
-            first = self._regridded + PASSES
+            first = self.number + PASSES
             again = range(first, first + (_AGAIN if len(seeds) > 1 else 1))
             self._others += [Rounding(seed, OTHER_GRID, self._spreads) for seed in again]
-        self._perturbed_state: dict[str, Any] = {}
+        self._depth = 0
+        self.seen: SeenPerturbed = lambda node, value, perturbed: None
         self.perturbed_outputs: list[list[Any]] = []
 
-    def walk(self, inputs: Sequence[Any], seen: Callable[[Node, Any, Sequence[Any]], None]) -> list[Any]:
-        """Evaluate; `seen` is told each node's value and its perturbed ones. Returns the unperturbed outputs."""
-
-        def tell(node: Node, value: Value) -> None:
-            seen(node, value.reference, value.local if isinstance(value.local, Several) else (value.local,))
-
-        return self.run(inputs, tell, lambda node: None)
-
-    def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
+    def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the perturbed lanes start."""
         return self._with_state(self.graph, env)
 
-    def end_second_lane(self, local: Mapping[str, Any]) -> None:
+    def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
         """Keep what the perturbed lanes end with."""
-        self.perturbed_outputs = self._ends(self.graph, local)
+        self.perturbed_outputs = self._ends(self.graph, perturbed)
+
+    def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
+        """What the perturbed lane starts the reference's branch with; it goes the other way by itself."""
+        if scope.perturbed is None:
+            return None
+        own, env = self.enter(graph, node, scope.perturbed)
+        if own is branch:
+            return env
+        self.rounding, live = self._others[0], self.limits.live
+        try:
+            self._walk(own, Scope(env))
+        finally:
+            self.rounding, self.limits.live = None, live
+        scope.perturbed[node.name] = [self.look_up(env, out) for out in own.outputs]
+        return None
 
     def _with_state(self, graph: Graph, env: Mapping[str, Any]) -> dict[str, Any]:
-        state = self._perturbed_state
+        state = self.perturbed_state
         return {**env, **{item.name: state[item.target] for item in graph.inputs if item.target in state}}
 
-    def _ends(self, graph: Graph, local: Mapping[str, Any]) -> list[list[Any]]:
+    def _ends(self, graph: Graph, perturbed: Mapping[str, Any]) -> list[list[Any]]:
         """The outputs of a graph in each perturbed lane; the state is brought up to date."""
-        lanes = [_Lane(local, at) for at in range(len(self._others))]
+        lanes = [_Lane(perturbed, at) for at in range(len(self._others))]
         for target, name in graph.mutations.items():
-            self._perturbed_state[target] = _joined([self.look_up(lane, Ref(name)) for lane in lanes])
+            self.perturbed_state[target] = _joined([self.look_up(lane, Ref(name)) for lane in lanes])
         return [[self.look_up(lane, out) for out in graph.outputs] for lane in lanes]
 
-    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+    def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """One node in all lanes; a delegate with branches inside is run by one lane after the other."""
-        local = scope.local
-        if local is None or node.target == "cond":
-            return super().step(graph, node, scope)
+        if scope.perturbed is None:
+            return super().reference(graph, node, scope, args, kwargs)
         if node.target == "delegate" and all(item.target != "cond" for item in graph.inside(node).nodes):
-            return self._inside(graph.inside(node), node, scope.env, local)
+            value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
+        else:
+            value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
+        scope.perturbed[node.name] = perturbed
+        if not self._depth:
+            self.seen(node, value, perturbed if isinstance(perturbed, Several) else (perturbed,))
+        return value
+
+    def _in_lanes(
+        self,
+        graph: Graph,
+        node: Node,
+        scope: Scope,
+        perturbed: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> tuple[Any, Any]:
+        """The value of a node, and the perturbed ones."""
         self._spreads.clear()
-        args, kwargs = self.arguments(scope.env, node)
         product = weight_of(node, args, kwargs) is not None
         reference = self.apply(graph, node, args, kwargs) if not product else None
         if self._unpacked.holds(graph, node):
-            return Value(reference, reference, None)
-        if _only_picks(node) and all(local[name] is scope.env[name] for name in self.reads(node)):
+            return reference, reference
+        if _only_picks(node) and all(perturbed[name] is scope.env[name] for name in self.reads(node)):
             for rounding in self._others:
                 rounding.pass_over(node)
-            return Value(reference, _joined([reference] * len(self._others)), None)
-        before, perturbed = self.rounding, []
-        again = len(self._others)
+            return reference, _joined([reference] * len(self._others))
+        again, others = len(self._others), []
         if is_quantize(node) and not _lies_on_grid(node, args, kwargs):
-            again = self._regridded
+            again = self.number
         try:
             if product:
-                others = [(*self.arguments(_Lane(local, at), node), item) for at, item in enumerate(self._others)]
-                reference, *perturbed = self.products(graph, node, [(args, kwargs, None), *others])
-                return Value(reference, _joined(perturbed), None)
+                given = [(*self.arguments(_Lane(perturbed, at), node), item) for at, item in enumerate(self._others)]
+                reference, *others = self.products(graph, node, [(args, kwargs, None), *given])
+                return reference, _joined(others)
             for at, rounding in enumerate(self._others):
                 self.rounding = rounding
-                perturbed.append(self.apply_in(graph, node, scope.env if at >= again else _Lane(local, at)))
+                others.append(self.apply_in(graph, node, scope.env if at >= again else _Lane(perturbed, at)))
         except EtvizError:
             raise
         except Exception as error:
             raise PairingError(f"{node.name} ({node.target}) fails on perturbed values: {error}") from error
         finally:
-            self.rounding = before
-        return Value(reference, _joined(perturbed), None)
+            self.rounding = None
+        return reference, _joined(others)
 
-    def _inside(self, inner: Graph, node: Node, env: Environment, local: Mapping[str, Any]) -> Value:
+    def _inside(
+        self, inner: Graph, node: Node, perturbed: Mapping[str, Any], args: Sequence[Any]
+    ) -> tuple[list[Any], Any]:
         """A delegate, operator by operator in all lanes: its weights are dequantized once."""
-        live, reference = self.limits.live, self.bind(inner, self.arguments(env, node)[0])
-        lanes = [self.bind(inner, self.arguments(_Lane(local, at), node)[0]) for at in range(len(self._others))]
-        perturbed = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in reference})
-        self._walk(inner, Scope(reference, perturbed))
+        live, env = self.limits.live, self.bind(inner, args)
+        lanes = [self.bind(inner, self.arguments(_Lane(perturbed, at), node)[0]) for at in range(len(self._others))]
+        within = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in env})
+        self._depth += 1
+        try:
+            self._walk(inner, Scope(env, perturbed=within))
+        finally:
+            self._depth -= 1
         self.limits.live = live
-        return Value(self.results(inner, reference), _joined(self._ends(inner, perturbed)), None)
+        return self.results(inner, env), _joined(self._ends(inner, within))
 
     def apply_in(self, graph: Graph, node: Node, env: Environment) -> Any:
         """The value of a node in an environment."""
@@ -750,48 +847,138 @@ def total_noise(
     list of list
         For each execution: the same of its final outputs.
     """
-    again = _Few()
-    found: dict[tuple[int, str, int], Noise] = {}
-    regridded: dict[tuple[int, str, int], Noise] = {}
-    outputs: list[list[Noise]] = []
-    regridded_outputs: list[list[Noise]] = []
-    keys, start = set(wanted), fresh()
-    together = min(passes, _lanes(start.graph, {name for _, name in keys}))
-    lanes = Lanes(start, range(together))
+    start, names = fresh(), set(wanted)
+    lanes = Lanes(start, range(min(passes, _lanes(start.graph, {name for _, name in names}))))
+    few = _Few()
+    noises = Noises(lanes, names, growth, few if lanes.number < passes else None)
     for run, given in enumerate(inputs):
-
-        def seen(node: Node, value: Any, perturbed: Sequence[Any], run: int = run) -> None:
-            if growth and run in growth:
-                growth[run].see(node, value, perturbed[0])
-            for output, plain in enumerate(flat_values(value) if (run, node.name) in keys else ()):
-                noise = found[run, node.name, output] = Noise()
-                last = regridded[run, node.name, output] = Noise()
-                for at, other in enumerate(perturbed):
-                    (noise if at < together else last).add(flat_values(other)[output], plain)
-                again.keep((run, node.name), output, noise, plain)
-
-        values = lanes.walk(given, seen)
-        outputs.append([Noise() for _ in values])
-        regridded_outputs.append([Noise() for _ in values])
-        for at, (noise, value) in enumerate(zip(outputs[run], values, strict=True)):
-            for lane, other in enumerate(lanes.perturbed_outputs):
-                (noise if lane < together else regridded_outputs[run][at]).add(other[at], value)
-            again.keep((run, ""), at, noise, value)
-    for seed in range(together, passes):
-        if not again.values:
+        noises.begin(run)
+        noises.end(lanes.run(given))
+    for seed in range(lanes.number, passes):
+        if not few.values:
             break
         evaluator = fresh()
         evaluator.rounding = Rounding(seed)
         for run, given in enumerate(inputs):
-            ended = evaluator.run(given, lambda node, value, run=run: again.add((run, node.name), value.reference))
-            again.add((run, ""), ended)
-    for run, item in (growth or {}).items():
-        item.imposed = [_NEIGHBOURS * noise.rms for noise in regridded_outputs[run]]
-    largest = {key: max(noise.rms, _NEIGHBOURS * regridded[key].rms) for key, noise in found.items()}
-    return largest, [
-        [max(noise.rms, _NEIGHBOURS * other.rms) for noise, other in zip(*items, strict=True)]
-        for items in zip(outputs, regridded_outputs, strict=True)
-    ]
+            ended = evaluator.run(given, lambda node, value, run=run: few.add((run, node.name), value.reference))
+            few.add((run, ""), ended)
+    return noises.result(len(inputs))
+
+
+class Noises:
+    """The noise of values, summed up while lanes go beside their reference.
+
+    Parameters
+    ----------
+    lanes
+        What evaluates them.
+    wanted
+        Number of the execution, and name of the node, of each value; None for all.
+    growth
+        By number of the execution: told all values; None for that of every execution.
+    few
+        Is to keep values of a few elements, if another pass may follow.
+    even
+        As for `Noise`.
+
+    Attributes
+    ----------
+    growth
+        By number of the execution.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        wanted: Collection[tuple[int, str]] | None = None,
+        growth: Mapping[int, Growth] | None = None,
+        few: _Few | None = None,
+        *,
+        even: bool = True,
+    ) -> None:
+        lanes.seen = self._see
+        self.growth = dict(growth or {})
+        self._few, self._even = few, even
+        self._lanes, self._wanted, self._all = lanes, wanted, growth is None and wanted is None
+        self._run = 0
+        self._found: dict[int, dict[tuple[str, int], tuple[Noise, Noise]]] = {}
+        self._outputs: dict[int, list[tuple[Noise, Noise]]] = {}
+
+    def begin(self, run: int) -> None:
+        """The values of an execution follow; what is known of it is of other inputs."""
+        self._run, self._found[run] = run, {}
+        if self._all:
+            self.growth[run] = Growth()
+
+    def _see(self, node: Node, value: Any, perturbed: Sequence[Any]) -> None:
+        run = self._run
+        if run in self.growth:
+            self.growth[run].see(node, value, perturbed[0])
+        wanted = self._wanted is None or (run, node.name) in self._wanted
+        for output, plain in enumerate(flat_values(value) if wanted else ()):
+            others = [flat_values(other)[output] for other in perturbed]
+            self._found[run][node.name, output] = self._summed((run, node.name), output, plain, others)
+
+    def end(self, outputs: Sequence[Any], times: int = 1) -> None:
+        """The execution has these final outputs; those that follow, so many in all, are the same."""
+        run, perturbed = self._run, self._lanes.perturbed_outputs
+        self._outputs[run] = [
+            self._summed((run, ""), at, plain, [other[at] for other in perturbed]) for at, plain in enumerate(outputs)
+        ]
+        if run in self.growth:
+            self.growth[run].imposed = [_NEIGHBOURS * last.rms for _, last in self._outputs[run]]
+        for same in range(run + 1, run + times):
+            self._found[same], self._outputs[same] = self._found[run], self._outputs[run]
+            if self._all:
+                self.growth[same] = self.growth[run]
+
+    def _summed(self, key: tuple[int, str], output: int, plain: Any, others: Sequence[Any]) -> tuple[Noise, Noise]:
+        """The noise of all lanes, and of those in which grids are reached from plain values."""
+        noise, last = Noise(even=self._even), Noise(even=self._even)
+        for at, other in enumerate(others):
+            (noise if at < self._lanes.number else last).add(other, plain)
+        if self._few is not None:
+            self._few.keep(key, output, noise, plain)
+        return noise, last
+
+    def result(self, count: int) -> tuple[dict[tuple[int, str, int], float], list[list[float]]]:
+        """What `total_noise` gives for so many executions."""
+        found = {(run, *key): _larger(*item) for run, items in self._found.items() for key, item in items.items()}
+        return found, [[_larger(*item) for item in self._outputs.get(run, ())] for run in range(count)]
+
+
+def _larger(noise: Noise, last: Noise) -> float:
+    return max(noise.rms, _NEIGHBOURS * last.rms)
+
+
+def beside(evaluator: Evaluator) -> tuple[Lanes, Noises] | None:
+    """Lanes for the first evaluation of a program already, and the noise that they tell.
+
+    None where it is not certain that noise is needed, or another evaluation is cheap. Where a delegate chooses grids
+    when it runs, a backend does so in its own way, and hardly a value is what it is in the reference.
+    """
+    graph = evaluator.graph
+    parts = (graph, *graph.subgraphs.values())
+    chosen = any(chooses_grid(node) for part in parts for node in part.nodes)
+    weights, work = _products(graph)
+    if not chosen or weights < _HEAVY or _has_branches(graph):
+        return None
+    lanes = Lanes(evaluator, range(PASSES if work <= _DEAR else _FEW_PASSES))
+    return lanes, Noises(lanes, even=lanes.number == PASSES)
+
+
+def _products(graph: Graph) -> tuple[int, int]:
+    """Elements of the quantized weights that a program multiplies by, and the multiplications."""
+    weights = work = 0
+    for part in (graph, *graph.subgraphs.values()):
+        names, nodes = product_weights(part), {node.name: node for node in part.nodes}
+        for node in part.nodes if names else ():
+            sizes = [nodes[name].outputs[0] for name in node.reads() if name in names and nodes[name].outputs]
+            if node.target == LINEAR and sizes and sizes[0] is not None and node.outputs:
+                width = sizes[0].shape[-1]
+                weights += elements(sizes[0]) or 0
+                work += (elements(node.outputs[0]) or 0) * (width if isinstance(width, int) else 0)
+    return weights, work
 
 
 def _lanes(graph: Graph, names: Collection[str]) -> int:
@@ -799,11 +986,15 @@ def _lanes(graph: Graph, names: Collection[str]) -> int:
 
     They share weights that are dequantized, which takes longer than their own computing in a decoder's step.
     """
-    largest = largest_value(graph)
-    if _has_branches(graph) or not largest or largest > _SMALL:
+    if _has_branches(graph) or not _is_small(graph):
         return 1
     sizes = (elements(meta) for node in graph.nodes if node.name in names for meta in node.outputs)
     return math.ceil(SAMPLES / max(1, min(filter(None, sizes), default=SAMPLES)))
+
+
+def _is_small(graph: Graph) -> bool:
+    """True if several lanes take little memory."""
+    return 0 < (largest_value(graph) or 0) <= _SMALL
 
 
 def _has_branches(graph: Graph) -> bool:
@@ -812,7 +1003,7 @@ def _has_branches(graph: Graph) -> bool:
 
 def _has_grids(graph: Graph) -> bool:
     """True if values are rounded to grids: known ones, in a small program also those that are chosen when it runs."""
-    small = 0 < (largest_value(graph) or 0) <= _SMALL
+    small = _is_small(graph) and _products(graph)[1] <= _DEAR
     nodes = (node for part in (graph, *graph.subgraphs.values()) for node in part.nodes if is_quantize(node))
     grids = (grid_arguments(node.target, node.args, node.kwargs) for node in nodes)
     return any(small or (grid is not None and not isinstance(grid.scale, Ref)) for grid in grids)

@@ -38,20 +38,31 @@ def products(
     call: Callable[..., torch.Tensor],
     weight: Quantized,
     operands: Sequence[Sequence[Any]],
+    others: Sequence[Sequence[Any]] = (),
     squared: Sequence[Any] | None = None,
-) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]:
     """What `LINEAR` gives for each of several operands: ``x``, the weight's place, and a bias or nothing.
 
-    With `squared` operands, also what they give with the squares of the weight.
+    The `others`, which are of one shape, are taken under each other, which is quicker; their sums may be of another
+    order then. With `squared` operands, also what they give with the squares of the weight.
     """
+    import torch
+
     results = [_empty(given[0], weight) for given in operands]
+    below = torch.stack([given[0] for given in others]) if others else None
+    several = _empty(below, weight) if below is not None else None
     squares = _empty(squared[0], weight) if squared is not None else None
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
             result[..., rows] = call(given[0], block, *_bias(given, rows))
+        if several is not None:
+            several[..., rows] = call(below, block)
         if squares is not None and squared is not None:
             squares[..., rows] = call(squared[0], block.square_(), *_bias(squared, rows))
-    return results, squares
+    for given, value in zip(others, several if several is not None else (), strict=True):
+        for bias in given[2:]:
+            value += 0.0 if bias is None else bias
+    return results, list(several) if several is not None else [], squares
 
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:

@@ -20,15 +20,16 @@ from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
-from etviz.errors import UsageError
+from etviz.errors import EtvizError, UsageError
 from etviz.evaluation import side_by_side
 from etviz.evaluation.limits import Budget
+from etviz.evaluation.noise import Noises, beside
 from etviz.evaluation.replay import Execution, Replay
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.noise import Judge
@@ -102,6 +103,8 @@ def compare_executions(
         return Compared(notes=(_NO_INPUTS,))
     named = given is not None and not ran_here
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
+    if judge is measure_total_noise:
+        stage.measure_noise()
     known_inputs = _Judge(paired, stage.entrance, stateful=bool(evaluator.graph.mutations))
     notes = dict.fromkeys(
         [_FORGOTTEN.format(", ".join(name.rpartition("/")[2] for name in paired.forgotten))] if paired.forgotten else ()
@@ -130,6 +133,7 @@ def compare_executions(
         runs.append(Run(one.at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
+    judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge
     judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
@@ -218,18 +222,19 @@ class _Stage:
         named: bool,
     ) -> None:
         self.evaluator, self.entrance, self._named = evaluator, Entrance(evaluator.graph), named
+        self._plain = evaluator
+        self.noises: Noises | None = None
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
-        self._beside: Callable[..., list[Comparison] | None] | None = None
+        self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
         self._alone = 0
-        share = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
-        if self._groups is None:
-            self._compare = partial(compare_together, evaluator, pairing=paired.pairing, **share)
-            self._beside = partial(compare_side_by_side, evaluator, pairing=paired.pairing, **share)
-        else:
-            self._compare = partial(compare_by_handles, evaluator, self._groups, **share)
 
-    def compared(self) -> Iterator[tuple[_One, tuple[State, State], Comparison]]:
+    def measure_noise(self) -> None:
+        """Measure it while executions are compared, if it is certain to be needed."""
+        if (found := beside(self.evaluator)) is not None:
+            self.evaluator, self.noises = found
+
+    def compared(self) -> Iterator[tuple[_One, tuple[State, State, State], Comparison]]:
         """Each execution, the states of the evaluator before it, and what came out."""
         executions = self._paired.executions
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
@@ -265,13 +270,20 @@ class _Stage:
         """The first executions, each on inputs of its own, compared side by side; None where that can't be."""
         several = left[: side_by_side.how_many(self.evaluator.graph)]
         apart = len(several) > 1 and not several[1].has_inputs_of(several[0])
-        if self._beside is None or not apart or not self.evaluator.independent or left[0].run < self._alone:
+        if (
+            self._groups is not None
+            or self.noises is not None
+            or not apart
+            or not self.evaluator.independent
+            or left[0].run < self._alone
+        ):
             return None
         self._alone = left[0].run + len(several)  # where it can't be, it is not tried again for each of them
         logs, inputs = [one.log for one in several], [one.inputs for one in several]
         values = [item.values for item in inputs]
         before = self.evaluator.states
-        found = self._beside(logs=logs, inputs=values, run=left[0].run, introduced=self._introduced)
+        given = {"run": left[0].run, "introduced": self._introduced, "pairing": self._paired.pairing} | self._shared
+        found = compare_side_by_side(self.evaluator, logs, values, **given)
         return self._explained(found, logs, inputs, left[0].run, before) if found is not None else None
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
@@ -285,8 +297,29 @@ class _Stage:
     def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[Comparison]:
         """Compare executions on the same inputs, from the number `run` on."""
         before = self.evaluator.states
-        found = self._compare(logs=logs, inputs=inputs.values, run=run, introduced=self._introduced)
+        found = self._compare(logs, inputs, run, introduced=self._introduced)
         return self._explained(found, logs, [inputs] * len(logs), run, before)
+
+    def _compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool) -> list[Comparison]:
+        """Compare, and measure noise on the way if that is certain to be needed and possible."""
+        given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
+        before = self.evaluator.states
+        if self.noises is not None:
+            self.noises.begin(run)
+        try:
+            if self._groups is None:
+                found = compare_together(self.evaluator, **given, pairing=self._paired.pairing)
+            else:
+                found = compare_by_handles(self.evaluator, self._groups, **given)
+        except EtvizError:
+            if self.noises is None:
+                raise
+            self.evaluator, self.noises = self._plain, None
+            self.evaluator.states = before
+            return self._compare(logs, inputs, run, introduced=introduced)
+        if self.noises is not None:
+            self.noises.end(found[0].reference_outputs, len(found))
+        return found
 
     def _explained(
         self,
@@ -294,14 +327,13 @@ class _Stage:
         logs: Sequence[RuntimeLog],
         inputs: Sequence[Inputs],
         run: int,
-        before: tuple[State, State],
+        before: tuple[State, State, State],
     ) -> list[Comparison]:
         """Where an execution starts far off, introduced gaps tell why."""
         for at, comparison in enumerate(found if not self._introduced else ()):
             if self.entrance.starts_far_off(comparison):
                 self.evaluator.states = before
-                given = {"logs": [logs[at]], "inputs": inputs[at].values, "run": run + at}
-                found[at : at + 1] = self._compare(**given, introduced=True)
+                found[at : at + 1] = self._compare([logs[at]], inputs[at], run + at, introduced=True)
         return found
 
     def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:

@@ -140,7 +140,7 @@ def _feed(target: str, rest: tuple[Any, ...], tokens: int, *, bias: bool) -> tup
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", GRIDS)
 def test_products_take_weights_by_rows(name: str, bias: bool, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bits of the product with the whole weight, in every lane of an evaluation."""
+    """The bits of the product with the whole weight; perturbed lanes are multiplied together."""
     graph, constants = _feed(*GRIDS[name], tokens, bias=bias)
     x = torch.randn(tokens, COLUMNS, generator=torch.Generator().manual_seed(3))
     results: list[list[torch.Tensor]] = []
@@ -152,13 +152,15 @@ def test_products_take_weights_by_rows(name: str, bias: bool, tokens: int, monke
         evaluator = Evaluator(graph, constants, Limits(1 << 30))
         (plain,) = evaluator.run([x])
         lanes = Lanes(Evaluator(graph, constants, Limits(1 << 30)), range(2))
-        (again,) = lanes.walk([x], lambda *_: None)
+        (again,) = lanes.run([x])
         others = [outputs[0] for outputs in lanes.perturbed_outputs]
         assert all(not torch.equal(plain, other) for other in others)
         results.append([plain, again, *others])
         assert bool(whole) == (streams is not own_streams), "dequantized as a whole"
-    for own, expected in zip(*results, strict=True):
+    for own, expected in zip(*(found[:2] for found in results), strict=True):
         assert torch.equal(own, expected)
+    by_rows, as_a_whole = ([float((other - found[0]).square().mean()) for other in found[2:]] for found in results)
+    assert by_rows == pytest.approx(as_a_whole, rel=0.5)
     direct = resolve("aten.linear.default")(
         x, resolve(GRIDS[name][0])(packed(), *GRIDS[name][1]), constants["b"] if bias else None
     )
