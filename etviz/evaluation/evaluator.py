@@ -379,7 +379,7 @@ class Evaluator(Interpreter):
             sizes[node.name] = limits.add(node.target, (value.reference, own))
             for each, item in zip(scopes, values, strict=True):
                 if each.local is not None:
-                    self.go_on(graph, node, item, each, each.local)
+                    self._go_on(graph, node, item, each, each.local)
             if seen is not None and node.target != "cond":
                 seen(node, values)
             for name in last.get(node.name, ()):
@@ -392,31 +392,38 @@ class Evaluator(Interpreter):
                         each.local.pop(name, None)
                         each.chains.pop(name, None)
 
-    def go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
+    def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
         """Let later nodes have what the runtime had."""
         local[node.name] = merge(node, value)
-        self._carry_on(graph, node, value, scope)
+        if self.is_chained(node, value, scope):
+            self.carry_on(graph, node, value, scope)
         for name, runtime in observed(node, value):
             local[name] = runtime
             scope.chains.pop(name, None)
 
-    def _carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
-        """Note which operators without a logged value went into this one, so that none is blamed for another."""
-        if not self.roundings:
-            return
+    def is_chained(self, node: Node, value: Value, scope: Scope) -> bool:
+        """True if operators without a logged value went into this one."""
+        if not self.roundings or scope.local is None or value.local is None:
+            return False
         item = item_of(node)
         if item is not None and item[0] in scope.chains and scope.chains[item[0]].has_logged(item[1]):
-            return
+            return False
+        return any(name in scope.chains for name in self.reads(node)) or self._is_missing(node, value, scope)
+
+    def _is_missing(self, node: Node, value: Value, scope: Scope) -> bool:
+        """True if it is one of these itself."""
         reads = self.reads(node)
-        chains = [scope.chains[name] for name in reads if name in scope.chains] if scope.chains else []
-        of_weights = node.instruction >= 0 and _reads_weights(node, scope)  # which may be other ones at runtime
-        moves = only_moves(node) and not of_weights
-        computes = node.target not in ("cond", OBSERVED) and not moves and not is_size(node)
-        missing = computes and bool(reads) and not _is_logged(node, value)
-        if (not chains and not missing) or scope.local is None or value.local is None:
-            return
+        if not reads or node.target in ("cond", OBSERVED) or is_size(node) or _is_logged(node, value):
+            return False
+        of_weights = node.instruction >= 0 and any(isinstance(scope.env.get(name), Weight) for name in reads)
+        return of_weights or not only_moves(node)  # the runtime's weights may be other ones
+
+    def carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
+        """Note which operators these are, so that none is blamed for another."""
+        chains = [scope.chains[name] for name in self.reads(node) if name in scope.chains]
+        missing = self._is_missing(node, value, scope)
         before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
-        perturbed = self._perturbed(graph, node, value.local, scope) if computes or chains else ()
+        perturbed = self._perturbed(graph, node, value.local, scope)
         plain = self._plain(graph, node, scope) if chains else None
         value.chain = Chain(before, perturbed, plain=plain)
         if not _is_logged(node, value):
@@ -583,10 +590,6 @@ def _without_reference(seen: SeenTogether | None) -> SeenTogether | None:
     if seen is None:
         return None
     return lambda node, values: seen(node, [replace(v, reference=None, unpaired=_OTHER_BRANCH) for v in values])
-
-
-def _reads_weights(node: Node, scope: Scope) -> bool:
-    return any(isinstance(scope.env.get(name), Weight) for name in node.reads())
 
 
 def _is_logged(node: Node, value: Value) -> bool:

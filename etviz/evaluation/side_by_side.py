@@ -7,7 +7,8 @@ So every value is, bit for bit, what the execution gives by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from etviz.evaluation.interpreter import Weight
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import elements
-from etviz.graph.ir import OBSERVED, Graph, Node, map_arg
+from etviz.graph.ir import OBSERVED, Graph, Node
 
 if TYPE_CHECKING:
     import torch
@@ -61,6 +62,11 @@ class Many:
     def items(self) -> list[Any]:
         """One for each execution."""
         return list(self.stack.unbind(0))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them."""
+        return len(self.items) * self.items[0].nbytes
 
     @cached_property
     def stack(self) -> torch.Tensor:
@@ -129,31 +135,23 @@ class _Evaluation:
         evaluator, graph = self._evaluator, self._evaluator.graph
         env = evaluator.bind(graph, [_many(list(values)) for values in zip(*inputs, strict=True)])
         local = dict(env) if replay and logged else None
-        scopes = [
-            Scope(_of_all(env, at), _of_all(env, at) if local is not None else None, None, told)
-            for at, told in enumerate(logged)
-        ]
+        scopes = [Scope(env, local, None, told) for told in logged]
         last = evaluator.last_uses(graph)
         for node in graph.nodes:
             env[node.name] = self._value(graph, node, env)
             if self._seen is not None and scopes:
                 self._seen(node, self._values(graph, node, env, local, scopes))
             for name in last.get(node.name, ()):
-                for values in (
-                    env,
-                    local,
-                    *(part for scope in scopes for part in (scope.env, scope.local, scope.chains)),
-                ):
-                    if values is not None:
-                        values.pop(name, None)
+                for values in (env, local or {}, *(scope.chains for scope in scopes)):
+                    values.pop(name, None)
         outputs = [evaluator.look_up(env, out) for out in graph.outputs]
-        return [[_of(value, at) for value in outputs] for at in range(self._count)]
+        return list(map(list, _each(outputs, self._count)))
 
     def _values(
         self, graph: Graph, node: Node, env: dict[str, Any], local: dict[str, Any] | None, scopes: Sequence[Scope]
     ) -> list[Value]:
         """The values of a node in each execution; later nodes have what the runtime logged of it."""
-        evaluator, again = self._evaluator, None
+        evaluator, count, again = self._evaluator, self._count, None
         logged = [scope.logged(node) if scope.logged is not None else None for scope in scopes]
         both = Value(env[node.name], None, _together(logged))
         if local is not None and node.target == OBSERVED:
@@ -162,57 +160,73 @@ class _Evaluation:
             both.local, given = both.reference, env
             if not all(local[name] is env[name] for name in evaluator.reads(node)):
                 both.local, given = self._value(graph, node, local), local
-            again = partial(self._again, graph, node, *evaluator.arguments(given, node))
-        values = [Value(_of(both.reference, at), _of(both.local, at), own) for at, own in enumerate(logged)]
+            if node.instruction >= 0:
+                again = partial(self._again, graph, node, *evaluator.arguments(given, node))
+        references = _each(both.reference, count)
+        locals_ = references if both.local is both.reference else _each(both.local, count)
+        values = list(map(Value, references, locals_, logged))
+        if again is not None:
+            for at, value in enumerate(values):
+                value.again = partial(again, at)
         if evaluator.is_dynamic(graph, node, replay=local is not None):
             args, _ = evaluator.arguments(env, node)
-            for at, value in enumerate(values):
-                value.steps, value.note = evaluator.steps(graph, node, _of(args, at), value.reference)
+            for value, own in zip(values, _each(args, count), strict=True):
+                value.steps, value.note = evaluator.steps(graph, node, own, value.reference)
         if local is not None:
-            local[node.name] = merge(node, both)
-            local |= dict(observed(node, both))
-        for at, (value, scope) in enumerate(zip(values, scopes, strict=True)):
-            value.again = partial(again, at) if again is not None else None
-            scope.env[node.name] = value.reference
-            if scope.local is not None:
-                evaluator.go_on(graph, node, value, scope, scope.local)
+            self._go_on(graph, node, both, values, env, local, scopes)
         return values
+
+    def _go_on(
+        self,
+        graph: Graph,
+        node: Node,
+        both: Value,
+        values: Sequence[Value],
+        env: dict[str, Any],
+        local: dict[str, Any],
+        scopes: Sequence[Scope],
+    ) -> None:
+        """Let later nodes have what the runtime had, as `Evaluator` does."""
+        evaluator = self._evaluator
+        local[node.name] = merge(node, both)
+        if evaluator.is_chained(node, values[0], scopes[0]):  # so are the others
+            for at, (value, scope) in enumerate(zip(values, scopes, strict=True)):
+                evaluator.carry_on(graph, node, value, replace(scope, env=_of_all(env, at), local=_of_all(local, at)))
+        for name, runtime in observed(node, both):
+            local[name] = runtime
+            for scope in scopes:
+                scope.chains.pop(name, None)
 
     def _again(
         self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any], at: int, rounding: Rounding
     ) -> Any:
         """The value of a node in one execution with another rounding."""
-        own, named = self._arguments(args, kwargs, at)
-        return self._evaluator.again(graph, node, own, named, rounding)
+        named = {name: _of(item, at) for name, item in kwargs.items()}
+        return self._evaluator.again(graph, node, _of(args, at), named, rounding)
 
     def _value(self, graph: Graph, node: Node, env: dict[str, Any]) -> Any:
         args, kwargs = self._evaluator.arguments(env, node)
         value = self._apply(graph, node, args, kwargs)
         check_result(node, _of(value, 0))
-        self._evaluator.limits.add(node.target, [_of(value, at) for at in range(self._count)])
+        self._evaluator.limits.add(node.target, value)
         return value
 
     def _apply(self, graph: Graph, node: Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if node.target == "delegate":
             return self._call(graph.inside(node), args)
-        found: list[Many] = []
-        map_arg((args, kwargs), lambda leaf: found.append(leaf) if isinstance(leaf, Many) else None)
-        if node.target in (OBSERVED, "getitem") or not found:
+        if node.target in (OBSERVED, "getitem") or not _differs([*args, *kwargs.values()]):
             return self._evaluator.apply(graph, node, args, kwargs)
-        first = self._arguments(args, kwargs, 0)
+        each = self._arguments(args, kwargs)
+        first = next(each)
         plain = self._evaluator.limits.is_plain(node.target)
-        if plain and node.target in _EXACT and not kwargs and _is_stackable(args, found[0]):
+        if plain and node.target in _EXACT and not kwargs and _is_stackable(args):
             function = self._evaluator.limits.admitted(node.target, *first, self._count)
             return Many(stack=function(*(item.stack if isinstance(item, Many) else item for item in args)))
         values = [self._evaluator.operator(graph, node, *first)]
         if weight_of(node, args, kwargs) is not None or not plain:
-            others = (self._arguments(args, kwargs, at) for at in range(1, self._count))
-            return _many([*values, *(self._evaluator.operator(graph, node, *given) for given in others)])
+            return _many([*values, *(self._evaluator.operator(graph, node, *given) for given in each)])
         function = self._evaluator.limits.admitted(node.target, *first, self._count - 1)
-        for at in range(1, self._count):
-            own, named = self._arguments(args, kwargs, at)
-            values.append(function(*own, **named))
-        return _many(values)
+        return _many([*values, *(function(*own, **named) for own, named in each)])
 
     def _call(self, graph: Graph, args: list[Any]) -> list[Any]:
         env, live = self._evaluator.bind(graph, args), self._evaluator.limits.live
@@ -224,15 +238,33 @@ class _Evaluation:
         self._evaluator.limits.live = live
         return [self._evaluator.look_up(env, out) for out in graph.outputs]
 
-    def _arguments(self, args: list[Any], kwargs: dict[str, Any], at: int) -> tuple[list[Any], dict[str, Any]]:
-        return [_of(item, at) for item in args], {name: _of(item, at) for name, item in kwargs.items()}
+    def _arguments(self, args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """What an operator takes in each execution."""
+        named = _each(list(kwargs.values()), self._count)
+        for own, values in zip(_each(args, self._count), named, strict=True):
+            yield own, dict(zip(kwargs, values, strict=True))
 
 
-def _is_stackable(args: Sequence[Any], like: Many) -> bool:
+def _differs(value: Any) -> bool:
+    """True if not all executions have the same."""
+    kind = type(value)
+    return kind is Many or (kind in (list, tuple) and any(map(_differs, value)))
+
+
+def _each(value: Any, count: int) -> list[Any]:
+    """The value of each execution."""
+    if type(value) is Many:
+        return value.items
+    if not _differs(value):
+        return [value] * count
+    return list(map(list, zip(*(_each(item, count) for item in value), strict=True)))
+
+
+def _is_stackable(args: Sequence[Any]) -> bool:
     """True if what an operator takes are whole tensors of one shape and numbers, so that each element has its own."""
     import torch
 
-    first = like.items[0]
+    first = next((item.items[0] for item in args if type(item) is Many), None)
     if not isinstance(first, torch.Tensor) or not first.dim() or not first.is_contiguous():
         return False
     for item in args:

@@ -48,6 +48,8 @@ OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
 """The same against the float model, whose rounding is not what a quantized program is measured by."""
 _OPENED: Final = 8
+_NOISE: Final[dict[tuple[str, ...], KnownNoise]] = {}
+"""By the hashes of a program, its method and the first inputs: it is the same wherever they lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,6 @@ class _Opened:
         self.subject = subject
         self.base: Paired | None = None
         self._float: Evaluator | None = None
-        self._noise: dict[tuple[str, ...], KnownNoise] = {}
         self._running = threading.Lock()
         self._ahead: dict[int, tuple[Sequence[Sample], Future[_Ran]]] = {}
         self.is_stateful = _is_stateful(subject)
@@ -213,7 +214,8 @@ class _Opened:
         They may be among those that just ran.
         """
         key = tuple(content(sample.data) for sample in work.first)
-        if key not in self._noise:
+        told = (*work.digests.values(), work.subject.method, *key)
+        if told not in _NOISE:
             places = {content(sample.data): at for at, sample in enumerate(samples)}
             with ExitStack() as stack:
                 pieces: list[_Ran] = []
@@ -223,8 +225,10 @@ class _Opened:
                     with suppress(EtvizError):
                         pieces.append(self.run([sample], work.timeout))
                         stack.enter_context(pieces[-1].folder)
-                self._noise[key] = _noise(pieces, replace(work, introduced=False, metrics=()))
-        return self._noise[key]
+                while len(_NOISE) >= _OPENED:
+                    _NOISE.pop(next(iter(_NOISE)))
+                _NOISE[told] = _noise(pieces, replace(work, introduced=False, metrics=()))
+        return _NOISE[told]
 
 
 def _noise(pieces: Sequence[_Ran], work: Work) -> KnownNoise:

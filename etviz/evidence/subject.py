@@ -110,8 +110,8 @@ class Subject:
         cancel: threading.Event | None = None,
     ) -> Run:
         """Execute it on flat inputs here; the child process and its imports stay for the next time."""
-        where = {"workdir": folder, "data": self.files.get("data"), "python": self.python}
-        return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **where)
+        given = {"workdir": folder, "data": self.files.get("data"), "python": self.python, "passing": True}
+        return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
         """What a run left behind, paired with its instructions.
@@ -126,7 +126,7 @@ class Subject:
             paired = pair(artifacts, artifacts.method(self.method))
             artifacts.finish()
             return paired
-        dump = read_etdump(run.etdump)
+        dump = (run.dump if isinstance(run, Run) else None) or read_etdump(run.etdump)
         buffer = DebugBuffer(run.debug_buffer) if run.debug_buffer is not None else None
         if buffer is not None:
             buffer.require_whole(dump.tensor_refs())

@@ -79,7 +79,8 @@ def compare_executions(
     given
         The inputs that the user gave, as for `load`.
     ran_here
-        The program ran on `given` a moment ago, so they are not doubted when the first operators are far off.
+        The program ran on `given` a moment ago, so they are not doubted when the first operators are far off, nor is
+        the debug buffer.
     introduced
         Replay every instruction on the runtime's inputs.
     custom
@@ -112,7 +113,7 @@ def compare_executions(
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
-    twice, runs, replayed = LoggedTwice(evaluator.graph), [], []
+    twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
@@ -128,7 +129,8 @@ def compare_executions(
         guessed = given is None and log.block.bundled_input_index is None and len(executions) > 1
         note = known_inputs.forget(one.at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
-        notes |= dict.fromkeys(filter(None, (twice.foreign_buffer(log), note, lost)))
+        foreign = twice.foreign_buffer(log) if twice is not None else ""
+        notes |= dict.fromkeys(filter(None, (foreign, note, lost)))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
-from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import room_for, whole_files
-from etviz.artifacts.ledger import note_written
+from etviz.artifacts.ledger import identity, note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
@@ -54,12 +55,15 @@ class Run:
         The files; None where they were not asked for.
     seconds
         What each execution took, in the runtime and its bindings.
+    dump
+        What the ETDump says.
     """
 
     outputs: list[list[Any]]
     etdump: Path | None = None
     debug_buffer: Path | None = None
     seconds: tuple[float, ...] = ()
+    dump: ETDump | None = None
 
 
 @checked
@@ -75,6 +79,7 @@ def execute(
     data: PathLike | None = None,
     python: str = "",
     cancel: threading.Event | None = None,
+    passing: bool = False,
 ) -> Run:
     """Run a program on flat inputs, once for each item of `runs`.
 
@@ -100,6 +105,8 @@ def execute(
         Interpreter of the environment whose executorch runs it; empty for this one.
     cancel
         Ends the executions when it is set.
+    passing
+        The files are read here and soon gone, so the ledger need not know them.
 
     Raises
     ------
@@ -136,11 +143,12 @@ def execute(
                     size *= 2
             if not (fresh / _ETDUMP).is_file():
                 raise ExecutionError(_UNTRACED)
-            _trim(fresh)
+            dump = _trim(fresh)
             has_buffer = (fresh / _DEBUG_BUFFER).exists()
-        note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
+        if not passing:
+            note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
         buffer = folder / _DEBUG_BUFFER if has_buffer else None
-        return Run(outputs, folder / _ETDUMP, buffer, seconds)
+        return Run(outputs, folder / _ETDUMP, buffer, seconds, replace(dump, path=str(folder / _ETDUMP)))
 
 
 def time_again(
@@ -172,9 +180,18 @@ def time_again(
 
 def _estimate(pte: PathLike, method: str) -> int:
     """Bytes of debug buffer that one execution needs."""
+    try:
+        return _estimated(os.fspath(pte), method, identity(pte))
+    except OSError:
+        return _estimated.__wrapped__(os.fspath(pte), method, "")
+
+
+@lru_cache(maxsize=8)
+def _estimated(pte: str, method: str, state: str) -> int:
+    """The same, once for each state of the file."""
     program = read_program(pte)
     if method not in (names := [m.name for m in program.methods]):
-        raise UsageError(f"the program {os.fspath(pte)} has no method {method!r}; it has {names}")
+        raise UsageError(f"the program {pte} has no method {method!r}; it has {names}")
     return max(debug_buffer_bytes(program, method), _SMALLEST_BUFFER)
 
 
@@ -208,15 +225,14 @@ def _overflowed(error: ExecutionError) -> bool:
     )
 
 
-def _trim(folder: Path) -> None:
+def _trim(folder: Path) -> ETDump:
     """Cut the debug buffer to what the ETDump refers to; the runtime's bindings write it at full capacity.
 
     An ETDump with problems may have lost values that are in the buffer all the same.
     """
-    buffer = folder / _DEBUG_BUFFER
-    if not buffer.exists():
-        return
-    dump = read_etdump(folder / _ETDUMP)
-    used = 0 if dump.problems else DebugBuffer(buffer).used(dump.tensor_refs())
-    if 0 < used < buffer.stat().st_size:
-        os.truncate(buffer, used)
+    buffer, dump = folder / _DEBUG_BUFFER, read_etdump(folder / _ETDUMP)
+    if buffer.exists():
+        used = 0 if dump.problems else DebugBuffer(buffer).used(dump.tensor_refs())
+        if 0 < used < buffer.stat().st_size:
+            os.truncate(buffer, used)
+    return dump

@@ -63,7 +63,8 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
     count = runtime.numel()
     if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
         return None
-    r, q = (tensor if tensor.is_contiguous() else flat(tensor) for tensor in (reference, runtime))
+    r = reference if reference.is_contiguous() else flat(reference)
+    q = runtime if runtime.is_contiguous() else flat(runtime)
     found = pair_sums(r.data_ptr(), q.data_ptr(), count, rtol, atol)
     if found is None:
         return None
