@@ -48,7 +48,7 @@ _ADVICE: Final = {
     "single bad channel": "Compare that channel's weights, bias and per-channel scale in the .pte with the model's.",
     "scale factor": "Compare the scales of this value and of the operator's weights in the .pte with the model's.",
     "constant offset": "Compare bias and zero-point in the .pte with the model's.",
-    "bias": "Compare the bias of this operator in the .pte with the model's.",
+    "bias": "Compare the bias of this operator, if it has one, in the .pte with the model's.",
     "epsilon": "Compare the epsilon of this normalisation with the model's, and the formula that the backend takes.",
 }
 
@@ -248,8 +248,11 @@ def _next(analysis: Analysis, culprit: dict[str, Any] | None) -> list[dict[str, 
     tables = analysis.tables
     if culprit is not None:
         row, inside = culprit["row"], culprit.get("inside")
-        for item in culprit["fingerprints"][:1]:
-            add(_ADVICE[item["name"]])
+        inner = inside["rows"][:1] if inside is not None and inside["faithful"] else []
+        where = f"Inside of the delegate, {inner[0]['name']} adds most of the error. " if inner else ""
+        advice = next((_ADVICE[item["name"]] for item in (*inner, culprit)[0]["fingerprints"]), "")
+        if where or advice:
+            add(f"{where}{advice}".strip())
         if inside is None and analysis.zooms.possible(row):
             add("Look at the operators inside of the delegate.", f"inspection.zoom({row})")
         elif inside is not None and not inside["rows"] and inside["compared"] is not None:

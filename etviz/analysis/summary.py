@@ -257,7 +257,11 @@ def _known(gaps: pd.DataFrame, coverage: pd.DataFrame) -> str:
     """
     known = int(gaps["introduced_allclose"].notna().sum())
     unpaired = (gaps["pairing"] == "handles").any() and (coverage["status"] == NOT_COMPARED).any()
-    return f"{known} values" if known < len(gaps) or unpaired else ""
+    return _values(known) if known < len(gaps) or unpaired else ""
+
+
+def _values(count: int) -> str:
+    return f"{count:,} value" + "s" * (count != 1)
 
 
 def row_level(row: Any, on_grid: Collection[int], *, introduced: bool = True) -> str:
@@ -279,12 +283,12 @@ def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
     bad = ordered[ordered["status"] == MISMATCH]
     if not bad.empty:
         row = created if created is not None else bad.iloc[0]
-        text = f"differs in {len(bad)} values, first in {describe_row(bad.iloc[0])}"
+        text = f"differs in {_values(len(bad))}, first in {describe_row(bad.iloc[0])}"
         return Fact("Non-finite", ", ".join(filter(None, (text, where))), "bad", _row_number(row))
     rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
     if not rows and created is None and lost is None:
         return Fact("Non-finite", "none")
-    text = f"in {rows} values, the same in the reference"
+    text = f"in {_values(rows)}, the same in the reference"
     return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", _row_number(created))
 
 

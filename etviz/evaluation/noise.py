@@ -17,7 +17,8 @@ with the model of rounding below.
   be the difference of two sums, what a correct kernel may make of it is in `orders`.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
-  neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32.
+  neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32, and may
+  take another one where they have hardly any range (see `narrow_grids`).
 
 In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass. So
 there the noise is at least that of one: it is taken from a pass in which every value may round to its neighbour, as the
@@ -47,6 +48,7 @@ from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.interpreter import Environment, flat_values
+from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.products import weight_of
@@ -211,7 +213,8 @@ class Rounding:
         if is_quantize(node):
             return call(node.target, *self._off_grid(node, args, kwargs, delegated))
         if chooses_grid(node):
-            return self._other_grid(call(node.target, args, kwargs))
+            chosen = call(node.target, args, kwargs)
+            return self._other_grid(as_kernels_choose(node.target, args, kwargs, chosen))
         name = node.target.partition(".")[2].partition(".")[0]
         if kwargs and name in _BY_POSITION:
             args, kwargs = by_position(node.target, args, kwargs)
@@ -311,8 +314,8 @@ class Rounding:
         share = OTHER_GRID if chosen else self._step
         if isinstance(scale, torch.Tensor):
             scale = float(scale) if scale.numel() == 1 else float(scale.abs().min())
-        if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor):
-            return list(args), kwargs
+        if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor) or not value.any():
+            return list(args), kwargs  # zeros lie on every grid
         self.on_grids += 0 if chosen else value.numel()
         moved = value + self._uniform(value) * (share * scale / _UNIFORM)
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})

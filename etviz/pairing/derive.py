@@ -35,6 +35,13 @@ _WORK_PER_CALL: Final = 100
 """Comparisons of a possibility with what is known. Where they don't suffice, what is certain by then is paired."""
 
 
+_SLICE: Final = "aten.slice_copy.Tensor"
+_TAKING_PARTS: Final = frozenset(
+    (_SLICE, "aten.select_copy.int", "aten.split_copy.Tensor", "aten.split_with_sizes_copy.default")
+)
+"""Operators that backends may all call a slice."""
+
+
 @dataclass(slots=True)
 class Derived:
     """What could be derived: edge values of the runtime's, and edge operators of its calls.
@@ -65,6 +72,24 @@ def derive(
     each output of a delegate is computed from, where its payload tells.
     """
     return _Search(method, edge, handles, constants or Constants(), origins).run()
+
+
+@dataclass(slots=True)
+class _Past:
+    """What a delegate computes a value from.
+
+    `values` are all of them, itself included, `handles` those of the operators, and `slices` of those that take a part:
+    handle, and where it begins, None where that is not known.
+    """
+
+    values: set[str] = field(default_factory=set)
+    handles: set[int] = field(default_factory=set)
+    slices: set[tuple[int, int | None]] = field(default_factory=set)
+
+    def fits(self, origin: Origin) -> bool:
+        """True unless the operators that the payload tells are others."""
+        known = {handle for handle, _ in self.slices} - {handle for handle, begin in self.slices if begin is None}
+        return origin.handles <= self.handles and all(item in self.slices for item in origin.slices if item[0] in known)
 
 
 class _Search:
@@ -418,16 +443,16 @@ class _Search:
             if call.kind != "delegate" or all(len(self.domains.get(v, ())) < 2 for v in (*values, *call.inputs)):
                 continue
             past = {name: self._past(call, name) for name in set().union(*(self.domains[value] for value in values))}
-            if not self._spend(sum(len(names) for names, _ in past.values())):
+            if not self._spend(sum(len(item.values) for item in past.values())):
                 return False
             for first, later in itertools.combinations(values, 2):
                 names, others = self.domains[first], self.domains[later]
-                changed |= self._narrow(first, {a for a in names if any(b not in past[a][0] for b in others - {a})})
-                changed |= self._narrow(later, {b for b in others if any(b not in past[a][0] for a in names - {b})})
+                changed |= self._narrow(first, {a for a in names if any(b not in past[a].values for b in others - {a})})
+                changed |= self._narrow(later, {b for b in others if any(b not in past[a].values for a in names - {b})})
             changed |= self._follow_origins(call, past)
         return changed
 
-    def _follow_origins(self, call: Instruction, past: Mapping[str, tuple[set[str], set[int]]]) -> bool:
+    def _follow_origins(self, call: Instruction, past: Mapping[str, _Past]) -> bool:
         """An output is computed from the inputs that the payload tells, and they are what it is computed from."""
         if call.index not in self._told:
             self._told[call.index] = self._origins(call)
@@ -437,25 +462,39 @@ class _Search:
         for value, origin in zip(self.outputs[call.index], told, strict=False):
             given = [names for at in origin.inputs if (names := self.domains.get(call.inputs[at]))]
             domain = self.domains.get(value, set())
-            kept = {n for n in domain if origin.handles <= past[n][1] and not any(map(past[n][0].isdisjoint, given))}
+            kept = {n for n in domain if past[n].fits(origin) and not any(map(past[n].values.isdisjoint, given))}
             changed |= self._narrow(value, kept)
-            reached = set[str]().union(*(past[name][0] for name in self.domains.get(value, ())))
+            reached = set[str]().union(*(past[name].values for name in self.domains.get(value, ())))
             for item in (call.inputs[at] for at in origin.inputs if reached):
                 names = self.domains.get(item, set())
                 changed |= self._narrow(item, {n for n in names if not reached.isdisjoint(self.edge.alike(n))})
         return changed
 
-    def _past(self, call: Instruction, name: str) -> tuple[set[str], set[int]]:
-        """All values that one is computed from by a delegate, itself included, and the handles of the operators."""
-        found, handles, wanted = set[str](), set[int](), [name]
+    def _past(self, call: Instruction, name: str) -> _Past:
+        past, wanted = _Past(), [name]
         while wanted:
             name = wanted.pop()
             maker = self.edge.maker.get(name)
-            if name not in found and maker in self._claimed[call.index]:
-                handles.update(self.edge.operators[maker].handles)
-                wanted.extend(self.edge.operators[maker].reads())
-            found.add(name)
-        return found, handles
+            if name not in past.values and maker in self._claimed[call.index]:
+                node = self.edge.operators[maker]
+                past.handles.update(node.handles)
+                if node.target in _TAKING_PARTS:
+                    begin = self._begin_of_slice(node)
+                    past.slices.update((handle, begin) for handle in node.handles)
+                wanted.extend(node.reads())
+            past.values.add(name)
+        return past
+
+    def _begin_of_slice(self, node: Node) -> int | None:
+        """Where the part begins that an operator takes, None where that is not known."""
+        source, axis, begin = node.kwargs.get("self"), node.kwargs.get("dim", 0), node.kwargs.get("start")
+        meta = self.edge.metas.get(source.name) if isinstance(source, Ref) else None
+        if node.target != _SLICE or meta is None or not isinstance(axis, int) or not isinstance(begin or 0, int):
+            return None
+        size = meta.shape[axis]
+        if not isinstance(size, int):
+            return None
+        return min(max(0, begin + size if begin < 0 else begin), size) if begin else 0
 
     def _readers(self, name: str) -> list[Node]:
         return self.edge.users.get(name, [])

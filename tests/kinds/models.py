@@ -204,15 +204,17 @@ class Recurrent(nn.Module):
 
 
 class Bidirectional(nn.Module):
-    """A GRU in both directions: two chains of alike operators, which nothing but delegates reads side by side."""
+    """A GRU in both directions: two chains of alike operators, side by side; and parts that only their places tell."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(7)
-        self.layer, self.head = nn.GRU(4, 6, batch_first=True, bidirectional=True), nn.Linear(12, 3)
+        self.layer, self.head = nn.GRU(4, 6, batch_first=True, bidirectional=True), nn.Linear(12, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.layer(x)[0])
+        y = self.layer(x)[0]
+        even, odd = y.reshape(*y.shape[:2], 6, 2).unbind(-1)
+        return self.head(y) + even * odd
 
 
 class Stack(nn.Module):

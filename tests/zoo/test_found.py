@@ -82,6 +82,9 @@ def test_xnnpack_takes_the_softmax_between_convolutions_over_the_channels(tmp_pa
     divergence = inside.first_divergence
     assert divergence is not None
     assert divergence["reference_ops"] == "softmax"
+    advice = inspection.diagnosis()["next"][0]["text"]
+    assert advice.startswith("Inside of the delegate, #")
+    assert "softmax" in advice
 
 
 def test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice(tmp_path: Path) -> None:

@@ -78,10 +78,14 @@ class Unpacked:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an output is computed from: debug handles of the operators, and which of the delegate's inputs."""
+    """What an output is computed from: debug handles of the operators, and which of the delegate's inputs.
+
+    `slices` are those operators that take a part along one axis: debug handle, and where the part begins.
+    """
 
     handles: frozenset[int]
     inputs: frozenset[int]
+    slices: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -144,7 +148,9 @@ def _origin(unpacked: Unpacked, value: int) -> Origin:
             wanted.extend(read for name, read in tensors_of(unpacked.node(at)[1]) if not name.startswith("output"))
     handles = frozenset(unpacked.graph["xnodes"][at]["debug_handle"] for at in nodes) - {INSERTED}
     given = (at for at, tensor in _externals(unpacked, INPUT).items() if tensor["id_out"] in values)
-    return Origin(handles, frozenset(given))
+    slices = ((unpacked.graph["xnodes"][at]["debug_handle"], *unpacked.node(at)) for at in nodes)
+    starts = ((handle, [*filter(None, more["offsets"])]) for handle, kind, more in slices if kind == "XNNStaticSlice")
+    return Origin(handles, frozenset(given), frozenset((handle, sum(at)) for handle, at in starts if len(at) < 2))
 
 
 def pack_graph(unpacked: Unpacked) -> bytes:

@@ -1,0 +1,57 @@
+"""Grids of values of hardly any range, which ExecuTorch's kernels choose otherwise than the operators say.
+
+The operators keep a scale from falling below their ``eps``. The kernels do not look at it: they take 0.1 where all
+values are 0, as the first state of a recurrent network is, and 6.1e-5 where a scale would be smaller than that. Both
+grids hold the values, so neither is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import torch
+
+_WITHOUT_RANGE: Final = 0.1
+_LEAST: Final = 6.1e-5
+_DIFFERS: Final = 1e-3
+"""Relative difference of two scales from which they are chosen by another rule."""
+_TENSOR: Final = "quantized_decomposed.choose_qparams.tensor"
+_ROWS: Final = "quantized_decomposed.choose_qparams_per_token_asymmetric.default"
+
+
+def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], chosen: Any) -> Any:
+    """The ``[scale, zero point]`` that were chosen, with those of the kernel where they follow another rule."""
+    import torch
+
+    x = args[0] if args else kwargs.get("input")
+    if target not in (_TENSOR, _ROWS) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or not x.numel():
+        return chosen
+    rows = x.reshape(1, -1) if target == _TENSOR else x.reshape(-1, x.shape[-1])
+    low, high = (args[1], args[2]) if target == _TENSOR and len(args) > 2 else (-128, 127)
+    own = [value.reshape(chosen[0].shape) for value in kernel_grids(rows, low, high)]
+    other = (own[0] - chosen[0]).abs() > _DIFFERS * chosen[0]
+    return [torch.where(other, kernel, value) for kernel, value in zip(own, chosen, strict=True)]
+
+
+def kernel_grids(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scale (float64) and zero point (int64) that the kernel chooses for each row of float32, for ``low`` to ``high``.
+
+    As in ``kernels/quantized/cpu/op_choose_qparams.cpp``.
+    """
+    import torch
+
+    least, most = rows.amin(1).clamp(max=0.0), rows.amax(1).clamp(min=0.0)
+    scale = (most.double() - least) / (high - low)
+    scale = torch.where(torch.isinf(1 / scale.float()), _WITHOUT_RANGE, scale)
+    threshold = torch.tensor(_LEAST)
+    narrow, widened = scale < threshold, threshold / scale.float()
+    whole = threshold * (high - low)
+    least = torch.where(narrow & (least < 0), torch.where(most > 0, least * widened, -whole), least)
+    most = torch.where(narrow & (most > 0), torch.where(least < 0, most * widened, whole), most)
+    scale = torch.where(narrow, threshold.double(), scale)
+    below, above = least / scale, most / scale
+    from_low = abs(low) - below.abs() < abs(high) - above.abs()
+    return scale, torch.where(from_low, low - below, high - above).clamp(low, high).round().long()
