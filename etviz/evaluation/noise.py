@@ -55,7 +55,7 @@ from etviz.evaluation.products import weight_of
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import LINEAR, chooses_grid, grid_arguments, is_quantize, product_weights
-from etviz.graph.uses import only_moves
+from etviz.graph.uses import item_of, only_moves
 from etviz.native import pair_sums
 from etviz.tensors.metrics import EPS, NAN
 
@@ -128,6 +128,8 @@ _IN_STEPS: Final = frozenset(
 _GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
 """Operators that pick elements, out of tables that are much larger than what they give."""
 _UNIFORM: Final = math.sqrt(3.0)
+_MANY_RANDOM: Final = 1 << 16
+"""Random numbers from which 16 bits are enough for each: to draw them takes a third of the time."""
 
 
 class Spreads:
@@ -359,17 +361,21 @@ class Rounding:
         half = _half_ulp(value)
         if not isinstance(value, torch.Tensor) or half is None:
             return value
-        change = value * self._uniform(value) * half
-        rounds = torch.isfinite(change)
+        change = torch.nan_to_num_(self._uniform(value).mul_(value).mul_(half), 0.0, 0.0, 0.0)
         if isinstance(exact, torch.Tensor) and exact.shape == value.shape:
-            rounds &= exact != value.double()
-        return value + torch.where(rounds, change, 0.0)
+            change.mul_(exact != value)
+        return change.add_(value)
 
     def _uniform(self, like: torch.Tensor) -> torch.Tensor:
         import torch
 
-        random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
-        return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
+        count = like.numel()
+        if count < _MANY_RANDOM:
+            random = torch.rand(like.shape, generator=self._generator, dtype=torch.float32)
+            return random.sub_(0.5).mul_(2.0 * _UNIFORM).to(like.dtype)
+        words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=self._generator)
+        random = words.view(torch.int16)[:count].to(torch.float32).mul_(2.0**-15 * _UNIFORM)
+        return random.view(like.shape).to(like.dtype)
 
 
 class BeforeGrids(Rounding):
@@ -480,15 +486,15 @@ def _exactly(call: Callable[..., Any], target: str, args: Sequence[Any], kwargs:
         return None
 
 
-def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> float | None:
-    """The squared differences of two tensors in one compiled pass; None where there is none for them."""
+def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float] | None:
+    """The squared differences of two tensors, and the squares of the second, in one compiled pass; None without one."""
     import torch
 
     pair = perturbed, value
     if any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
         return None
     sums = pair_sums(value.data_ptr(), perturbed.data_ptr(), value.numel(), 0.0, 0.0)
-    return sums.dd if sums is not None else None
+    return (sums.dd, sums.rr) if sums is not None else None
 
 
 def allowance(samples: float, factors: Sequence[tuple[int, float]] = _ALLOWANCES) -> float:
@@ -515,7 +521,7 @@ class Noise:
     """
 
     def __init__(self, *, even: bool = True) -> None:
-        self._squares = 0.0
+        self._squares = self._sizes = 0.0
         self._even = even
         self._passes = 0
         self._each: torch.Tensor | None = None
@@ -533,16 +539,17 @@ class Noise:
         even = self._even or value.numel() >= SAMPLES
         known = _squares(perturbed, value) if even else None
         if known is not None:
-            self._squares += known
+            self._squares, self._sizes = self._squares + known[0], self._sizes + known[1]
             self.samples += value.numel()
             return
-        each = (perturbed.double() - value.double()).square()
+        wide = value.double()
+        each = (perturbed.double() - wide).square()
         squares, count = float(each.sum()), each.numel()
         if not math.isfinite(squares):
             finite = torch.isfinite(each)
-            each, count = torch.where(finite, each, 0.0), int(finite.sum())
+            each, wide, count = torch.where(finite, each, 0.0), torch.where(finite, wide, 0.0), int(finite.sum())
             squares = float(each.sum())
-        self._squares += squares
+        self._squares, self._sizes = self._squares + squares, self._sizes + float(wide.square().sum())
         self.samples += count
         if not even:
             self._each = each if self._each is None else self._each + each
@@ -554,6 +561,11 @@ class Noise:
             return NAN
         factor = allowance(self.samples) if self._even else allowance(self._independent, _FEW_ALLOWANCES)
         return factor * math.sqrt(self._squares / self.samples)
+
+    @property
+    def relative(self) -> float:
+        """Over the size of the values; 0 where there are none."""
+        return math.sqrt(self._squares / self._sizes) if self._sizes > 0 else 0.0
 
     @property
     def _independent(self) -> float:
@@ -794,15 +806,12 @@ class Growth:
         self._relative: dict[str, float] = {}
         self._least: dict[str, float] = {}
 
-    def see(self, node: Node, value: Any, perturbed: Any) -> None:
-        """Take a node's value and its perturbed one."""
+    def see(self, node: Node, value: Any, noises: Sequence[Noise]) -> None:
+        """Take a node's value and the noise of each of its outputs."""
         found, least = 0.0, 0.0
-        for plain, other in zip(flat_values(value), flat_values(perturbed), strict=False):
-            half, noise, size = _half_ulp(plain), Noise(), Noise()
-            noise.add(other, plain)
-            size.add(plain, plain * 0 if hasattr(plain, "dtype") else plain)
-            if noise.samples and size.rms > 0:
-                found, least = max(found, noise.rms / size.rms), max(least, 2 * (half or 0.0))
+        for plain, noise in zip(flat_values(value), noises, strict=True):
+            if noise.relative > 0:
+                found, least = max(found, noise.relative), max(least, 2 * (_half_ulp(plain) or 0.0))
         self._relative[node.name], self._least[node.name] = found, least
 
     def stage(self, graph: Graph, output: str) -> tuple[Node, float] | None:
@@ -914,13 +923,19 @@ class Noises:
             self.growth[run] = Growth()
 
     def _see(self, node: Node, value: Any, perturbed: Sequence[Any]) -> None:
-        run = self._run
-        if run in self.growth:
-            self.growth[run].see(node, value, perturbed[0])
+        run, growth = self._run, self.growth.get(self._run)
         wanted = self._wanted is None or (run, node.name) in self._wanted
-        for output, plain in enumerate(flat_values(value) if wanted else ()):
+        if not wanted and growth is None:
+            return
+        known = self._found[run].get(item_of(node) or ("", 0)) if self._few is None else None
+        found = [known] if known is not None else []
+        for output, plain in enumerate(flat_values(value) if known is None else ()):
             others = [flat_values(other)[output] for other in perturbed]
-            self._found[run][node.name, output] = self._summed((run, node.name), output, plain, others)
+            found.append(self._summed((run, node.name) if wanted else None, output, plain, others))
+        if growth is not None:
+            growth.see(node, value, [noise for noise, _ in found])
+        if wanted:
+            self._found[run] |= {(node.name, output): item for output, item in enumerate(found)}
 
     def end(self, outputs: Sequence[Any], times: int = 1) -> None:
         """The execution has these final outputs; those that follow, so many in all, are the same."""
@@ -935,12 +950,14 @@ class Noises:
             if self._all:
                 self.growth[same] = self.growth[run]
 
-    def _summed(self, key: tuple[int, str], output: int, plain: Any, others: Sequence[Any]) -> tuple[Noise, Noise]:
+    def _summed(
+        self, key: tuple[int, str] | None, output: int, plain: Any, others: Sequence[Any]
+    ) -> tuple[Noise, Noise]:
         """The noise of all lanes, and of those in which grids are reached from plain values."""
         noise, last = Noise(even=self._even), Noise(even=self._even)
         for at, other in enumerate(others):
             (noise if at < self._lanes.number else last).add(other, plain)
-        if self._few is not None:
+        if self._few is not None and key is not None:
             self._few.keep(key, output, noise, plain)
         return noise, last
 
