@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.scratch import Scratch
+from etviz.comparison.noise import judge_as_told
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
@@ -265,7 +267,8 @@ def load(
             findings = _of_outputs(outputs, files, inputs, method, common)
         else:
             artifacts = ArtifactSet.open(etdump, **files)
-            rehearse(artifacts.named, inputs, method, introduced=introduced)
+            told = rehearse(artifacts.named, inputs, method, introduced=introduced)
+            common |= {} if told is None else {"judge": partial(judge_as_told, told)}
             common |= {"keep_alive": kept, "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import etviz
+from etviz.artifacts import ledger
 from etviz.artifacts.ledger import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.loading import rehearsal
@@ -78,10 +79,25 @@ def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tm
     assert not asked
     copy = shutil.copy(foreign["etdump"], tmp_path / "copy.etdp")
     assert not is_known(foreign | {"etdump": copy})
-    ledger = tmp_path / "state" / "etviz" / "known-files.json"
-    assert ledger.stat().st_mode & 0o077 == 0
-    ledger.write_text("{broken")
+    written = tmp_path / "state" / "etviz" / "known-files.json"
+    assert written.stat().st_mode & 0o077 == 0
+    written.write_text("{broken")
     assert not is_known(foreign)
+
+
+def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many others are written; what nobody asks for is dropped."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(ledger, "_MOST", 8)
+    used, left, *others = (tmp_path / str(at) for at in range(20))
+    for path in (used, left, *others):
+        path.touch()
+    note_written([used, left])
+    for path in others:
+        assert is_known({"pte": used})
+        note_written([path])
+    assert is_known({"pte": used})
+    assert not is_known({"pte": left})
 
 
 def test_the_death_of_the_process_is_an_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """Which files this user's etviz wrote on this machine, or has seen a child process evaluate to the end.
 
 A file is known by its device, inode, size, and the times of its last change, of which the system sets the latest one:
-a copy, a download, an unpacked archive or an edited file is another one. The ledger holds digests of that, is readable
-by its owner only, and where it can't be read or written no file is known.
+a copy, a download, an unpacked archive or an edited file is another one. The ledger holds digests of that, those that
+were asked for last, is readable by its owner only, and where it can't be read or written no file is known.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def is_known(files: Mapping[str, PathLike]) -> bool:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:
         return False
-    known = set(_read())
-    return _together(digests) in known or all(digest in known for digest in digests.values())
+    together = {_together(digests)}
+    return bool(_found(together)) or _found(digests.values()) == {*digests.values()}
 
 
 def note_written(paths: Iterable[PathLike]) -> None:
@@ -68,7 +68,7 @@ def is_whole(path: PathLike) -> bool:
         digest = identity(path)
     except OSError:
         return False
-    return bool({digest, f"{digest}+"}.intersection(_read()))
+    return bool(_found((digest, f"{digest}+")))
 
 
 def note_whole(path: PathLike) -> None:
@@ -90,7 +90,7 @@ def alike(files: Mapping[str, PathLike], what: str) -> str:
 
 def is_noted(what: str) -> bool:
     """True if that was noted."""
-    return what in _read()
+    return bool(_found((what,)))
 
 
 def note(what: str) -> None:
@@ -115,8 +115,17 @@ def _read() -> list[str]:
         return []
 
 
+def _found(digests: Iterable[str]) -> set[str]:
+    """Those of some digests that are in the ledger; they are not the next ones to be dropped."""
+    known = {digest: at for at, digest in enumerate(_read())}
+    found = known.keys() & set(digests)
+    if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in found):
+        _add(sorted(found))
+    return found
+
+
 def _add(digests: list[str]) -> None:
-    kept = dict.fromkeys([*_read(), *digests])
+    kept = dict.fromkeys([*(digest for digest in _read() if digest not in digests), *digests])
     try:
         place = _place()
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.ledger import identity
 from etviz.comparison.gap import Comparison, Run
+from etviz.comparison.noise import measure_total_noise
 from etviz.errors import ArtifactError, EtvizError
 from etviz.loading.executions import compare_executions
 from etviz.loading.paired import Paired, pair, timed_executions
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.artifacts.files import PathLike
+    from etviz.comparison.noise import Judge
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -48,6 +50,7 @@ def read(
     remarks: Mapping[int, str] = MappingProxyType({}),
     timing: PathLike | None = None,
     keep_alive: Any = None,
+    judge: Judge = measure_total_noise,
 ) -> Findings:
     """Compare what the artifacts hold.
 
@@ -77,6 +80,8 @@ def read(
         As for `etviz.load`.
     keep_alive
         A folder that has to last as long as the findings.
+    judge
+        As for `compare_executions`; not for introduced gaps that are completed later.
 
     Raises
     ------
@@ -87,16 +92,17 @@ def read(
     paired = pair(artifacts, chosen)
     custom = choose(metrics)
 
-    def compare(*, introduced: bool, own: OwnFunctions | None = None) -> Compared:
+    def compare(*, introduced: bool, own: OwnFunctions | None = None, judge: Judge = measure_total_noise) -> Compared:
         whose = replace(paired, own_operators=own)
-        compared = compare_executions(whose, inputs, ran_here=ran_here, introduced=introduced, custom=custom)
+        how: dict[str, Any] = {"ran_here": ran_here, "introduced": introduced, "custom": custom, "judge": judge}
+        compared = compare_executions(whose, inputs, **how)
         _remark(compared, remarks)
         return compared
 
     missing = _missing(paired)
     constants = paired.comparing_constants() if not ran_here else None
     try:
-        compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
+        compared = compare(introduced=introduced, judge=judge) if not missing else Compared(notes=(missing,))
     except EtvizError:
         artifacts.finish()  # that the record is another program's is the better reason
         raise

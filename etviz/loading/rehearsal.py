@@ -1,7 +1,8 @@
 """Files that this machine did not write are evaluated in a child process first: if they end it, that is the answer.
 
 The child does what the caller is about to do, with the same code on the same files, in memory and time that the files
-justify. What it computes is thrown away; that it lived to the end is what counts, and is remembered
+justify; checksums alone, which evaluate nothing, are taken by the caller. Of what it computes only the noise is told,
+which takes longest in a large program. That it lived to the end is what counts, and is remembered
 (`etviz.artifacts.ledger`), so that the same files are rehearsed once. The child stays for the next files.
 """
 
@@ -34,7 +35,7 @@ WORKER: Final = Worker("etviz.loading.rehearsal")
 
 def rehearse(
     files: Mapping[str, str], inputs: Any, method: str | None, *, introduced: bool = True, outputs: Any = None
-) -> None:
+) -> list[dict[str, Any]] | None:
     """Evaluate files in a child process, if `etviz.options.isolation` asks for it.
 
     Parameters
@@ -44,6 +45,11 @@ def rehearse(
     inputs, method, introduced, outputs
         As for `etviz.load`.
 
+    Returns
+    -------
+    list of dict or None
+        What `told_noise` says of the executions; None if nothing was evaluated.
+
     Raises
     ------
     ExecutionError
@@ -52,7 +58,7 @@ def rehearse(
         If a file is changed meanwhile.
     """
     if options.isolation == "never" or (options.isolation == "auto" and is_known(files)):
-        return
+        return None
     WORKER.warm()
     import torch
 
@@ -76,6 +82,7 @@ def rehearse(
             raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
     if answer["whole"]:
         note_evaluated(before)
+    return answer.get("noise")
 
 
 def _state(path: str) -> str:
@@ -110,6 +117,7 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
     """Do what the parent is about to do; an error of etviz is one there too."""
     import torch
 
+    from etviz.comparison.noise import told_noise
     from etviz.loading.artifact_set import ArtifactSet
     from etviz.loading.load import read
     from etviz.loading.outputs import outputs_findings
@@ -125,11 +133,11 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
         if outputs is not None:
             given = {kind: files.get(kind) for kind in ("etrecord", "pte", "record", "data")}
             outputs_findings(outputs, inputs=inputs, method=method, introduced=introduced, **given)
-        else:
-            read(ArtifactSet.open(**files), inputs, method, 1.0, introduced=introduced)
+            return {"whole": True}
+        found = read(ArtifactSet.open(**files, checked=False), inputs, method, 1.0, introduced=introduced)
     except EtvizError:
         return {"whole": False}
-    return {"whole": True}
+    return {"whole": True, "noise": told_noise([run.comparison for run in found.compared.runs])}
 
 
 def _limit_memory(spare: int) -> None:
