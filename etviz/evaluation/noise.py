@@ -10,7 +10,8 @@ with the model of rounding below.
 - An operator that sums up K products has its operands perturbed by ``(1 + u·c·ε/2)`` with ``c = √K/4``: summing one
   after another loses ``0.2·√K·ε/2`` of the result (random walk of the partial sums), and may do so in any order. Where
   an operand is large (the weights of a decoder), what that makes of the sum of products ``a·b`` is added to it,
-  ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight.
+  ``u·c·ε/2·√(Σa²b²)``: the same variance, without a random number for every weight. Where far more comes with the
+  other operand, from a grid, that is perturbed √2 times as much instead.
 - An operator that takes several steps to each element, as a batch norm does, has its operands perturbed likewise.
 - What a sum or a mean adds up often has one sign; then the partial sums are of the result's size, and each of K of them
   is rounded: its result is perturbed too (of products: from `_LONG` on). Where there are very many, or a variance may
