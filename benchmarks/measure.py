@@ -83,8 +83,9 @@ class MeasurementError(RuntimeError):
 
 
 def plan(programs: Sequence[Program]) -> list[Measured]:
-    """Imports once; metadata, ways of loading, a busy machine and the limit on the first program; gap tables of all."""
+    """Imports once; all else on the first program; gap tables of all, and a report of the one with the most layers."""
     first, only = programs[0], ("etviz",)
+    largest = max(programs, key=lambda program: program.layers)
     return [
         Measured("import", None),
         Measured("metadata", first),
@@ -95,6 +96,7 @@ def plan(programs: Sequence[Program]) -> list[Measured]:
         *(Measured("gaps", first, way, cold=True, tools=only) for way in ("derived", "etrecord")),
         *(Measured("gaps_introduced", first, way, cold=True, tools=only) for way in ("record", "derived", "etrecord")),
         Measured("gaps", first, busy=True),
+        *(Measured("report", program, tools=only) for program in dict.fromkeys((first, largest))),
     ]
 
 

@@ -47,12 +47,12 @@ class InvertedResidual(nn.Module):
 class MobileNet(nn.Module):
     """Images ``[n, 3, h, w]`` → class scores ``[n, classes]``."""
 
-    def __init__(self, classes: int = 100) -> None:
+    def __init__(self, classes: int = 100, times: int = 1) -> None:
         super().__init__()
         layers: list[nn.Module] = [*_convolution(3, 32, 3, 2), nn.ReLU6()]
         channels = 32
         for expansion, outputs, blocks, stride in STAGES:
-            for block in range(blocks):
+            for block in range(blocks * times):
                 layers.append(InvertedResidual(channels, outputs, stride if block == 0 else 1, expansion))
                 channels = outputs
         layers += [*_convolution(channels, 1280, 1), nn.ReLU6()]
@@ -64,10 +64,13 @@ class MobileNet(nn.Module):
         return self.classifier(self.features(images).mean([2, 3]))
 
 
-def mobilenet(*, seed: int = 0) -> MobileNet:
-    """The network with random weights, and batch norms that know the statistics of random images."""
+def mobilenet(*, seed: int = 0, times: int = 1) -> MobileNet:
+    """The network with random weights, and batch norms that know the statistics of random images.
+
+    With `times` as many blocks.
+    """
     torch.manual_seed(seed)
-    model = MobileNet()
+    model = MobileNet(times=times)
     with torch.no_grad():
         for _ in range(8):
             model(torch.randn(8, 3, 64, 64))

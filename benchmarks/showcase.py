@@ -104,8 +104,11 @@ def _loadable(artifacts: Artifacts) -> dict[str, Any]:
     return {kind: path for kind, path in artifacts.paths.items() if kind != "alone"}
 
 
-def quantized(name: str, folder: Path) -> dict[str, Any]:
-    """Quantize a model to int8 by PT2E, lower it to XNNPACK and run it; returns the files."""
+def quantized(name: str, folder: Path, times: int = 1) -> dict[str, Any]:
+    """Quantize a model to int8 by PT2E, lower it to XNNPACK and run it; returns the files.
+
+    The MobileNetV2-like network has so many `times` its blocks.
+    """
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
         XNNPACKQuantizer,
@@ -114,7 +117,7 @@ def quantized(name: str, folder: Path) -> dict[str, Any]:
 
     import etviz
 
-    model, batches = _digits() if name == "digits-int8" else _mobilenet()
+    model, batches = _digits() if name == "digits-int8" else _mobilenet(times)
     etviz.debug(
         model,
         batches[0],
@@ -133,12 +136,12 @@ def _digits() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
     return train(digits), [(image[None],) for image in digits.train_images[:128]]
 
 
-def _mobilenet() -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
+def _mobilenet(times: int) -> tuple[torch.nn.Module, list[tuple[torch.Tensor, ...]]]:
     import torch
 
     from benchmarks.mobilenet import mobilenet
 
-    model = mobilenet()
+    model = mobilenet(times=times)
     return model, [(torch.randn(1, 3, 64, 64),) for _ in range(_CALIBRATION)]
 
 

@@ -55,6 +55,10 @@ def _rows_of(item: Measured, upstream: Samples) -> list[Row]:
     etviz, name = item.samples["etviz"], item.program.title if item.program else ""
     if item.task == "pairing":
         return [Row(name, f"pairing, {_WAYS[item.way]}", "–", _number(etviz.median("seconds"), "s"))]
+    if item.task == "report":
+        size, rows = _number(etviz.median("report_mb"), "MB"), etviz.first("rows") or 0
+        seconds = _number(etviz.median("seconds"), "s")
+        return [Row(name, f"report with all histograms, {rows:,} rows", "–", f"{seconds}, {size}")]
     if item.task == "eager":
         limit = _number(item.samples["eager"].median("seconds"), "s")
         return [Row(name, "the limit: one eager forward, and reading what was logged once", "–", limit)]

@@ -13,6 +13,7 @@ import os
 import resource
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -129,6 +130,15 @@ def pairing_etviz(files: Files, tiny: Files, way: str = "derived") -> Result:
     meter = Meter()
     instructions = paired(files)
     return meter.read() | {"rows": instructions, "compared": [instructions, instructions]}
+
+
+def report_etviz(files: Files, tiny: Files) -> Result:
+    """A report with the histograms of every row, in a process that has written none; the load is not counted."""
+    inspection, gaps = _loader("record")(files)
+    with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
+        meter = Meter()
+        path = inspection.to_html(Path(folder) / "report.html", tensors="histograms")
+        return meter.read() | {"rows": len(gaps), "report_mb": Path(path).stat().st_size / _MB}
 
 
 def _loader(way: str) -> Any:
@@ -275,6 +285,7 @@ TASKS: Final[dict[str, Callable[..., Result]]] = {
         gaps_etviz,
         gaps_introduced_etviz,
         pairing_etviz,
+        report_etviz,
         gaps_upstream,
         eager,
     )

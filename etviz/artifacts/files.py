@@ -512,7 +512,7 @@ def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
         If it is not JSON, is nested too deeply, or holds millions of values.
     """
     text = bytes(data)
-    if sum(map(text.count, _SEPARATORS)) > most:
+    if len(text) > most and sum(map(text.count, _SEPARATORS)) > most:
         raise ValueError(f"it holds more than {most:,} values")
     try:
         return orjson.loads(text)

@@ -106,6 +106,8 @@ def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
 
     plain = tensor.detach()
     order = tuple(dim_order) if len(dim_order) == tensor.dim() else tuple(range(tensor.dim()))
+    if plain.is_contiguous() and order == tuple(range(tensor.dim())):
+        return plain.reshape(-1).view(torch.uint8).numpy()
     if not plain.permute(order).is_contiguous() and plain.data_ptr() % plain.dtype.itemsize:
         raw = torch.empty(0, dtype=torch.uint8).set_(plain.untyped_storage()).clone()
         plain = raw.view(plain.dtype).as_strided(plain.shape, plain.stride(), plain.storage_offset())

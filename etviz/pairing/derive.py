@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
@@ -119,14 +120,19 @@ class _Search:
         self.settled: set[str] = set()
         self._told: dict[int, Sequence[Origin]] = {}
         self._all = frozenset(self.edge.metas)
+        self._values: dict[int, tuple[int, ...]] = {}
+        self._visited: dict[int, list[Any] | None] = {}
         self._fits: dict[frozenset[str], dict[Any, set[str]]] = {}
         self.constant_names = {item.name for item in edge.inputs if item.kind != "user"}
         self.domains |= {value: set(names) for value, names in constants.domains.items()}
         self._left = _WORK + _WORK_PER_CALL * len(self.calls)
         self._claimed = {call.index: self._operators(call) for call in self.calls if call.kind == "delegate"}
-        self._order = Order(edge, self._claimed)
         self._begin()
         self._begin_branches(areas)
+
+    @cached_property
+    def _order(self) -> Order:
+        return Order(self.edge.graph, self._claimed)
 
     def _begin(self) -> None:
         writers: dict[int, int] = {}
@@ -180,6 +186,8 @@ class _Search:
         self.slots[call.index] = [
             (value, name, default) for value, (name, default) in zip(call.args, arguments, strict=False)
         ]
+        taken = [value for value, _, _ in self.slots[call.index]]
+        self._values[call.index] = (*self.outputs[call.index], *_flat(self.method, taken))
         nodes = [n for n in nodes if self._takes_tensors(call, n)]
         # An operator of the same handle with another constant argument is that operator, changed.
         same = {n.name for n in nodes if self._fits_constants(call, n)}
@@ -310,17 +318,20 @@ class _Search:
         before = self.domains.get(value)
         if not names or (before is not None and not before):
             return False
-        after = names if before is None else before & names
-        self.domains[value] = after
-        return before != after
+        if before is not None and before <= names:
+            return False
+        self.domains[value] = names if before is None else before & names
+        return True
 
     def _visit_kernel(self, call: Instruction) -> bool:
         options = self.options.get(call.index)
-        if not options or not self._spend(len(options) * (1 + len(self.slots[call.index]))):
+        if not options or _same(self._state(call), self._visited.get(call.index)):
+            return False
+        if not self._spend(len(options) * (1 + len(self.slots[call.index]))):
             return False
         kept = {n for n in options if self._consistent(call, n)}
         changed = kept != options
-        self.options[call.index] = kept
+        self.options[call.index] = kept if changed else options
         for position, value in enumerate(self.outputs[call.index]):
             if value in self.produced:
                 changed |= self._narrow(value, {self._output(n, position) for n in kept})
@@ -328,7 +339,14 @@ class _Search:
             for item, taken in self._tensors(value, kept, name, default):
                 if item in self.domains:
                     changed |= self._narrow(item, taken)
+        self._visited[call.index] = self._state(call)
         return changed
+
+    def _state(self, call: Instruction) -> list[Any] | None:
+        """What a visit of a kernel follows from, and changes; None where it may have to be visited twice for that."""
+        domains = [self.domains.get(value) for value in self._values[call.index]]
+        known = [value for value, domain in zip(self._values[call.index], domains, strict=True) if domain]
+        return [self.options[call.index], *domains] if len(set(known)) == len(known) else None
 
     def _tensors(self, value: int, operators: Collection[str], name: str, default: Any) -> list[tuple[int, set[str]]]:
         """Each tensor of an argument with the edge values that the possible operators take there.
@@ -392,6 +410,10 @@ class _Search:
 
     def _put_in_order(self) -> bool:
         """Rule out what would be executed before something that it reads, or after something that reads it."""
+        delegates = [call for call in self.calls if call.kind == "delegate"]
+        values = [value for call in delegates for value in (*self.outputs[call.index], *call.inputs)]
+        if all(len(names) < 2 for names in (*self.options.values(), *(self.domains.get(v, ()) for v in values))):
+            return False
         if not self._spend(len(self.edge.graph.nodes) + sum(map(len, self.options.values()))):
             return False
         taken = takers({index: names for index, names in self.options.items() if names})
@@ -411,9 +433,8 @@ class _Search:
             kept = {name for name in names if index in where[name]}
             if kept and kept != names:
                 self.options[index], changed = kept, True
-        for call in self.calls:
-            if call.kind == "delegate":
-                changed |= self._put_delegate_in_order(call, where)
+        for call in delegates:
+            changed |= self._put_delegate_in_order(call, where)
         return changed
 
     def _put_delegate_in_order(self, call: Instruction, where: Mapping[str, set[int]]) -> bool:
@@ -502,8 +523,11 @@ class _Search:
     def _certain(self, value: int) -> str | None:
         """The edge value of a runtime value if there is only one, counting equal values as one."""
         domain = self.domains.get(value, set())
-        classes = {self.edge.same(name) for name in domain}
-        return min(domain) if len(classes) == 1 else None
+        return min(domain) if self._is_one(domain) else None
+
+    def _is_one(self, names: Collection[str]) -> bool:
+        """True for one edge value, and for several that are equal."""
+        return len(names) == 1 or len(set(map(self.edge.same, names))) == 1
 
     def _result(self) -> Derived:
         derived = Derived()
@@ -523,7 +547,7 @@ class _Search:
                 derived.written_back[call.index] = str(source)
         options = self.options.get(call.index, set())
         free = sorted(options - self.settled, key=self.edge.places.__getitem__)
-        if free and len({self.edge.same(self.edge.given[name][0]) for name in options}) == 1:
+        if free and self._is_one([self.edge.given[name][0] for name in options]):
             self.settled.add(free[0])
             derived.operators[call.index] = self.edge.operators[free[0]]
             certain = [*self.edge.given[free[0]][: len(certain)]]
@@ -599,6 +623,11 @@ class _Search:
         if names == [node.name]:
             return 0
         return sum(self.edge.count(name) > 0 for name in names)
+
+
+def _same(a: list[Any] | None, b: list[Any] | None) -> bool:
+    """True if two lists hold the very same objects."""
+    return a is not None and b is not None and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
