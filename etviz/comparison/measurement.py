@@ -41,7 +41,7 @@ def why_not_comparable(reference: Any, runtime: Any) -> str:
     if q.shape != r.shape:
         return f"the runtime's shape {tuple(q.shape)} is not the reference's {tuple(r.shape)}"
     for tensor in (r, q):
-        if tensor.is_complex() or tensor.is_quantized:
+        if tensor.dtype.is_complex or tensor.is_quantized:
             return f"values of {str(tensor.dtype).removeprefix('torch.')} are not compared"
     return ""
 

@@ -83,7 +83,7 @@ def compare_outputs(
             row["floor"] = floor(sums, row["dtype"], scale)
             least = max(row["floor"], imposed[index] if index < len(imposed) else NAN)
             row["amplification"] = noise / least if metrics["rmse"] else NAN
-        rows.append({name: row.get(name, NAN) for name in (*row, *BUILT_IN, "floor")})
+        rows.append(row | {name: NAN for name in (*BUILT_IN, "floor") if name not in row})
     return rows
 
 

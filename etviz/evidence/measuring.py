@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import Held
 from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
@@ -119,7 +120,8 @@ def measure(work: Work) -> Measured:
     while groups:
         group = groups.pop(0)
         try:
-            pieces.append(_measure(opened, work, group))
+            with collection_paused():
+                pieces.append(_measure(opened, work, group))
         except EtvizError as error:
             if len(group) > 1:  # one of them is at fault: each by itself tells which
                 groups[:0] = [[sample] for sample in group]

@@ -336,14 +336,15 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
         return values | {"allclose": share, "max_ulp": sums.max_ulp if empty else NAN}
     rmse = math.sqrt(sums.dd / n) * sums.d_unit
     units = sums.d_unit / sums.r_unit if sums.d_unit != sums.r_unit else 1.0
+    error, size = math.sqrt(sums.dd), math.sqrt(sums.rr)
     return {
         "mse": sums.dd / n * sums.d_unit * sums.d_unit,
         "rmse": rmse,
         "mean_abs": sums.ad / n,
         "max_abs": sums.max_d,
         "l1": sums.ad,
-        "rel_l2": _ratio(math.sqrt(sums.dd) * units, math.sqrt(sums.rr)),
-        "sqnr_db": _decibel(math.sqrt(sums.rr), math.sqrt(sums.dd), units),
+        "rel_l2": _ratio(error * units, size),
+        "sqnr_db": _decibel(size, error, units),
         "psnr_db": _decibel(sums.max_r, rmse),
         "cosine": _cosine(sums),
         "allclose": share,
