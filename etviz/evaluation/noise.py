@@ -21,9 +21,10 @@ with the model of rounding below.
   neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32, and may
   take another one where they have hardly any range (see `narrow_grids`).
 
-In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass. So
-there the noise is at least that of one: it is taken from a pass in which every value may round to its neighbour, as the
-variance follows the number of those that do. That is the mean over all grids, many of which may hardly matter to the
+In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass, or
+in passes at places where it hardly matters. So there the noise is at least that of one, and of as many as there are on
+average: it is taken from a pass in which every value may round to its neighbour, as the variance follows the number of
+those that do. That is the mean over all grids, many of which may hardly matter to the
 result; so the noise is at least that of one on the last grid, too, of as many values as the result has. Where several
 instructions can't be told apart it is that of every twelfth there, as follows for the values between them.
 
@@ -72,7 +73,9 @@ _NEIGHBOURS: Final = math.sqrt(1 / 3)
 _AGAIN: Final = 2
 """Lanes in which grids are reached from plain values, where these have few elements: none of them may flip in one."""
 FLIPS: Final = 10
-"""Roundings to the neighbour, over all passes, that tell what they do."""
+"""Roundings to the neighbour, over all passes, that tell what one does."""
+_MANY_FLIPS: Final = 300
+"""The same that tell what all do: often a few of them, where what follows divides by little, make most of the noise."""
 SAMPLES: Final = 2000
 """Elements over which an RMS is taken before one pass is enough."""
 PASSES: Final = 5
@@ -607,10 +610,14 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *,
 
     found = _differences(others(), values)
     on_grids = roundings[0].on_grids
-    if not 0 < on_grids * len(roundings) * STEP / 2 < FLIPS:
+    flips = on_grids * len(roundings) * STEP / 2
+    if not 0 < flips < _MANY_FLIPS:
         return found
     every = _differences([again(Rounding(PASSES, OTHER_GRID, spreads))], values)
     share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
+    found = [max(noise, share * own) for noise, own in zip(found, every, strict=True)]
+    if flips >= FLIPS:
+        return found
     before = BeforeGrids()
     again(before)
     regridded = (again(Rounding(PASSES + 1 + seed, OTHER_GRID, spreads, before)) for seed in range(PASSES))
@@ -618,7 +625,7 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *,
         own * (_NEIGHBOURS if several else 1 / math.sqrt(value.numel() * OTHER_GRID / 2)) if own > 0 else 0.0
         for own, value in zip(_differences(regridded, values), values, strict=True)
     ]
-    return [max(noise, share * flips, own) for noise, flips, own in zip(found, every, last, strict=True)]
+    return list(map(max, found, last))
 
 
 def _differences(others: Iterable[Any], values: Sequence[Any]) -> list[float]:

@@ -460,6 +460,7 @@ masked_attention = own(MaskedAttention, lambda: (torch.randn(1, 8, 32), _causal(
 rotary = own(Rotary, lambda: (_tokens(8),))
 mlp = own(lambda: nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)), _normal(4, 32))
 far_from_zero = own(lambda: nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32)), lambda: (torch.randn(4, 32) + 100,))
+wide_norm = own(lambda: nn.Sequential(nn.Linear(16, 256), nn.LayerNorm(256), nn.Linear(256, 8)), _normal(4, 16))
 talking_heads = own(TalkingHeads, _normal(1, 4, 6, 6))
 gelu_erf = own(lambda: Gelu("none"), _normal(4, 32))
 gelu_tanh = own(lambda: Gelu("tanh"), _normal(4, 32))

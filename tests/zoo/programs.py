@@ -184,6 +184,8 @@ _FAULTY = (
     _recipe("talking_heads", models.talking_heads, "fp32", "xnnpack", fault="_softmax"),
     _recipe("shared", models.shared, "int8", "xnnpack", fault="linear"),
     _recipe("far_from_zero", models.far_from_zero, "fp32", "portable", fault="native_layer_norm"),
+    _recipe("wide_norm", models.wide_norm, "bf16", "portable", fault="native_layer_norm"),
+    _recipe("wide_norm", models.wide_norm, "fp16", "portable", fault="native_layer_norm"),
 )
 
 RECIPES = {recipe.name: recipe for recipe in _ALL}

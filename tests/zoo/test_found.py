@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
@@ -127,3 +130,25 @@ def test_portable_layer_norm_far_from_zero(tmp_path: Path) -> None:
 
     near = etviz.debug(nn.Sequential(norm, nn.Linear(32, 32)).eval(), (x - 100,), workdir=tmp_path / "near")
     assert near.first_divergence is None
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="how many are read at once is the processor's")
+def test_layer_norm_of_wide_rows_of_16_bits() -> None:
+    """From 256 values on the kernel reads them as if they were float32, eight at every eighth of the first half."""
+    x = 5 * torch.randn(6, 256, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    wide = etviz.debug(nn.LayerNorm(256).to(x.dtype).eval(), (x,))
+    places = 4 * np.arange(16)[:, None] + np.arange(8)
+    read = x.view(torch.int16).numpy().view(np.float32)[:, places].astype(np.float64)
+    between = 32 * np.square(read.mean(1) - read.mean((1, 2))[:, None]).sum(1)
+    variance = (np.square(read - read.mean(1, keepdims=True)).sum((1, 2)) + between) / 256
+    _, mean, scale = (wide.tensors(row)[1].double().flatten().numpy() for row in wide.gaps.index[-3:])
+    np.testing.assert_allclose(mean, read.mean((1, 2)), rtol=2**-8)
+    np.testing.assert_allclose(scale, 1 / np.sqrt(variance + 1e-5), rtol=2**-7)
+    assert wide.digest.level == "bad"
+    first = wide.first_divergence
+    assert first is not None
+    assert first["op"] == "aten::native_layer_norm.out"
+
+    narrow = etviz.debug(nn.LayerNorm(240).to(x.dtype).eval(), (x[:, :240].contiguous(),))
+    assert narrow.first_divergence is None
+    assert narrow.digest.level == "ok"
