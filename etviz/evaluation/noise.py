@@ -501,7 +501,7 @@ def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> tuple[float, float
     return (sums.dd, sums.rr) if sums is not None else None
 
 
-def allowance(samples: float, factors: Sequence[tuple[int, float]] = _ALLOWANCES) -> float:
+def allowance(samples: int, factors: Sequence[tuple[int, float]] = _ALLOWANCES) -> float:
     """How many times larger than their RMS the noise may be of which there are a few samples, those of 1 or 2 values.
 
     The ratio of one error to the RMS of five is above 3 in 3 of 100 correct values, not in 3 of 1000 as where the noise
@@ -528,7 +528,7 @@ class Noise:
         self._squares = self._sizes = 0.0
         self._even = even
         self._passes = 0
-        self._each: torch.Tensor | None = None
+        self._each: tuple[torch.Tensor, torch.Tensor] | None = None
         self.samples = 0
 
     def add(self, perturbed: Any, value: Any) -> None:
@@ -556,7 +556,7 @@ class Noise:
         self._squares, self._sizes = self._squares + squares, self._sizes + float(wide.square().sum())
         self.samples += count
         if not even:
-            self._each = each if self._each is None else self._each + each
+            self._each = (each if self._each is None else self._each[0] + each), wide.square()
 
     @property
     def rms(self) -> float:
@@ -572,17 +572,25 @@ class Noise:
         return math.sqrt(self._squares / self._sizes) if self._sizes > 0 else 0.0
 
     @property
-    def _independent(self) -> float:
+    def _independent(self) -> int:
         """As how many samples they count: those of elements with little noise tell nothing of the others.
 
-        In each pass, elements of variances v have (Σv)²/Σv² degrees of freedom (F. E. Satterthwaite, 1946). That of a
-        norm's 64 means is 20 to 60 by many passes, and 1.4 where one token is much larger than the others.
+        In each pass, elements of variances v have (Σv)²/Σv² degrees of freedom (F. E. Satterthwaite, 1946), be v what
+        was found or as the squares of the values, which few passes can't miss. For a norm's 64 means that is 20 to 60
+        by many passes, and 1.4 where one token is much larger than the others.
         """
-        largest = float(self._each.max()) if self._each is not None else 0.0
-        if self._each is None or not largest:
+        if self._each is None:
             return self.samples
-        share = self._each / largest
-        return min(self.samples, self._passes * float(share.sum()) ** 2 / float(share.square().sum()))
+        return min(self.samples, round(self._passes * min(map(_participating, self._each))))
+
+
+def _participating(squares: torch.Tensor) -> float:
+    """As how many equal ones some squares count."""
+    largest = float(squares.max())
+    if not largest:
+        return float(squares.numel())
+    share = squares / largest
+    return float(share.sum()) ** 2 / float(share.square().sum())
 
 
 def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *, several: bool = False) -> list[float]:

@@ -398,6 +398,21 @@ def test_errors_of_a_few_elements_are_seldom_beyond_three_times_their_noise(elem
     assert (error > 3 * noise).mean() < 1.6e-3
 
 
+@pytest.mark.parametrize(("sizes", "allowed"), [([1.0], 10.5), ([100.0] + [1.0] * 63, 10.5), ([1.0] * 64, 1.0)])
+def test_where_two_passes_tell_it_samples_count_by_their_size(sizes: list[float], allowed: float) -> None:
+    """A token that is much larger than the others is one sample a pass, not 64."""
+    values = torch.tensor(sizes)
+    errors = values * torch.randn(3000, 3, len(sizes), generator=torch.Generator().manual_seed(0))
+    far = 0
+    for error, *others in errors:
+        found = noise.Noise(even=False)
+        for other in others:
+            found.add(values.double() + other, values.double())
+        assert found.rms == pytest.approx(allowed * rms(torch.stack(others)))
+        far += rms(error) > 3 * found.rms
+    assert far <= 6
+
+
 def test_large_operands_are_perturbed_as_small_ones() -> None:
     """What that makes of the sums is added to them, which leaves no trace."""
     a, b = normal(40, 512), normal(512, 2200, seed=1)
@@ -427,6 +442,26 @@ def test_a_large_weight_perturbs_each_sum_by_its_own_products(target: str) -> No
     assert np.median(found / expected) == pytest.approx(1.0, abs=0.1)
     assert (found / expected).min() > 0.7
     assert (found / expected).max() < 1.4
+
+
+def test_where_more_comes_with_an_operand_the_sums_have_the_same_noise_without_squares() -> None:
+    a, b = normal(200, 1024).double().numpy(), normal(1100, 1024, seed=1).double().numpy()
+    x, weight = torch.from_numpy(a).float(), torch.from_numpy(b).float()
+    node, found = Node("node", "aten.linear.default", (x, weight)), []
+    for seed in range(4):
+        (operand, other, *_), ending = Rounding(seed).product(node, [x, weight], 1024, drowned=True)
+        assert other is weight
+        value = torch.from_numpy(operand.double().numpy() @ b.T)
+        found.append((ending(value, None).numpy() - a @ b.T) / np.sqrt((a**2) @ (b**2).T))
+    expected = math.sqrt(1024) / 4 * float(np.finfo(np.float32).eps) / 2 * math.sqrt(2)
+    assert np.sqrt(np.mean(np.square(found), (0, 1))) / expected == pytest.approx(1.0, abs=0.2)
+    half_ulp = HALF_ULP[torch.float32]
+    for times, drowned in ((20, False), (2000, True)):
+        off = x * (1 + times * 8 * half_ulp * torch.sign(normal(200, 1024, seed=2)))
+        off[3] = x[3] = 0.0
+        assert Rounding(0).drowned([off, weight], [x, weight], 1024) is drowned
+    off[4] = x[4]
+    assert not Rounding(0).drowned([off, weight], [x, weight], 1024)
 
 
 @pytest.mark.parametrize("delegated", [False, True])
