@@ -174,6 +174,30 @@ def test_a_study_goes_on_where_it_stopped_and_does_nothing_twice(executed: Get, 
         etviz.study(executed("plain_cnn").folder, images, folder=tmp_path / "a", chunk=2)
 
 
+def test_an_interrupt_ends_what_runs_ahead(executed: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the second of four chunks is measured, the third one runs already; nothing of it is left behind."""
+    from etviz.evidence import measuring
+
+    program, images = executed("digits_int8").folder, [image for image, _ in _images(8)]
+    measured, folders = measuring._measure, list[str]()  # pyright: ignore[reportPrivateUsage]
+
+    def interrupted(opened: Any, work: Any, samples: Any) -> Any:
+        if samples[0].index == 2:
+            folders.extend(future.result().folder.name for _, future in opened._ahead.values())
+            raise KeyboardInterrupt
+        return measured(opened, work, samples)
+
+    monkeypatch.setattr(measuring, "_measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        etviz.study(program, images, folder=tmp_path / "a", chunk=2)
+    monkeypatch.undo()
+    assert len(folders) == 2
+    assert not any(Path(name).exists() for name in folders)
+    assert list(etviz.Study.open(tmp_path / "a").inputs.index) == [0, 1]
+    resumed = etviz.study(program, images, folder=tmp_path / "a", chunk=2)
+    _same(resumed, etviz.study(program, images, folder=tmp_path / "b", chunk=2, executor=_Recorded({})))
+
+
 class _Recorded(Executor):
     """Hands out what chunks gave before, so that only the writing is left to do."""
 
