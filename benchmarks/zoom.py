@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _REPEAT: Final = 3
 _LARGE: Final = 5
-"""How many times the blocks the large program has: 436 operators and more."""
+"""How many times the blocks the large program has: 499 operators in a delegate."""
 
 
 def main() -> int:

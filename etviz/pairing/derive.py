@@ -47,11 +47,13 @@ _TAKING_PARTS: Final = frozenset(
 class Derived:
     """What could be derived: edge values of the runtime's, and edge operators of its calls.
 
-    `values` holds that of each ``(instruction, output)``, `written_back` that which a `copy_` stores in a mutable
-    buffer, `inputs` those of the tensors that a delegate reads. `operators` are those of kernels, `insides` those of
-    delegates, in order. `delegated` are operators that only delegates can have executed, whichever it was.
+    `edge` has the edge graph's values by name. `values` holds that of each ``(instruction, output)``, `written_back`
+    that which a `copy_` stores in a mutable buffer, `inputs` those of the tensors that a delegate reads. `operators`
+    are those of kernels, `insides` those of delegates, in order. `delegated` are operators that only delegates can have
+    executed, whichever it was.
     """
 
+    edge: EdgeValues
     values: dict[tuple[int, int], str] = field(default_factory=dict)
     operators: dict[int, Node] = field(default_factory=dict)
     insides: dict[int, list[Node]] = field(default_factory=dict)
@@ -530,7 +532,7 @@ class _Search:
         return len(names) == 1 or len(set(map(self.edge.same, names))) == 1
 
     def _result(self) -> Derived:
-        derived = Derived()
+        derived = Derived(self.edge)
         for call in sorted(self.calls, key=lambda call: call.kind == "kernel"):  # delegates say what is theirs
             certain = [self._certain(value) if value in self.produced else None for value in self.outputs[call.index]]
             if call.kind == "kernel":

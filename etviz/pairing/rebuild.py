@@ -27,7 +27,7 @@ class InconsistentError(ValueError):
 
 def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
     """The lowered graph of a method; an `InconsistentError` if what was derived contradicts itself."""
-    values = EdgeValues(edge)
+    values = derived.edge
     graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
     inside = {node.name for nodes in derived.insides.values() for node in nodes}
     claimed: set[str] = set()
