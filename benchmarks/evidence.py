@@ -103,20 +103,20 @@ def _make(folder: Path) -> None:
     )
 
 
-def _images(count: int) -> list[torch.Tensor]:
+def _images(count: int, first: int = 0) -> list[torch.Tensor]:
     from etviz.demo.digits import load_digits
 
     images = load_digits().train_images
-    return [images[at % len(images)][None] for at in range(count)]
+    return [images[at % len(images)][None] for at in range(first, first + count)]
 
 
 def _study(program: Path, count: int, **options: Any) -> dict[str, float]:
     import etviz
 
     if "executor" in options:  # every worker finds out what does not change, as the one process does
-        etviz.study(program, _images(8 * _WARM), **{**options, "chunk": _WARM})
-    else:
-        etviz.study(program, _images(_WARM), **options)
+        etviz.study(program, _images(8 * _WARM, first=count), **{**options, "chunk": _WARM})
+    else:  # other images, of which the noise is not known yet
+        etviz.study(program, _images(_WARM, first=count), **options)
     images = _images(count)
     start = time.perf_counter()
     study = etviz.study(program, images, **options)
