@@ -445,7 +445,7 @@ def study(
     method
         Name of the method, ``forward`` or the only one if None.
     introduced
-        Also replay every instruction on the runtime's own inputs. False takes about half the time.
+        Also replay every instruction on the runtime's own inputs. False takes less time, half of it in a large program.
     metrics
         As for `etviz.load`.
     chunk
