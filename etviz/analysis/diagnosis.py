@@ -249,7 +249,8 @@ def _next(analysis: Analysis, culprit: dict[str, Any] | None) -> list[dict[str, 
     if culprit is not None:
         row, inside = culprit["row"], culprit.get("inside")
         inner = inside["rows"][:1] if inside is not None and inside["faithful"] else []
-        where = f"Inside of the delegate, {inner[0]['name']} adds most of the error. " if inner else ""
+        names = [item["name"].partition(" ")[2] for item in inner]  # its number is that in another program
+        where = f"Inside of the delegate, {names[0]} adds most of the error. " if names else ""
         advice = next((_ADVICE[item["name"]] for item in (*inner, culprit)[0]["fingerprints"]), "")
         if where or advice:
             add(f"{where}{advice}".strip())
