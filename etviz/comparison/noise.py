@@ -127,7 +127,7 @@ def told_noise(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
     """The total noise that was measured, as JSON holds it; for `judge_as_told`."""
     return [
         {
-            "gaps": [None if math.isnan(gap.noise) else gap.noise for gap in item.gaps],
+            "gaps": [[gap.instruction, gap.output, None if math.isnan(gap.noise) else gap.noise] for gap in item.gaps],
             "outputs": item.output_noise,
             "imposed": item.output_imposed,
             "grows_at": item.grows_at,
@@ -147,7 +147,7 @@ def judge_as_told(
         measure_total_noise(comparisons, inputs, fresh)
         return
     for own, item in zip(told, comparisons, strict=True):
-        for noise, gap in zip(own["gaps"], item.gaps, strict=False):
+        for (_, _, noise), gap in zip(own["gaps"], item.gaps, strict=False):
             if _is_suspicious(gap):
                 gap.set_noise(noise)
                 gap.add_note(MEASURED)
@@ -156,9 +156,13 @@ def judge_as_told(
 
 
 def _is_told(told: Mapping[str, Any], item: Comparison) -> bool:
+    """True if it is of the same values in the same order, and all are there that are needed."""
     if len(told["gaps"]) < len(item.gaps) or (not told["outputs"] and not _outputs_match(item)):
         return False
-    return all(noise is not None for noise, gap in zip(told["gaps"], item.gaps, strict=False) if _is_suspicious(gap))
+    both = list(zip(told["gaps"], item.gaps, strict=False))
+    if any((instruction, output) != (gap.instruction, gap.output) for (instruction, output, _), gap in both):
+        return False
+    return all(noise is not None for (_, _, noise), gap in both if _is_suspicious(gap))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from etviz.pipeline.execute import execute
 from tests.programs import Executed
 
 _RUNS = 5
+_HOW = pytest.mark.parametrize("known", [("etrecord", "record"), ("etrecord",)], ids=["recorded", "derived"])
 
 
 def _other(value: torch.Tensor, seed: int) -> torch.Tensor:
@@ -28,7 +29,15 @@ def _other(value: torch.Tensor, seed: int) -> torch.Tensor:
     return value * 0.9 + 0.3 * noise
 
 
-@pytest.mark.parametrize("known", [("etrecord", "record"), ("etrecord",)], ids=["recorded", "derived"])
+def _several(program: Executed, count: int = _RUNS) -> list[Any]:
+    """Inputs of a program for several executions."""
+    return [
+        tree_map_only(torch.Tensor, lambda value, seed=seed: _other(value, seed), program.inputs)
+        for seed in range(count)
+    ]
+
+
+@_HOW
 @pytest.mark.parametrize("name", ["digits_int8", "encoder", "plain_cnn", "channels_last", "many_outputs"])
 def test_values_are_those_of_each_execution(
     name: str,
@@ -38,10 +47,7 @@ def test_values_are_those_of_each_execution(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     program = executed(name)
-    inputs = [
-        tree_map_only(torch.Tensor, lambda value, seed=seed: _other(value, seed), program.inputs)
-        for seed in range(_RUNS)
-    ]
+    inputs = _several(program)
     run = execute(program.path("pte"), [tree_flatten(item)[0] for item in inputs], workdir=tmp_path)
     files: dict[str, Any] = {"etdump": run.etdump, "debug_buffer": run.debug_buffer, "pte": program.path("pte")}
     files |= {kind: program.path(kind) for kind in known}
@@ -64,7 +70,7 @@ def test_values_are_those_of_each_execution(
     assert together.gaps["event_block"].nunique() == _RUNS
 
 
-@pytest.mark.parametrize("known", [("etrecord", "record"), ("etrecord",)], ids=["recorded", "derived"])
+@_HOW
 @pytest.mark.parametrize("name", ["digits_int8", "many_outputs"])
 def test_rows_of_a_study_are_those_of_single_runs(
     name: str,
@@ -78,10 +84,7 @@ def test_rows_of_a_study_are_those_of_single_runs(
     folder.mkdir()
     for kind in ("pte", *known):
         (folder / program.path(kind).name).symlink_to(program.path(kind))
-    inputs = [
-        tree_map_only(torch.Tensor, lambda value, seed=seed: _other(value, seed), program.inputs)
-        for seed in range(_RUNS)
-    ]
+    inputs = _several(program)
     study = etviz.study(folder, inputs, folder=tmp_path / "together", chunk=_RUNS)
     exact = [*(metric for metric in etviz.metrics if metric != "severity")]
     exact += [*(f"introduced_{metric}" for metric in etviz.metrics), "introduced_noise"]
@@ -107,7 +110,7 @@ def test_functions_of_the_user_stand_for_operators_in_every_execution(
     executed: Callable[[str], Executed], tmp_path: Path
 ) -> None:
     program = executed("plain_cnn")
-    inputs = [tuple(_other(value, seed) for value in program.inputs) for seed in range(3)]
+    inputs = _several(program, 3)
     run = execute(program.path("pte"), inputs, workdir=tmp_path)
     files: dict[str, Any] = {kind: program.path(kind) for kind in ("pte", "record", "etrecord")}
     files |= {"etdump": run.etdump, "debug_buffer": run.debug_buffer}
