@@ -79,8 +79,7 @@ def compare_executions(
     given
         The inputs that the user gave, as for `load`.
     ran_here
-        The program ran on `given` a moment ago, so they are not doubted when the first operators are far off, nor is
-        the debug buffer.
+        The program ran on `given` a moment ago, so nobody doubts that each execution had its own, nor the debug buffer.
     introduced
         Replay every instruction on the runtime's inputs.
     custom
@@ -102,8 +101,7 @@ def compare_executions(
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(_NO_INPUTS,))
-    named = given is not None and not ran_here
-    stage = _Stage(paired, evaluator, candidates, introduced, custom, named=named)
+    stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
     if judge is measure_total_noise:
         stage.measure_noise()
     known_inputs = _Judge(paired, stage.entrance, stateful=bool(evaluator.graph.mutations))
@@ -222,8 +220,10 @@ class _Stage:
         custom: CustomMetrics,
         *,
         named: bool,
+        ran_here: bool,
     ) -> None:
-        self.evaluator, self.entrance, self._named = evaluator, Entrance(evaluator.graph), named
+        self.evaluator, self.entrance = evaluator, Entrance(evaluator.graph)
+        self._named, self._ran_here = named, ran_here
         self._plain = evaluator
         self.noises: Noises | None = None
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
@@ -290,6 +290,8 @@ class _Stage:
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         """The inputs of an execution: the expected candidate, or what was logged."""
+        if self._named and self._ran_here:
+            return Inputs(list(self._candidates[expected]), expected)
         takes = self.evaluator.graph.user_inputs()
         if self._named and (reason := why_not(self._candidates[expected], takes)):
             raise UsageError(f"{reason}: these inputs belong to another model")

@@ -98,7 +98,7 @@ def execute(
     timeout
         Seconds for all executions, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
     progress
-        Called with the number of executions done.
+        Called with the number of executions done: now and then, and at the end.
     data
         What the program keeps outside of the `.pte` (`.ptd`).
     python

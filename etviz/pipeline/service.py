@@ -28,6 +28,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
 """Seconds without a request after which what may be needed later is imported."""
 
+_OFTEN: Final = 0.05
+"""Seconds between two words on how far a request is: who hears one stops what it does."""
+
 Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
 """Answers a request; is given what takes the steps that are done."""
 
@@ -117,12 +120,15 @@ def run_program(
     program = runtime.get().load_program(Path(request["pte"]), verification=verification.Minimal, **wanted)
     method = program.load_method(request["method"])
     outputs, seconds = [], []
-    for done, inputs in enumerate(torch.load(request["inputs"], weights_only=True), 1):
+    runs, said = torch.load(request["inputs"], weights_only=True), time.monotonic()
+    for done, inputs in enumerate(runs, 1):
         start = time.perf_counter()
         found = method.execute(inputs)
         seconds.append(time.perf_counter() - start)
         outputs.append([_detached(value) for value in found])
-        step(done)
+        if done == len(runs) or time.monotonic() - said >= _OFTEN:
+            step(done)
+            said = time.monotonic()
     torch.save(outputs, request["outputs"])
     if "etdump" in request:
         program.write_etdump_result_to_file(request["etdump"], request["debug_buffer"])

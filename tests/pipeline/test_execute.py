@@ -71,7 +71,8 @@ def test_several_runs_keep_the_state_of_the_program(executed: Callable[[str], Ex
     assert method is not None
     for outputs, inputs in zip(found.outputs, runs, strict=True):
         assert same(outputs[0], method.execute(inputs)[0])
-    assert done == [1, 2, 3, 4]
+    assert done[-1] == 4
+    assert done == sorted(set(done))
     blocks = [block.name for block in read_etdump(tmp_path / "etdump.etdp").blocks]
     assert blocks.count("Execute") == 4
 
