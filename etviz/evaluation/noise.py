@@ -42,7 +42,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -56,7 +56,7 @@ from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.unpacked import elements, largest_value
 from etviz.graph.ir import Graph, Node, Ref
-from etviz.graph.quantize_ops import LINEAR, chooses_grid, grid_arguments, is_quantize, product_weights
+from etviz.graph.quantize_ops import LINEAR, chooses_grid, converted, grid_arguments, is_quantize, product_weights
 from etviz.graph.uses import item_of, only_moves
 from etviz.native import pair_sums
 from etviz.tensors.metrics import EPS, NAN
@@ -663,12 +663,15 @@ def _joined(values: Sequence[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """The environment of one of several lanes."""
+    """The environment of one of several lanes; some values may be unperturbed in it."""
 
     env: Mapping[str, Any]
     at: int
+    plain: Mapping[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
+        if name in self.plain:
+            return self.plain[name]
         value = self.env[name]
         return value[self.at] if isinstance(value, Several) else value
 
@@ -769,9 +772,8 @@ class Lanes(Evaluator):
             for rounding in self._others:
                 rounding.pass_over(node)
             return reference, _joined([reference] * len(self._others))
-        again, others = len(self._others), []
-        if is_quantize(node) and not _lies_on_grid(node, args, kwargs):
-            again = self.number
+        others = []
+        to_grid = chooses_grid(node) or (is_quantize(node) and not _lies_on_grid(node, args, kwargs))
         try:
             if product:
                 given = [(*self.arguments(_Lane(perturbed, at), node), item) for at, item in enumerate(self._others)]
@@ -779,7 +781,9 @@ class Lanes(Evaluator):
                 return reference, _joined(others)
             for at, rounding in enumerate(self._others):
                 self.rounding = rounding
-                others.append(self.apply_in(graph, node, scope.env if at >= again else _Lane(perturbed, at)))
+                plain = converted(node) if to_grid and at >= self.number else ""
+                lane = _Lane(perturbed, at, {plain: scope.env[plain]} if plain else {})
+                others.append(self.apply_in(graph, node, lane))
         except EtvizError:
             raise
         except Exception as error:

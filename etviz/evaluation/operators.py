@@ -457,9 +457,14 @@ def resolve(target: str) -> Callable[..., Any]:
 
 
 def constant(kind: str, value: str) -> Any:
-    """The torch object for a dtype, memory format, layout or device; an `UnknownOperatorError` if torch has none."""
+    """The torch object for a dtype, memory format, layout or device; an `UnknownOperatorError` if torch has none.
+
+    A graph has only its name: there is no operator that takes one.
+    """
     import torch
 
+    if kind == "graph":
+        return value
     if kind == "device":
         return torch.device("cpu")
     named = getattr(torch, value, None)

@@ -36,7 +36,11 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A constant that JSON has no word for: ``kind`` is ``dtype``, ``memory_format``, ``layout`` or ``device``."""
+    """A constant that JSON has no word for.
+
+    ``kind`` is ``dtype``, ``memory_format``, ``layout``, ``device``, ``symbol`` (of a size), or ``graph``: what a loop
+    runs.
+    """
 
     kind: str
     value: str

@@ -14,7 +14,7 @@ from etviz.graph.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, 
 from etviz.graph.uses import item_of
 from etviz.json_numbers import tagged
 
-_TAGS = {"dtype", "memory_format", "layout", "device", "symbol"}
+_TAGS = {"dtype", "memory_format", "layout", "device", "symbol", "graph"}
 _LARGEST = 1 << 64
 _DEEPEST_MODULE = 128
 _INPUTS = {"user", "constant", "buffer"}

@@ -92,17 +92,17 @@ def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constan
             outputs = node.args[0]
             graph.outputs = [_argument(o) for o in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
         elif node.op == "get_attr":
-            _capture_attribute(module, node, graph, prefix, constants)
+            _capture_attribute(node, graph, prefix, constants)
         elif not et.is_allocation(node):
             graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
     spread_scales(graph)
     return graph
 
 
-def _capture_attribute(module: Any, node: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> None:
+def _capture_attribute(node: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> None:
     import torch
 
-    value = getattr(module, str(node.target), None)
+    value = _attribute(node)
     if isinstance(value, torch.Tensor):
         key = f"{prefix}/{graph.name}.{node.target}"
         constants[key] = value.detach()
@@ -156,11 +156,18 @@ def _written_by(value: Any) -> Any:
     return value
 
 
+def _attribute(node: FxNode) -> Any:
+    """What a ``get_attr`` names."""
+    return getattr(node.graph.owning_module, str(node.target), None)
+
+
 def _argument(value: Any) -> Any:
     import torch
     from torch import fx
 
     if isinstance(value, fx.Node):
+        if value.op == "get_attr" and isinstance(_attribute(value), fx.GraphModule):
+            return Tag("graph", str(value.target))  # the body of a loop
         return Ref(value.name)
     if isinstance(value, (list, tuple)):
         return [_argument(item) for item in value]

@@ -250,6 +250,30 @@ def test_what_follows_a_grid_is_granted_what_its_rounding_becomes_there() -> Non
     assert outputs == [[found[0, "y", 0]]] == [growth.imposed]
 
 
+def test_what_follows_a_grid_that_is_chosen_is_granted_the_rounding_to_that_one() -> None:
+    """Its scale is that of the plain values, whatever rounding to a coarse grid before makes of the largest of them."""
+    x = normal(400)
+    coarse, narrow = float(x.abs().max()), (-128, 127, Tag("dtype", "int8"))
+    grid = (coarse, 0, *narrow)
+    given = (Ref("scale"), Ref("zero_point"), *narrow)
+    nodes = [
+        Node("before", "quantized_decomposed.quantize_per_tensor.default", (Ref("x"), *grid), {}),
+        Node("values", "quantized_decomposed.dequantize_per_tensor.default", (Ref("before"), *grid), {}),
+        Node("sum", "aten.add.Tensor", (Ref("values"), Ref("x")), {}),
+        Node("chosen", "quantized_decomposed.choose_qparams.tensor", (Ref("sum"), -128, 127, 1e-9, narrow[2]), {}),
+        Node("scale", "getitem", (Ref("chosen"), 0), {}),
+        Node("zero_point", "getitem", (Ref("chosen"), 1), {}),
+        Node("q", "quantized_decomposed.quantize_per_tensor.tensor", (Ref("sum"), *given), {}),
+        Node("dq", "quantized_decomposed.dequantize_per_tensor.tensor", (Ref("q"), *given), {}),
+    ]
+    growth = Growth()
+    graph = Graph("forward", [Input("x", "user", "", Meta("float32", (400,), None))], nodes, [Ref("dq")])
+    total_noise(lambda: Evaluator(graph, {}), [[x]], [], {0: growth})
+    y = (x / coarse).round() * coarse + x
+    step = float(y.max().clamp_min(0) - y.min().clamp_max(0)) / 255
+    assert growth.imposed == [pytest.approx(step / math.sqrt(12), rel=0.2)]
+
+
 def test_what_is_exact_has_no_noise() -> None:
     """Powers of two, masks and comparisons: a product may be exact where another one rounds."""
     x, lowest = normal(100), torch.finfo(torch.float32).min

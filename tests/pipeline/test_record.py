@@ -15,10 +15,12 @@ import pandas as pd
 import pytest
 import torch
 from executorch.exir import to_edge_transform_and_lower
+from functorch.experimental import control_flow
 
 import etviz
 from etviz.artifacts.record.record_file import VERSION, read_record, write_record
-from etviz.errors import ArtifactError, EtvizError, UsageError
+from etviz.errors import ArtifactError, EtvizError, PairingError, UsageError
+from etviz.evaluation.evaluator import Evaluator
 from tests.oracles import same
 from tests.programs import TABLES, Encoder, Executed
 
@@ -127,6 +129,24 @@ def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], 
         etviz.record(edge, manager, tmp_path / "x.etviz", reference={"other": exported})
     with pytest.raises(UsageError, match="must be an ExportedProgram"):
         etviz.record(edge, manager, tmp_path / "x.etviz", reference=program.model)  # type: ignore[arg-type]
+
+
+def test_record_of_a_loop_is_sound(tmp_path: Path) -> None:
+    """What a loop runs is no value, but an argument; that nothing evaluates it is said of the loop."""
+
+    class Loop(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            loop: Any = control_flow.map
+            return loop(lambda row, other: row.sin() + other, x, x[0] + x[1])
+
+    x = torch.arange(12.0).reshape(4, 3)
+    edge = to_edge_transform_and_lower(torch.export.export(Loop(), (x,)))
+    etviz.record(edge, edge.to_executorch(), tmp_path / "model.etviz")
+    graph = read_record(tmp_path / "model.etviz").graphs["forward"]
+    loop = next(node for node in graph.nodes if node.target == "unknown.map_impl")
+    assert loop.args[0].kind == "graph"
+    with pytest.raises(PairingError, match=r"uses unknown\.map_impl, which etviz does not evaluate"):
+        Evaluator(graph, {}).run([x])
 
 
 def test_record_wants_a_program_manager(tmp_path: Path) -> None:
