@@ -86,7 +86,7 @@ class Finder:
         verb = "introduced it" if tables.digest.level == "bad" else "adds more error than its precision explains"
         shared = shared_with(str(divergent["reason"]))
         name = _named(divergent) + (f" ({shared})" if shared else "")
-        text = f"{name} {verb}" + (f": {evidence}" if evidence else "") + self._share(row)
+        text = f"{name} {verb}" + (f": {_continued(evidence)}" if evidence else "") + self._share(row)
         return Finding(row, f"{text}.", level, fingerprint)
 
     def _looks(self, tables: Tables, row: int) -> tuple[str, str]:
@@ -112,6 +112,12 @@ class Finder:
 
 def _named(row: Any) -> str:
     return describe_row(row) + (f" ({row['source']})" if row["source"] else "")
+
+
+def _continued(sentence: str) -> str:
+    """A sentence behind a colon: its first word is written small, unless it is a name."""
+    first = sentence.split(" ", 1)[0]
+    return sentence[:1].lower() + sentence[1:] if first.istitle() else sentence
 
 
 def _number(row: Any) -> int:

@@ -137,7 +137,11 @@ export function openAtFirst(tree: Tree): number[] {
   return initiallyOpen(tree, (node) => tree.text("kind", node) === "delegate");
 }
 
+/** As people write them. */
+const BACKENDS: Record<string, string> = { Xnnpack: "XNNPACK", Qnn: "QNN", Openvino: "OpenVINO" };
+
 /** "XNNPACK" is enough where there is little room. */
 export function shortBackend(backend: string): string {
-  return backend.replace(/Backend$/, "");
+  const short = backend.replace(/Backend$/, "");
+  return BACKENDS[short] ?? short;
 }

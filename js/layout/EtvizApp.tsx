@@ -148,9 +148,12 @@ interface Props {
 /** Full screen, and back. */
 function useLarge(app: App, root: { readonly current: HTMLElement | null }): void {
   const wanted = app.view.large.value;
+  const heard = useRef(wanted);
   useEffect(() => {
     const element = root.current;
-    if (wanted === 0 || !element) return;
+    // What another place of the view was asked for is not asked of this one.
+    if (wanted === heard.current || !element) return;
+    heard.current = wanted;
     if (element.ownerDocument.fullscreenElement) void element.ownerDocument.exitFullscreen();
     else element.requestFullscreen?.().catch(() => (app.view.said.value = "Full screen is not allowed here"));
   }, [wanted]);

@@ -2,7 +2,7 @@
 import { expect, test } from "vitest";
 import { decodePayload } from "../data/payload";
 import { samplePayload } from "../dev/samplePayload";
-import { columnsInView, tableOrder } from "./gridColumns";
+import { columnWidths, columnsInView, tableOrder } from "./gridColumns";
 
 test("the op comes first, what rows are ranked by beside it, the rest as sent", () => {
   const { columns } = decodePayload(samplePayload({ layers: 1 }));
@@ -22,4 +22,13 @@ test("columns in view are drawn, far ones are not", () => {
 
 test("before anything is measured all columns are drawn", () => {
   expect(columnsInView([10, 20], 0, 0)).toEqual({ first: 0, end: 2 });
+});
+
+test("where there is little room, the name gives way to what it is ranked by", () => {
+  const columns = tableOrder(decodePayload(samplePayload({ layers: 1 })).columns);
+  for (const room of [291, 330, 402]) {
+    const [name, ranked] = columnWidths(columns, new Map(), room);
+    expect(name + ranked).toBeLessThanOrEqual(room);
+    expect(name).toBeGreaterThan(100);
+  }
 });

@@ -7,6 +7,7 @@ export const ROW_HEIGHT = 26;
 export const HEAD_HEIGHT = 30;
 const MIN_WIDTH = 48;
 const MAX_WIDTH = 640;
+const LEAST_NAME = 104;
 
 const FIRST = ["op", "change", "introduced_severity", "severity", "attribution", "source", "latency_ms"];
 const TEXT_WIDTHS: Record<string, number> = {
@@ -71,6 +72,10 @@ export function columnWidths(
   const usual = columns.map((column) => chosen.get(column.name) ?? defaultWidth(column));
   if (room <= 0) return usual;
   const least = columns.map((column) => chosen.get(column.name) ?? Math.min(leastWidth(column), defaultWidth(column)));
+  // Where there is little room, the name gives way to what it is ranked by.
+  if (columns.length > 1 && !chosen.has("op") && columns[0].name === "op") {
+    least[0] = Math.min(least[0], Math.max(LEAST_NAME, room - least[1]));
+  }
   let fit = 0;
   for (let used = 0; fit < columns.length && used + least[fit] <= room; fit++) used += least[fit];
   const inside = columns.slice(0, fit);

@@ -17,7 +17,7 @@ function figure(value: number | null): string {
   return value === null || Number.isNaN(value) ? "not known" : formatMetric(value);
 }
 
-function Output({ output }: { output: WireWhatIf["outputs"][number] }): JSX.Element {
+function Output({ output, scores }: { output: WireWhatIf["outputs"][number]; scores: boolean }): JSX.Element {
   const [before, after] = [decodeNumber(output.before), decodeNumber(output.after)];
   const gone = before !== null && after !== null && before > 0 ? 1 - after / before : NaN;
   return (
@@ -26,9 +26,11 @@ function Output({ output }: { output: WireWhatIf["outputs"][number] }): JSX.Elem
       <td>{figure(before)}</td>
       <td>{figure(after)}</td>
       <td>{Number.isNaN(gone) ? "–" : formatNumber(gone, "percent")}</td>
-      <td data-tip={output.top1 ? "Largest score in reference, at runtime, and as it would be" : undefined}>
-        {output.top1 ? `${output.top1[0]}: ${output.top1[1]} → ${output.top1[2]}` : "–"}
-      </td>
+      {scores && (
+        <td data-tip={output.top1 ? "Largest score in reference, at runtime, and as it would be" : undefined}>
+          {output.top1 ? `${output.top1[0]}: ${output.top1[1]} → ${output.top1[2]}` : "–"}
+        </td>
+      )}
     </tr>
   );
 }
@@ -41,6 +43,7 @@ export function WhatIf({ payload, row }: { payload: Payload; row: number }): JSX
   const others = pins.value.filter((pin) => pin !== row && pin < payload.compared).length;
   const held = whatIf.value?.rows.includes(row) ? whatIf.value : null;
   if (!source.kernel && !held) return null;
+  const scores = held?.outputs.some(({ top1 }) => top1) ?? false;
   const asked = others > 0 ? `What if this and ${others} pinned were exact?` : "What if it were exact?";
   return (
     <div class="etv-what-if">
@@ -55,7 +58,7 @@ export function WhatIf({ payload, row }: { payload: Payload; row: number }): JSX
           <table class="etv-figures">
             <thead>
               <tr>
-                {["output", "RMSE now", "then", "gone", "top-1"].map((head) => (
+                {["output", "RMSE now", "then", "gone", ...(scores ? ["top-1"] : [])].map((head) => (
                   <th key={head} scope="col">
                     {head}
                   </th>
@@ -64,7 +67,7 @@ export function WhatIf({ payload, row }: { payload: Payload; row: number }): JSX
             </thead>
             <tbody>
               {held.outputs.map((output) => (
-                <Output key={output.name} output={output} />
+                <Output key={output.name} output={output} scores={scores} />
               ))}
             </tbody>
           </table>

@@ -44,7 +44,7 @@ export function TreeBar({ payload }: { payload: Payload }): JSX.Element {
     if (tree) nodes.setExpanded(branches(tree));
   };
   return (
-    <div class="etv-pane-bar">
+    <div class="etv-pane-bar etv-tree-bar">
       <Switches
         label="Tree"
         choices={payload.edges.count > 0 ? [...TREES, GRAPH] : TREES}

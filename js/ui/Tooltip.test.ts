@@ -13,3 +13,15 @@ test("what is focused is described at once, and no more when the focus is gone",
   head.dispatchEvent(new FocusEvent("focusout", { bubbles: true }));
   expect(head.hasAttribute("aria-describedby")).toBe(false);
 });
+
+test("what a press brought below a pointer that rests has no tooltip until the pointer moves", async () => {
+  const view = await openReady();
+  const point = (type: string, target: HTMLElement, clientX: number): boolean =>
+    target.dispatchEvent(new PointerEvent(type, { bubbles: true, pointerType: "mouse", clientX, clientY: 9 }));
+  const [pressed, brought] = view.all("[data-column][data-tip]");
+  point("pointerdown", pressed, 40);
+  point("pointerover", brought, 40);
+  expect(brought.hasAttribute("aria-describedby")).toBe(false);
+  point("pointerover", brought, 41);
+  expect(brought.hasAttribute("aria-describedby")).toBe(true);
+});

@@ -14,15 +14,30 @@ const DELAY_MS = 350;
 const WIDTH = 320;
 const ROOM_BELOW = 90;
 
+/** How far down the view is seen: what scrolls around it may cut it off. */
+function seenTo(root: HTMLElement, bottom: number): number {
+  let seen = Math.min(bottom, root.ownerDocument.defaultView?.innerHeight ?? bottom);
+  for (let around = root.parentElement; around; around = around.parentElement) {
+    if (getComputedStyle(around).overflowY !== "visible") {
+      seen = Math.min(seen, around.getBoundingClientRect().bottom);
+    }
+  }
+  return seen;
+}
+
 function tipOf(root: HTMLElement, target: HTMLElement): Tip | null {
   const text = target.dataset.tip;
   if (!text) return null;
   if ("tipClipped" in target.dataset && target.scrollWidth <= target.clientWidth) return null;
   const frame = root.getBoundingClientRect();
   const box = target.getBoundingClientRect();
-  const above = frame.bottom - box.bottom < ROOM_BELOW;
+  const above = seenTo(root, frame.bottom) - box.bottom < ROOM_BELOW;
   const left = Math.max(4, Math.min(box.left - frame.left, frame.width - WIDTH - 4));
   return { text, left, top: above ? frame.bottom - box.top + 4 : box.bottom - frame.top + 4, above };
+}
+
+function isSamePlace(a: PointerEvent, b: PointerEvent): boolean {
+  return a.clientX === b.clientX && a.clientY === b.clientY;
 }
 
 /** Calls `enter` with what is pointed at or focused, `hide` when that is over. */
@@ -32,17 +47,21 @@ function listen(
   hide: () => void,
 ): () => void {
   let pressed: HTMLElement | null = null;
+  let pressedAt: PointerEvent | null = null;
   const targetOf = (event: Event): HTMLElement | null =>
     (event.target as HTMLElement | null)?.closest<HTMLElement>("[data-tip]") ?? null;
   const onEnter = (event: Event): void => {
     const target = targetOf(event);
     if ((event as PointerEvent).pointerType === "touch" || (target && target === pressed)) return;
+    // What a press brought below a pointer that rests was not pointed at.
+    if (pressedAt && event.type === "pointerover" && isSamePlace(event as PointerEvent, pressedAt)) return;
     pressed = null;
     enter(target);
   };
   const onPress = (event: Event): void => {
     hide();
     pressed = targetOf(event);
+    pressedAt = event as PointerEvent;
     // A finger that stays is what a pointer that rests is elsewhere.
     if ((event as PointerEvent).pointerType === "touch") enter(pressed);
   };
