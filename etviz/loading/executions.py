@@ -47,6 +47,10 @@ _FORGOTTEN: Final = (
     "The program does not keep what {} held at first, so the run began with zeros there, and the reference with the "
     "model's values; let upstream keep them (InitializedMutableBufferPass)."
 )
+_MAYBE_FORGOTTEN: Final = (
+    "Without the program (pte=) it is not known whether it keeps what {} held at first: the reference began with the "
+    "model's values, the run with zeros unless upstream was asked to keep them (InitializedMutableBufferPass)."
+)
 _FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
 _OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
 _INPUTS_UNKNOWN: Final = "the inputs of the run are not known: only introduced gaps"
@@ -105,9 +109,7 @@ def compare_executions(
     if judge is measure_total_noise:
         stage.measure_noise()
     known_inputs = _Judge(paired, stage.entrance, stateful=bool(evaluator.graph.mutations))
-    notes = dict.fromkeys(
-        [_FORGOTTEN.format(", ".join(name.rpartition("/")[2] for name in paired.forgotten))] if paired.forgotten else ()
-    )
+    notes = dict.fromkeys(_about_state(paired, evaluator))
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
@@ -137,6 +139,15 @@ def compare_executions(
     judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
+
+
+def _about_state(paired: Paired, evaluator: Evaluator) -> Iterator[str]:
+    """What is said where the run began with another state than the reference, or may have."""
+    unknown = paired.artifacts.program is None
+    targets = paired.initial_state(evaluator) if unknown else paired.forgotten
+    if targets:
+        names = ", ".join(name.rpartition("/")[2] for name in targets)
+        yield (_MAYBE_FORGOTTEN if unknown else _FORGOTTEN).format(names)
 
 
 def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:

@@ -160,11 +160,14 @@ class Paired:
             spec.memory and spec.data_index for value in program.method(self.method).values if (spec := value.tensor)
         ):
             return self
-        constants = self.evaluator().constants
-        initial = {target: constants[target] for target in self.graph.mutations if target in constants}
-        return replace(
-            self, forgotten={name: torch.zeros_like(value) for name, value in initial.items() if value.any()}
-        )
+        initial = self.initial_state(self.evaluator())
+        return replace(self, forgotten={name: torch.zeros_like(value) for name, value in initial.items()})
+
+    def initial_state(self, evaluator: Evaluator) -> dict[str, torch.Tensor]:
+        """What mutable buffers hold at first in the model, by target, where that is not zero."""
+        known = evaluator.constants
+        initial = {target: known[target] for target in evaluator.graph.mutations if target in known}
+        return {target: value for target, value in initial.items() if value.any()}
 
     def comparing_constants(self) -> ComparingConstants | None:
         """Begin to compare the constants of the `.pte` with those of the reference.

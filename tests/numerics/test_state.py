@@ -30,8 +30,8 @@ class Averaging(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> etviz.Inspection:
-    """Three steps of a program with a wrong weight."""
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What `etviz.load` takes for three steps of a program with a wrong weight."""
     folder = tmp_path_factory.mktemp("state")
     torch.manual_seed(0)
     model = Averaging().eval()
@@ -42,8 +42,14 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> etviz.Inspection:
         model.linear.weight[3] *= 1.5
         lower(model, (inputs[0],), folder)
     execute(folder / FILES["pte"], [[x] for x in inputs], workdir=folder)
-    files: dict[str, Any] = {kind: folder / FILES[kind] for kind in ("etdump", "debug_buffer", "pte")}
-    return etviz.load(**files, etrecord=folder / "right.bin", inputs=[(x,) for x in inputs])
+    given: dict[str, Any] = {kind: folder / FILES[kind] for kind in ("etdump", "debug_buffer", "pte")}
+    return given | {"etrecord": folder / "right.bin", "inputs": [(x,) for x in inputs]}
+
+
+@pytest.fixture(scope="module")
+def steps(files: dict[str, Any]) -> etviz.Inspection:
+    """Those steps, with all files."""
+    return etviz.load(**files)
 
 
 def test_what_earlier_steps_left_is_no_operators_fault(steps: etviz.Inspection) -> None:
@@ -64,3 +70,9 @@ def test_what_upstream_does_not_keep_is_said(steps: etviz.Inspection) -> None:
     assert torch.equal(reference, torch.full((8,), 0.25))
     assert torch.equal(runtime, torch.zeros(8))
     assert any("does not keep what average held at first" in note for note in steps.digest.notes)
+
+
+def test_what_only_the_program_tells_is_said_to_be_unknown(files: dict[str, Any]) -> None:
+    without: dict[str, Any] = files | {"pte": None}
+    notes = etviz.load(**without).digest.notes
+    assert any("it is not known whether it keeps what average held at first" in note for note in notes)
