@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from etviz.text import printable
+from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -166,6 +166,19 @@ class UnexpectedError(EtvizError):
             f"Something unexpected happened while {self.step} ({_sentence(self.problem).rstrip('.')}). "
             "What was given may be damaged in a way that is not known; if it is not, please report it with the trace."
         )
+
+
+def in_a_line(error: Exception) -> str:
+    """An error for a cell of a table; of what a child process said, the last line.
+
+    Examples
+    --------
+    >>> in_a_line(ExecutionError("The child process failed", 1, ["Traceback:", "RuntimeError: no such kernel"]))
+    'The child process failed. RuntimeError: no such kernel'
+    """
+    if isinstance(error, ExecutionError):
+        return _shortened(one_line(" ".join((_sentence(error.problem), *error.last_lines[-1:]))))
+    return _shortened(one_line(error if isinstance(error, EtvizError) else f"{type(error).__name__}: {error}"))
 
 
 @contextmanager

@@ -110,7 +110,8 @@ def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str
     import numpy as np
 
     own, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
-    values = np.array([own(row) if row is not None else unknown for row in rows], float).T.copy()
+    values = np.array([own(row) if row is not None else unknown for row in rows], float)
+    values = values.reshape(len(rows), len(BUILT_IN)).T.copy()
     return dict(zip(BUILT_IN, values, strict=True)) | {
         name: np.array([row.get(name, NAN) if row is not None else NAN for row in rows], float) for name in custom
     }

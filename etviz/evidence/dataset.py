@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.artifacts.files import open_artifact
+from etviz.artifacts.files import open_artifact, parse_json
 from etviz.artifacts.inputs import READABLE, read_values
+from etviz.artifacts.record.stored_tensors import MOST_HEADER
 from etviz.comparison.inputs import why_not
 from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import flatten
@@ -114,25 +116,61 @@ def encode(values: Sequence[Any]) -> bytes:
     tensors = {str(at): value.detach().cpu() for at, value in enumerate(values) if isinstance(value, torch.Tensor)}
     plain = {str(at): value for at, value in enumerate(values) if not isinstance(value, torch.Tensor)}
     strides = {name: tensor.stride() for name, tensor in tensors.items() if not tensor.is_contiguous()}
+    strides = {name: stride for name, stride in strides.items() if not _why_not_laid(tensors[name].shape, stride)}
     about = json.dumps({"values": plain, "strides": strides, "count": len(values)})
     return save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"etviz": about})
 
 
 def decode(data: bytes) -> list[Any]:
-    """What `encode` was given."""
-    import torch
+    """What `encode` was given.
+
+    Raises
+    ------
+    KeyError
+        If it was not made by `encode`.
+    ValueError
+        If it was, and is damaged.
+    """
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     size = int.from_bytes(data[:8], "little")
-    about = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["etviz"])
-    tensors = load(data)
-    for name, stride in about["strides"].items():
-        tensor = tensors[name]
-        span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, stride, strict=True))
-        if tensor.numel() and not 0 < span <= max(_SPREAD, 2 * tensor.numel()):
-            raise ValueError(f"{name} has strides {stride}, which do not fit its shape {list(tensor.shape)}")
-        tensors[name] = torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
-    return [tensors[str(at)] if str(at) in tensors else about["values"][str(at)] for at in range(about["count"])]
+    if size > min(len(data), MOST_HEADER):
+        raise ValueError("its header reaches beyond the end")
+    try:
+        made = parse_json(data[8 : 8 + size])["__metadata__"]["etviz"]
+        tensors = load(data)
+    except (TypeError, SafetensorError) as error:
+        raise ValueError(f"it is no safetensors file ({error})") from error
+    try:
+        about = parse_json(made.encode())
+        values = {**about["values"], **tensors}
+        values |= {name: _strided(tensors[name], stride) for name, stride in about["strides"].items()}
+        if about["count"] != len(values):
+            raise ValueError(f"it has {len(values)} values, not {about['count']}")
+        return [values[str(at)] for at in range(len(values))]
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"what it says of its values makes no sense ({error})") from error
+
+
+def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    import torch
+
+    if problem := _why_not_laid(tensor.shape, stride):
+        raise ValueError(f"the strides {stride} do not fit the shape {list(tensor.shape)}: {problem}")
+    return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
+
+
+def _why_not_laid(shape: Sequence[int], stride: Sequence[int]) -> str:
+    """Why it can't be laid out anew, empty if it can: elements would share a place, or be few in much memory."""
+    if len(stride) != len(shape) or not all(isinstance(step, int) and step >= 0 for step in stride):
+        return "they are none"
+    last = 0
+    for step, size in sorted((step, size) for step, size in zip(stride, shape, strict=True) if size > 1):
+        if step <= last:
+            return "elements would lie in one place"
+        last += (size - 1) * step
+    return "" if last < max(_SPREAD, 2 * math.prod(shape)) else "they are too far apart"
 
 
 def content(data: bytes) -> str:

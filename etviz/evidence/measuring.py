@@ -20,7 +20,7 @@ from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.comparison.tables import metric_columns, nonfinite_columns
-from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.errors import ArtifactError, EtvizError, ExecutionError, in_a_line
 from etviz.evaluation import side_by_side
 from etviz.evaluation.interpreter import Prepared
 from etviz.evidence.dataset import content, decode
@@ -126,7 +126,9 @@ def measure(work: Work) -> Measured:
             if len(group) > 1:  # one of them is at fault: each by itself tells which
                 groups[:0] = [[sample] for sample in group]
                 continue
-            pieces.append(Measured(_gap_table([], [], work), [failure(group[0].index, group[0].name, _line(error))]))
+            pieces.append(
+                Measured(_gap_table([], [], work), [failure(group[0].index, group[0].name, in_a_line(error))])
+            )
     return _joined(pieces or [Measured(_gap_table([], [], work))])
 
 
@@ -417,10 +419,6 @@ def _task(task: Any, expected: Sequence[Any], found: Sequence[Any], label: Any) 
         return float(task(expected, found, label)), ""
     except Exception as error:  # noqa: BLE001 - a user's function fails in its own way
         return NAN, " ".join(f"{type(error).__name__}: {error}".split())[:200]
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]
 
 
 def gap_columns(metrics: Sequence[Metric]) -> list[str]:

@@ -10,7 +10,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import EtvizError, UsageError, during
+from etviz.errors import UsageError, during, in_a_line
 from etviz.evidence.dataset import first_item
 from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
@@ -179,13 +179,13 @@ def sweep(
                 subject = lower_variant(model, values, root / name, dict(recipe), timeout)
                 under_way[name] = pool.submit(run_variant, subject, values, expected, tasks, known, timeout)
             except Exception as error:  # noqa: BLE001 - a recipe is the user's, and a backend raises what it likes
-                rows[name] = {"status": REFUSED, "reason": _line(error)}
+                rows[name] = {"status": REFUSED, "reason": in_a_line(error)}
                 bar.update()
         for name, future in under_way.items():
             try:
                 variants[name] = future.result()
             except Exception as error:  # noqa: BLE001 - as above
-                rows[name] = {"status": REFUSED, "reason": _line(error)}
+                rows[name] = {"status": REFUSED, "reason": in_a_line(error)}
             bar.update()
     if latency and variants:
         measure_latency(list(variants.values()), values[0], timeout)
@@ -241,11 +241,6 @@ def _table(
 
 def _beats(a: Any, b: Any) -> bool:
     return bool((a <= b).all() and (a < b).any())
-
-
-def _line(error: Exception) -> str:
-    text = " ".join(str(error).split())[:500]
-    return text if isinstance(error, EtvizError) else f"{type(error).__name__}: {text}"
 
 
 __all__ = ["Sweep", "sweep"]

@@ -99,6 +99,18 @@ def test_a_bad_input_is_a_row_with_its_reason(studied: etviz.Study) -> None:
     assert "9 inputs: 7 compared, 2 failed" in studied.summary()
 
 
+def test_a_chunk_of_nothing_but_bad_inputs_is_a_chunk(executed: Get) -> None:
+    """The second image has another shape, the third can't be read by the runtime, the fourth repeats one row."""
+    (image, _), (repeated, _) = _images(2)
+    expanded = repeated[..., :1, :].expand(1, 1, 8, 8)
+    inputs = [(image,), (torch.zeros(1, 1, 9, 8),), (image.transpose(2, 3),), (expanded,)]
+    study = etviz.study(executed("digits_int8").folder, inputs, chunk=1)
+    assert list(study.inputs["status"]) == ["compared", "failed", "failed", "compared"]
+    assert "contiguous or channels-last" in str(study.inputs.loc[2, "reason"])
+    assert torch.equal(study.values(3)[0], expanded)
+    assert len(study.gaps(2)) == 0 < len(study.gaps(0)) == len(study.gaps(3))
+
+
 def test_task_metrics_are_those_of_the_outputs(studied: etviz.Study, executed: Get) -> None:
     from etviz.pipeline.execute import execute
 
