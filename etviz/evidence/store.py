@@ -16,12 +16,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from etviz.artifacts.files import open_artifact, whole_file
+from etviz.artifacts.files import open_artifact, parse_json, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "etviz-study"
 VERSION: Final = 1
+LOWERED: Final = "lowered"
+"""The folder that a model is lowered in before its files are adopted."""
 _ABOUT: Final = "study.json"
 _LARGEST: Final = 1 << 20
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
@@ -46,15 +49,21 @@ _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
 """Which grow by what they repeat; others make gigabytes of nothing."""
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
 _LONGEST_HASH: Final = 128
-_NUMBERS: Final = ("input", "instruction", "output")
-"""Columns of whole numbers, in every table that has them."""
+_WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
+_TEXTS: Final = (
+    *("name", "status", "reason", "content"),
+    *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
+)
+_MAY_LACK: Final = "matches"
+"""The one column, of truth values, that need not have a value in each row. Those of other names are of numbers."""
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
-    "operators.parquet": _NUMBERS[1:],
+    "operators.parquet": ("instruction", "output"),
     "runs": ("input", "name", "status", "reason", "content"),
-    "gaps": _NUMBERS,
+    "gaps": ("input", "instruction", "output"),
 }
 """The columns without which a table, or those in a folder, are of no use."""
 _FOLDERS: Final = ("artifacts", "gaps", "runs", "kept")
+_LEADS_OUT: Final = "it is a link, which may lead out of the study"
 _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data": ".ptd"}
 
 
@@ -85,9 +94,8 @@ class Store:
         """
         from filelock import FileLock, Timeout
 
-        for name in (*_FOLDERS, ".lock"):
-            if (self.folder / name).is_symlink():
-                raise ArtifactError(self.folder / name, "it leads elsewhere, where a study must not write", _ADVICE)
+        for name in (*_FOLDERS, ".lock", LOWERED):
+            self._file(name)
         try:
             for name in _FOLDERS:
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -115,18 +123,19 @@ class Store:
         ArtifactError
             If the file is damaged, or of a newer version.
         """
-        path = self.folder / _ABOUT
-        if not path.is_file():
+        path = self._file(_ABOUT)
+        if not path.exists():
             return {}
         data = open_artifact(path, "the description of a study", _ADVICE)
         try:
-            about = json.loads(bytes(data[:_LARGEST]))
-        except (ValueError, RecursionError) as error:
+            about = parse_json(data[:_LARGEST])
+        except ValueError as error:
             raise ArtifactError(path, f"it is not JSON ({error})", _ADVICE) from error
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
         if any(not isinstance(about.get(name, kind()), kind) for name, kind in _KINDS.items()) or not all(
-            isinstance(name, str) for name in (*about.get("metrics", ()), *about.get("tasks", ()))
+            isinstance(name, str) and name not in (*_WHOLE, *_TEXTS, _MAY_LACK)
+            for name in (*about.get("metrics", ()), *about.get("tasks", ()))
         ):
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
         if about.get("version") != VERSION:
@@ -179,13 +188,10 @@ class Store:
         if (
             not isinstance(named, dict)
             or "pte" not in named
-            or not all(
-                kind in _ENDINGS and isinstance(name, str) and name.isalnum() and len(name) <= _LONGEST_HASH
-                for kind, name in named.items()
-            )
+            or not all(kind in _ENDINGS and _is_hash(name) for kind, name in named.items())
         ):
             raise ArtifactError(self.folder / _ABOUT, "it does not say which program was studied", _ADVICE)
-        files = {kind: self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}" for kind, name in named.items()}
+        files = {kind: self._file("artifacts", f"{name}{_ENDINGS[kind]}") for kind, name in named.items()}
         for kind, path in files.items():
             if not path.is_file():
                 raise ArtifactError(path, "the file is gone from the study", _ADVICE)
@@ -199,7 +205,8 @@ class Store:
 
     def done(self) -> list[int]:
         """Numbers of the chunks that are there, ascending."""
-        return sorted(int(path.stem) for path in (self.folder / "runs").glob("*.parquet") if path.stem.isdecimal())
+        names = self._names("runs", ".parquet")
+        return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06}")
 
     def put_chunk(self, number: int, gaps: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
         """Keep what a chunk of inputs gave."""
@@ -217,17 +224,17 @@ class Store:
 
     def table(self, name: str) -> pd.DataFrame:
         """A table that is not in chunks."""
-        return _read(self.folder / name, None)
+        return _read(self._file(*name.split("/")), None)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
         """The rows by input, chunk by chunk."""
         for number in self.done():
-            yield number, _read(self.folder / "runs" / f"{number:06}.parquet", columns)
+            yield number, _read(self._file("runs", f"{number:06}.parquet"), columns)
 
     def gaps(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """The rows by input and value, chunk by chunk."""
         for number in self.done():
-            yield _read(self.folder / "gaps" / f"{number:06}.parquet", columns)
+            yield _read(self._file("gaps", f"{number:06}.parquet"), columns)
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep an input, so that it can be opened again."""
@@ -240,19 +247,52 @@ class Store:
         """Keep an input no longer."""
         self._kept(name).unlink(missing_ok=True)
 
-    def kept(self, name: str) -> bytes | None:
-        """An input that was kept."""
+    def kept(self, name: str) -> Path | None:
+        """The file of an input that was kept: its content has the hash that names it."""
         path = self._kept(name)
-        return path.read_bytes() if path.is_file() else None
+        if not path.is_file():
+            return None
+        if digest(path) != name:
+            raise ArtifactError(path, "it is not the input that was run: its content has another hash", _DELETE)
+        return path
 
     def kept_names(self) -> set[str]:
         """Of all inputs that were kept."""
-        return {path.stem for path in (self.folder / "kept").glob("*.safetensors")}
+        return set(self._names("kept", ".safetensors"))
 
     def _kept(self, name: str) -> Path:
-        if not name.isalnum():
-            raise ArtifactError(self.folder, f"{name!r} is no input's name", _ADVICE)
-        return self.folder / "kept" / f"{name}.safetensors"
+        if not _is_hash(name):
+            raise ArtifactError(self.folder / "runs", f"{name[:_LONGEST_HASH]!r} is no input's name", _ADVICE)
+        return self._file("kept", f"{name}.safetensors")
+
+    def _file(self, *names: str) -> Path:
+        """A file or folder of the study; a link is none, and neither is what one leads to."""
+        path = self.folder
+        try:
+            for name in names:
+                path /= name
+                if path.is_symlink():
+                    raise ArtifactError(path, _LEADS_OUT, _ADVICE)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        return path
+
+    def _names(self, folder: str, ending: str) -> list[str]:
+        """Of the files in one of its folders, without their ending."""
+        path = self._file(folder)
+        try:
+            return [item.stem for item in path.iterdir() if item.suffix == ending]
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(path, f"a part of the study can't be read ({error.strerror})", _ADVICE)
+
+
+def _is_hash(name: object) -> bool:
+    """Whether it can be the hash that a file is named by."""
+    return isinstance(name, str) and name.isascii() and name.isalnum() and len(name) <= _LONGEST_HASH
 
 
 def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
@@ -266,11 +306,39 @@ def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())
-        if problem := _immodest(file, data) or _other(file, (*needed, *(columns or ()))):
+        if problem := _foreign(file, (*needed, *(columns or ()))) or _immodest(file, data):
             raise ArtifactError(path, problem, _DELETE)
-        return file.read(columns=list(columns) if columns is not None else None).to_pandas()
+        table = file.read(columns=list(columns) if columns is not None else None)
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
         raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
+    for name in table.column_names:
+        if name != _MAY_LACK and table[name].null_count:
+            raise ArtifactError(path, f"its column {name!r} does not have a value in each row", _DELETE)
+    return table.replace_schema_metadata(None).to_pandas()
+
+
+def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
+    """Why a Parquet file is no table of a study, empty if it is: its columns are others, or of other types."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    if missing := [name for name in needed if name not in schema.names]:
+        return f"it has no column {missing[0]!r}"
+    twice, count = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
+    if count > 1:
+        return f"its column {twice!r} is there {count} times"
+    for field in schema:
+        kind, what = field.type, "numbers"
+        fits = pa.types.is_float64(kind) or pa.types.is_int64(kind)
+        if field.name in _WHOLE:
+            what, fits = "whole numbers", pa.types.is_int64(kind)
+        elif field.name in _TEXTS:
+            what, fits = "texts", _is_text(kind)
+        elif field.name == _MAY_LACK:
+            what, fits = "truth values", pa.types.is_boolean(kind) or pa.types.is_null(kind)
+        if not fits and (file.metadata.num_rows or not pa.types.is_null(kind)):
+            return f"its column {field.name!r} does not hold {what}"
+    return ""
 
 
 def _immodest(file: ParquetFile, data: bytes) -> str:
@@ -286,9 +354,6 @@ def _immodest(file: ParquetFile, data: bytes) -> str:
     cells = about.num_rows * about.num_columns
     if 8 * cells > most:
         return f"it has {about.num_rows:,} rows and {about.num_columns:,} columns in {len(data):,} bytes"
-    for field in file.schema_arrow:
-        if not any(is_kind(field.type) for is_kind in (_is_text, pa.types.is_primitive, pa.types.is_null)):
-            return f"its column {field.name!r} has values of a type that no study writes"
     for group in map(about.row_group, range(about.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             if chunk.compression not in _CODECS:
@@ -303,22 +368,6 @@ def _immodest(file: ParquetFile, data: bytes) -> str:
         lengths = np.array([len(str(text)) for text in chunk.dictionary.to_pylist()], np.int64)
         size += int(lengths[chunk.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
     return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
-
-
-def _other(file: ParquetFile, needed: Sequence[str]) -> str:
-    """Why a Parquet file is no table of a study, empty if it is: it lacks a column, or a number is none."""
-    import pyarrow as pa
-
-    schema = file.schema_arrow
-    if not file.metadata.num_rows:
-        return ""
-    if missing := [name for name in needed if name not in schema.names]:
-        return f"it has no column {missing[0]!r}"
-    for name in (name for name in _NUMBERS if name in schema.names):
-        whole = pa.types.is_integer(schema.field(name).type)
-        if not whole or any(column.null_count for column in file.read(columns=[name]).columns):
-            return f"its column {name!r} does not hold whole numbers"
-    return ""
 
 
 def _is_text(kind: Any) -> bool:

@@ -22,10 +22,11 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from etviz.analysis.analysis import Analysis
+from etviz.artifacts.files import open_artifact
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
-from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item
+from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item, why_not
 from etviz.evidence.executors import executor_of, is_here
 from etviz.evidence.measuring import (
     COMPARED,
@@ -39,7 +40,7 @@ from etviz.evidence.measuring import (
     measure,
     run_columns,
 )
-from etviz.evidence.store import Store, require_parquet
+from etviz.evidence.store import LOWERED, Store, require_parquet
 from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.graph.labels import describe, owners_of, row_name
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from etviz.graph.ir import Graph
+    from etviz.graph.ir import Graph, Input
 
     _Table = Mapping[str, npt.NDArray[Any]]
 
@@ -114,9 +115,13 @@ class Study:
             was quantized, where it is known (the worst output each); the instruction that introduced most, and its
             severity; then the task metrics.
         """
-        frames = [frame for _, frame in self._store.runs()]
-        rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=run_columns({}))
+        columns = run_columns(dict.fromkeys(self._store.about().get("tasks", ())))
+        frames = [frame for _, frame in self._store.runs(columns)]
+        rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
         rows["matches"] = rows["matches"].astype("boolean")
+        twice = rows["input"][rows["input"].duplicated()]
+        if len(twice):
+            raise ArtifactError(self.folder / "runs", f"input {twice.iloc[0]} is there twice", "study again")
         return rows.drop(columns="content").set_index("input")
 
     @cached_property
@@ -267,6 +272,7 @@ class Study:
         note += "machine, is not deterministic; etviz.census() tells where."
         return Inspection(Analysis(replace(findings, notes=(*findings.notes, note))))
 
+    @during("reading the study")
     def gaps(self, index: int) -> pd.DataFrame:
         """The metrics of every value of one input, as in `Inspection.gaps`.
 
@@ -283,6 +289,7 @@ class Study:
         return pd.DataFrame(columns=["input", "instruction", "output", "rmse"])
 
     @property
+    @during("reading the study")
     def kept(self) -> list[int]:
         """Numbers of the inputs that the study keeps: the worst of each operator, and of the final outputs."""
         names = self._store.kept_names()
@@ -336,6 +343,7 @@ class Study:
         """The files of the program."""
         return self._store.subject()
 
+    @during("reading the study")
     def values(self, index: int) -> list[Any]:
         """The flat arguments of an input that is kept, or that the data set still has.
 
@@ -343,24 +351,37 @@ class Study:
         ------
         UsageError
             If there is no such input, or it was not kept.
+        ArtifactError
+            If what was kept is damaged, or none of the program's inputs.
         """
         self._require(index)
         row = self.inputs.loc[int(index)]
         if row["status"] == FAILED:
             raise UsageError(f"input {index} could not be run: {row['reason']}")
         name = self._contents()[int(index)]
-        data = self._store.kept(name)
-        if data is not None:
-            if content(data) != name:
-                raise ArtifactError(
-                    self.folder / "kept", f"input {index} is not the one that was run", "study it again"
-                )
-            return decode(data)
+        kept = self._store.kept(name)
+        if kept is not None:
+            return self._read(kept)
         if self._source is not None and not isinstance(self._source, Iterator):
             for entry in entries(self._source, self._store.subject().takes()):
                 if entry.index == index and not entry.problem and content(encode(entry.values)) == name:
                     return list(entry.values)
         raise UsageError(f"input {index} was not kept, only the worst ones are: {self.kept}")
+
+    def _read(self, kept: Path) -> list[Any]:
+        """The flat arguments in the file of an input."""
+        try:
+            values = decode(bytes(open_artifact(kept, "an input that was kept", "study again")))
+            problem = why_not(values, self._takes)
+        except (LookupError, ValueError, MemoryError) as error:
+            problem = str(error) or "there is not enough memory"
+        if problem:
+            raise ArtifactError(kept, f"it is no input of the program ({problem})", "delete it, and study again")
+        return values
+
+    @cached_property
+    def _takes(self) -> list[Input]:
+        return self._store.subject().takes()
 
     @during("reading the study")
     def summary(self) -> str:
@@ -482,7 +503,7 @@ def study(
         if begun and not isinstance(program, Inspection) and hasattr(program, "parameters"):
             subject = store.subject()  # a model is lowered once
         else:
-            subject = store.adopt(subject_of(program, example, store.folder / "lowered", method, **lowering))
+            subject = store.adopt(subject_of(program, example, store.folder / LOWERED, method, **lowering))
         takes = subject.takes()
         digests = subject.digests()
         size = chunk or max(1, min(CHUNK, _BUFFER // max(subject.buffer_bytes, 1)))

@@ -237,9 +237,18 @@ def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises
+    ------
+    ArtifactError
+        If it can't be read.
+    """
     sha = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(_BLOCK):
-            sha.update(block)
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(_BLOCK):
+                sha.update(block)
+    except OSError as error:
+        raise ArtifactError(path, f"the file can't be read ({error.strerror})", "check its permissions") from error
     return sha.hexdigest()

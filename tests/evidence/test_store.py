@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import save
 
 import etviz
 from etviz.errors import ArtifactError
@@ -61,8 +62,8 @@ def _folder(path: Path) -> None:
     [
         (_many_equal, "it has 12,582,912 rows and 1 columns in"),
         (_long_texts, "its texts would take 68,719,476,736 characters"),
-        (_categories, "has values of a type that no study writes"),
-        (_nested, "has values of a type that no study writes"),
+        (_categories, "column .name. does not hold texts"),
+        (_nested, "column .x. does not hold numbers"),
         (_compressed_twice, "it is compressed by ZSTD"),
         (_no_table, "it can't be read"),
         (_folder, "folder|directory"),
@@ -85,12 +86,20 @@ def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(Store(tmp_path).table("table.parquet"), frame)
 
 
+ONE = {"input": [0], "instruction": [0], "output": [0]}
 OTHERS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a column is missing": ("operators.parquet", {"instruction": [0]}, "no column 'output'"),
     "texts": ("operators.parquet", {"instruction": ["../x"], "output": [0]}, "'instruction' does not hold"),
-    "nothing": ("operators.parquet", {"instruction": [0], "output": [None]}, "'output' does not hold whole numbers"),
+    "nothing": (
+        "operators.parquet",
+        {"instruction": [0, 1], "output": [0, None]},
+        "'output' does not have a value in each row",
+    ),
     "halves": ("gaps/000000.parquet", {"input": [0.5], "instruction": [0], "output": [0]}, "'input' does not hold"),
     "of runs": ("runs/000000.parquet", {"input": [0]}, "no column 'name'"),
+    "a text for a metric": ("gaps/000000.parquet", ONE | {"rmse": ["../x"]}, "'rmse' does not hold numbers"),
+    "a date for a metric": ("gaps/000000.parquet", ONE | {"rmse": [np.datetime64(0, "s")]}, "'rmse' does not hold"),
+    "a number for a text": ("gaps/000000.parquet", ONE | {"status": [1.0]}, "'status' does not hold texts"),
 }
 
 
@@ -103,7 +112,35 @@ def test_a_table_with_other_columns_is_named(how: str, tmp_path: Path) -> None:
         Store(tmp_path).table(name)
 
 
-@pytest.mark.parametrize("name", ["kept", "gaps", ".lock"])
+def test_two_columns_of_one_name_are_refused_and_what_pandas_noted_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "gaps").mkdir()
+    path = tmp_path / "gaps" / "000000.parquet"
+    pq.write_table(pa.table([[0], [0], [0], [0]], names=[*ONE, "output"]), path)
+    with pytest.raises(ArtifactError, match="column 'output' is there 2 times"):
+        Store(tmp_path).table("gaps/000000.parquet")
+    pq.write_table(pa.table(ONE).replace_schema_metadata({b"pandas": b"[" * 100_000}), path)
+    assert Store(tmp_path).table("gaps/000000.parquet").to_dict("list") == ONE
+
+
+def test_nothing_is_read_where_a_link_leads(tmp_path: Path) -> None:
+    mine, folder = tmp_path / "mine", tmp_path / "study"
+    for name in ("runs", "kept"):
+        (mine / name).mkdir(parents=True)
+    Store(mine).begin({"title": "mine"})
+    for name in ("runs/000000.parquet", "kept/abc.safetensors"):
+        (mine / name).write_bytes(b"mine")
+    folder.mkdir()
+    (folder / "study.json").symlink_to(mine / "study.json")
+    (folder / "runs").symlink_to(mine / "runs")
+    (folder / "kept").mkdir()
+    (folder / "kept" / "abc.safetensors").symlink_to(mine / "kept" / "abc.safetensors")
+    store = Store(folder)
+    for ask in (store.about, store.done, lambda: list(store.runs()), lambda: store.kept("abc")):
+        with pytest.raises(ArtifactError, match="it is a link, which may lead out of the study"):
+            ask()
+
+
+@pytest.mark.parametrize("name", ["kept", "gaps", ".lock", "lowered"])
 def test_a_study_does_not_write_where_a_link_leads(tmp_path: Path, name: str) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -111,7 +148,7 @@ def test_a_study_does_not_write_where_a_link_leads(tmp_path: Path, name: str) ->
     folder = tmp_path / "study"
     folder.mkdir()
     (folder / name).symlink_to(mine if name != ".lock" else mine / "weights.safetensors")
-    with pytest.raises(ArtifactError, match="it leads elsewhere"):
+    with pytest.raises(ArtifactError, match="it is a link"):
         Store(folder).claim()
     assert (mine / "weights.safetensors").read_bytes() == b"mine"
 
@@ -131,7 +168,9 @@ def test_a_program_is_what_its_name_says(executed: Callable[[str], Executed], tm
     store.release()
 
 
-@pytest.mark.parametrize("about", [{"metrics": 3}, {"tasks": [1]}, {"program": "x"}, {"title": None}, {"method": []}])
+@pytest.mark.parametrize(
+    "about", [{"metrics": 3}, {"tasks": [1]}, {"tasks": ["name"]}, {"program": "x"}, {"title": None}, {"method": []}]
+)
 def test_a_description_that_is_none_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
     (tmp_path / "study.json").write_text(json.dumps({"format": FORMAT, "version": VERSION} | about))
     with pytest.raises(ArtifactError, match="it does not describe a study"):
@@ -144,6 +183,30 @@ def test_strides_of_a_kept_input_fit_its_shape() -> None:
     assert found.stride() == strided.stride()
     crop = torch.zeros(4000, 4000).T[:2, :2]
     assert decode(encode([crop]))[0].stride() == crop.stride()
-    strided = torch.empty_strided((2,), (1 << 25,))
-    with pytest.raises(ValueError, match="strides"):
-        decode(encode([strided]))
+    repeated, windows = torch.arange(3.0).expand(2, 3), torch.arange(4.0).unfold(0, 3, 1)
+    for value in (repeated, windows, torch.empty_strided((2,), (1 << 25,)).zero_()):
+        (found,) = decode(encode([value]))
+        assert found.is_contiguous()
+        assert torch.equal(found, value)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *({"count": 10**12}, {"count": -1}, {"count": "1"}, {"values": [1]}, {"values": {"1": 2}}, {"strides": [1]}),
+        *({"strides": {"0": stride}} for stride in ([0, 0], [-3, 1], [1 << 62, 1 << 62], [3.0, 1.5], [3], "ab")),
+        {"strides": {"another": [1]}},
+        3,
+    ],
+    ids=str,
+)
+def test_an_input_that_says_nonsense_of_itself_is_refused(about: Any) -> None:
+    about = {"values": {}, "strides": {}, "count": 1} | about if isinstance(about, dict) else about
+    with pytest.raises(ValueError, match=r"."):
+        decode(save({"0": torch.zeros(2, 3)}, {"etviz": json.dumps(about)}))
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"\xff" * 16, (2).to_bytes(8, "little") + b"[]"], ids=repr)
+def test_an_input_that_is_no_safetensors_file_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode(data)
