@@ -370,6 +370,7 @@ class Study:
 
     def _read(self, kept: Path) -> list[Any]:
         """The flat arguments in the file of an input."""
+        values: list[Any] = []
         try:
             values = decode(bytes(open_artifact(kept, "an input that was kept", "study again")))
             problem = why_not(values, self._takes)

@@ -82,7 +82,7 @@ def test_a_table_that_is_none_of_a_study_is_refused_before_it_is_read(
 
 def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.full(100_000, np.nan), "n": np.arange(100_000), "name": ["a"] * 100_000})
-    Store(tmp_path).put(frame, "table.parquet")
+    Store(tmp_path).put({str(name): frame[name] for name in frame}, "table.parquet")
     pd.testing.assert_frame_equal(Store(tmp_path).table("table.parquet"), frame)
 
 
