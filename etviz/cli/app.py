@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -11,11 +12,12 @@ import typer
 
 from etviz import __version__
 from etviz.cli import agent, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
-from etviz.cli.console import err, out
+from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
 from etviz.pipeline.worker import PATIENT_THREADS
 from etviz.settings import options
 from etviz.text import one_line
+from etviz.upstream.executorch import quietly
 
 app = typer.Typer(
     help="Which operator broke a model's numerics on its way to ExecuTorch, and why.",
@@ -64,7 +66,7 @@ app.command("load-outputs", epilog="Example: etviz load-outputs outputs --record
 
 def _fail(text: str) -> NoReturn:
     """Say what is wrong, in one line, and end with the status of an error; 1 is that of a check that failed."""
-    err.print(f"etviz: {text}", style="red", highlight=False, soft_wrap=True, markup=False)
+    err.print(f"etviz: {with_options(text)}", style="red", highlight=False, soft_wrap=True, markup=False)
     sys.exit(2)
 
 
@@ -79,7 +81,8 @@ def main() -> None:
     if "--verbose" in arguments:
         arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
     try:
-        app(arguments)
+        with contextlib.nullcontext() if "--verbose" in arguments else quietly():
+            app(arguments)
     except EtvizError as error:
         if _verbose:
             traceback.print_exc()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.console import err, out, plain_text, print_json, with_options
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _write(
 
 
 def _print(result: CheckResult, *, quiet: bool) -> None:
-    out.print(plain_text(result.verdict), highlight=False)
+    out.print(plain_text(with_options(result.verdict)), highlight=False)
     for case in result.failures[:_SHOWN]:
         wrong = "; ".join(violation.text for violation in case.violations)
         source = f" [dim]{plain_text(case.source)}[/dim]" if case.source else ""
@@ -179,7 +179,7 @@ def _print(result: CheckResult, *, quiet: bool) -> None:
     if more > 0:
         out.print(f"… and {more} more", highlight=False)
     for note in result.notes:
-        out.print(f"[yellow]![/yellow] {plain_text(note)}", highlight=False)
+        out.print(f"[yellow]![/yellow] {plain_text(with_options(note))}", highlight=False)
     count = len(result.failures)
     if count:
         out.print(f"[bold red]{count} of {len(result.cases)} checks failed[/bold red]", highlight=False)

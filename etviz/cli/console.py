@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from etviz.text import printable
 
 out: Final = Console()
 err: Final = Console(stderr=True)
+_ARGUMENT: Final = re.compile(r"\b(etrecord|debug_buffer|pte|record|inputs|method|timing)=(?![\w'\"(\[{/])")
 
 
 def print_json(body: Any) -> None:
@@ -32,3 +34,14 @@ def plain_json(body: Any) -> Any:
 def plain_text(text: object) -> str:
     """Text from a file, shown as it is: no markup, no control characters that a terminal would obey."""
     return escape(printable(text))
+
+
+def with_options(text: str) -> str:
+    """What is said of arguments, in the words of the command line.
+
+    Examples
+    --------
+    >>> with_options("There is no debug buffer; give debug_buffer=.")
+    'There is no debug buffer; give --debug-buffer.'
+    """
+    return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), text)

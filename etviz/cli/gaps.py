@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.console import err, out, plain_text, print_json, with_options
 from etviz.text import spreadsheet_cell
 
 if TYPE_CHECKING:
@@ -86,12 +86,14 @@ def show_summary(inspection: Inspection) -> None:
     """Verdict, facts and notes, as the widget's header has them."""
     colour = {"ok": "green", "warn": "yellow", "bad": "red"}
     digest = inspection.digest
-    out.print(plain_text(digest.verdict), style=f"bold {colour.get(digest.level, '')}".strip(), highlight=False)
+    out.print(
+        plain_text(with_options(digest.verdict)), style=f"bold {colour.get(digest.level, '')}".strip(), highlight=False
+    )
     for fact in digest.facts:
         mark = f"[{colour[fact.level]}]●[/]" if fact.level in colour else "●"
         out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}", highlight=False)
     for note in digest.notes:
-        out.print(f"  [yellow]![/] {plain_text(note)}", highlight=False)
+        out.print(f"  [yellow]![/] {plain_text(with_options(note))}", highlight=False)
 
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import out, plain_text, print_json
+from etviz.cli.console import out, plain_text, print_json, with_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def why(
 
 def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
     """Style and text of each line."""
-    yield from _wrapped(body["verdict"], width, style=f"bold {_COLOUR.get(body['level'], '')}".strip())
+    yield from _wrapped(with_options(body["verdict"]), width, style=f"bold {_COLOUR.get(body['level'], '')}".strip())
     finding, culprit = body["finding"], body["culprit"]
     if finding is not None:
         yield "", ""
@@ -62,7 +62,7 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
         yield from _inside(culprit["inside"], width)
     yield from _suspects(body, width)
     yield from _listed("Next", [_step(step) for step in body["next"]], width)
-    yield from _listed("Notes", body["notes"], width)
+    yield from _listed("Notes", [with_options(note) for note in body["notes"]], width)
 
 
 def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:

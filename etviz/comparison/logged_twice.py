@@ -54,8 +54,7 @@ class LoggedTwice:
             return ""
         return (
             f"The debug buffer is of another run: {different} of {same + different} values that the runtime logged "
-            "twice are not the same in it. Give the debug buffer that was written with this ETDump; the gaps mean "
-            "nothing."
+            "twice are not the same in it; give the debug buffer that was written with this ETDump."
         )
 
     def _pairs(self, log: Log) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

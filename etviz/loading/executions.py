@@ -129,8 +129,9 @@ def compare_executions(
         guessed = given is None and log.block.bundled_input_index is None and len(executions) > 1
         note = known_inputs.forget(one.at, inputs, comparison, note, wrong=wrong, guessed=guessed)
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
-        foreign = twice.foreign_buffer(log) if twice is not None else ""
-        notes |= dict.fromkeys(filter(None, (foreign, note, lost)))
+        if twice is not None and (foreign := twice.foreign_buffer(log)):
+            return Compared(notes=(foreign,))  # one buffer is all executions'
+        notes |= dict.fromkeys(filter(None, (note, lost)))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))

@@ -168,6 +168,8 @@ def test_a_debug_buffer_of_another_program_is_noticed(made: Callable[[str], Made
         inputs=program.runs,
     )
     assert "The debug buffer is of another run" in found.summary()
+    assert set(found.coverage["status"]) == {"not compared"}
+    assert found.gaps.empty
 
 
 def test_files_that_were_found_alike_are_not_compared_again(
