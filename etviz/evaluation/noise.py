@@ -26,7 +26,8 @@ in passes at places where it hardly matters. So there the noise is at least that
 average: it is taken from a pass in which every value may round to its neighbour, as the variance follows the number of
 those that do. That is the mean over all grids, many of which may hardly matter to the
 result; so the noise is at least that of one on the last grid, too, of as many values as the result has. Where several
-instructions can't be told apart it is that of every twelfth there, as follows for the values between them.
+instructions can't be told apart, however large they are, it is that of every twelfth there, as follows for the values
+between them.
 
 On a grid of step s an error of s/√12 is accepted as what rounding to it imposes. What follows the last grid must be
 granted what such an error becomes there, or a softmax would be called wrong for what its input is forgiven. So the
@@ -619,12 +620,11 @@ def local_noise(again: Callable[[Rounding], Any] | Sequence[Any], value: Any, *,
     found = _differences(others(), values)
     on_grids = roundings[0].on_grids
     flips = on_grids * len(roundings) * STEP / 2
-    if not 0 < flips < _MANY_FLIPS:
-        return found
-    every = _differences([again(Rounding(PASSES, OTHER_GRID, spreads))], values)
-    share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
-    found = [max(noise, share * own) for noise, own in zip(found, every, strict=True)]
-    if flips >= FLIPS:
+    if 0 < flips < _MANY_FLIPS:
+        every = _differences([again(Rounding(PASSES, OTHER_GRID, spreads))], values)
+        share = math.sqrt(max(STEP / 2, 1 / on_grids) / (OTHER_GRID / 2))
+        found = [max(noise, share * own) for noise, own in zip(found, every, strict=True)]
+    if not on_grids or (flips >= FLIPS and not several):
         return found
     before = BeforeGrids()
     again(before)
