@@ -96,9 +96,12 @@ class Finder:
             return held[2]
         said = "", ""
         try:
+            from etviz.tensors.fingerprints import in_short
+
             found = self._values.pair(row).fingerprints()
             if found:
-                said = found[0]["name"], found[0]["evidence"].split(": this explains")[0].rstrip(".")
+                several = ", " in str(tables.rows["reference_ops"].loc[row])
+                said = found[0]["name"], in_short(found[0]["evidence"], several=several)
         except Exception:
             logger.debug("no fingerprint of row %d", row, exc_info=True)
         self._evidence = tables, row, said

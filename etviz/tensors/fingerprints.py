@@ -188,9 +188,29 @@ def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
     return adjusted(dot(e, e), dot(d, d), len(d))
 
 
+_GUESS: Final = ", as"
+"""Between what is seen, and which parameter of an operator would make it so."""
+_EXPLAINS: Final = ": this explains"
+
+
 def explaining(name: str, score: float, text: str, where: str = "") -> Fingerprint:
     """A fingerprint whose evidence is how much of the error it explains."""
-    return Fingerprint(name, score, f"{text}: this explains {percent(score)} of the squared error{where}.")
+    return Fingerprint(name, score, f"{text}{_EXPLAINS} {percent(score)} of the squared error{where}.")
+
+
+def in_short(evidence: str, *, several: bool) -> str:
+    """What speaks for a fingerprint without its share; without the parameter, too, where it is of several operators.
+
+    Examples
+    --------
+    >>> evidence = "Each index has an offset of its own, as of another bias: this explains 95 % of the squared error."
+    >>> in_short(evidence, several=False)
+    'Each index has an offset of its own, as of another bias'
+    >>> in_short(evidence, several=True)
+    'Each index has an offset of its own'
+    """
+    text = evidence.partition(_EXPLAINS)[0].rstrip(".")
+    return text.partition(_GUESS)[0] if several else text
 
 
 def percent(share: float) -> str:
@@ -413,7 +433,7 @@ def bias(pair: Pair) -> Iterator[Fingerprint]:
         score = adjusted(dot(left, left), dot(error, error), len(r), size)
         what = f"from {_signed(float(offsets.min()))} to {_signed(float(offsets.max()))}"
         where = "" if free.all() else f", where the reference is above its bound {low:.6g}"
-        text = f"Each index of axis {axis} is the reference with an offset of its own ({what}), as of another bias"
+        text = f"Each index of axis {axis} is the reference with an offset of its own ({what}){_GUESS} of another bias"
         if score >= _SURE:
             yield explaining("bias", score, text, where)
 
@@ -454,7 +474,7 @@ def epsilon(pair: Pair) -> Iterator[Fingerprint]:
     if score < _SURE:
         return
     text = f"Each row is ×{least:.4g} to ×{most:.4g} of the reference about the same shift"
-    yield explaining("epsilon", score, f"{text}, as after a normalisation with another epsilon")
+    yield explaining("epsilon", score, f"{text}{_GUESS} after a normalisation with another epsilon")
 
 
 def _factor(change: float) -> str:
