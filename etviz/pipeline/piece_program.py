@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,17 +35,25 @@ Marks = Mapping[str, dict[str, Any]]
 
 @dataclass(slots=True)
 class _Builder:
-    """The fx graph under construction; `values` holds a fake tensor, or a plain value, for each name."""
+    """The fx graph under construction; `values` holds a fake tensor, or a plain value, for each name.
+
+    fx writes the names of its nodes into code that it runs, so a name from a file is one there only as a plain word.
+    """
 
     graph: Any
     nodes: dict[str, FxNode] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
 
     def placeholder(self, name: str, value: Any) -> FxNode:
-        node = self.graph.placeholder(name)
-        node.name = name
+        node = self.graph.placeholder(self._word(name))
+        node.name = node.target
         self.add(name, node, value)
         return node
+
+    def _word(self, name: str) -> str:
+        """What a value is called in code."""
+        plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "self"
+        return name if plain else f"value_{len(self.nodes)}"
 
     def add(self, name: str, node: FxNode, value: Any) -> None:
         node.meta["val"] = value
@@ -67,7 +76,11 @@ class _Builder:
             self.values[node.name] = value
             return
         args, kwargs = map_arg(args, self._node), map_arg(kwargs, self._node)
-        self.add(node.name, self.graph.create_node("call_function", target, tuple(args), kwargs, node.name), value)
+        self.add(
+            node.name,
+            self.graph.create_node("call_function", target, tuple(args), kwargs, self._word(node.name)),
+            value,
+        )
 
     def _plain(self, leaf: Any) -> Any:
         if isinstance(leaf, Ref):
@@ -94,8 +107,8 @@ def edge_program(
     inputs: Sequence[Any],
     extra: Sequence[str] = (),
     marks: Marks | None = None,
-) -> ExportedProgram:
-    """The program that upstream can lower.
+) -> tuple[ExportedProgram, list[str]]:
+    """The program that upstream can lower, and the names of its values in the graph, by debug handle.
 
     Parameters
     ----------
@@ -108,7 +121,7 @@ def edge_program(
     extra
         Names of inner values that become outputs, after the graph's own.
     marks
-        Further entries of nodes' `meta`, by name.
+        Further entries of nodes' `meta`, by the nodes' names in the program.
 
     Raises
     ------
@@ -119,12 +132,13 @@ def edge_program(
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
     state = {item.name: constants[item.target] for item in graph.inputs if item.kind != "user"}
     builder = _built(graph, state, inputs)
-    users = [item.name for item in graph.user_inputs() if item.name in builder.nodes]
-    for name, mark in (marks or {}).items():
-        builder.nodes[name].meta |= mark
-    names = [_output(builder, out) for out in graph.outputs] + list(extra)
-    builder.graph.output(tuple(builder.nodes[name] for name in names))
-    return exported_program(builder.graph, state, users, names)
+    users = [builder.nodes[item.name].name for item in graph.user_inputs() if item.name in builder.nodes]
+    for node in builder.nodes.values():
+        node.meta |= (marks or {}).get(node.name, {})
+    results = [builder.nodes[name] for name in (*(_output(builder, out) for out in graph.outputs), *extra)]
+    builder.graph.output(tuple(results))
+    state = {builder.nodes[name].name: value for name, value in state.items()}
+    return exported_program(builder.graph, state, users, [node.name for node in results]), list(builder.nodes)
 
 
 def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> _Builder:
@@ -175,10 +189,9 @@ class PieceProgram:
         """The program; `names` are its nodes by debug handle then."""
         self.step = "build"
         if self.marks is None:
-            plain = edge_program(self.graph, self.constants, self.inputs)
+            plain, _ = edge_program(self.graph, self.constants, self.inputs)
             self.marks = partition_marks(plain, self.graph.backend_id)
-        program = edge_program(self.graph, self.constants, self.inputs, extra, self.marks)
-        self.names = [node.name for node in program.graph.nodes]
+        program, self.names = edge_program(self.graph, self.constants, self.inputs, extra, self.marks)
         self.step = "lower"
         return lower_again(program, self.graph.backend_id, self.graph.compile_specs)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -74,6 +77,44 @@ def test_an_operator_inside_a_delegate_can_be_taken_out(executed: Programs, tmp_
     folder = inside.repro(row, tmp_path / "capsule")
     assert "conv2d_1 on XnnpackBackend" in (folder / "README.md").read_text()
     assert list(load_file(folder / "inputs.safetensors")) == ["input_0"], "weights are in the program"
+
+
+@pytest.mark.parametrize("op", ["aten::cumsum.out", "delegate"])
+def test_names_of_a_record_are_no_code(executed: Programs, tmp_path: Path, op: str) -> None:
+    """Whatever values are called, they can be taken out and looked into; torch.fx writes names into code."""
+    program, mark = executed("residual_cnn"), tmp_path / "ran"
+
+    def called(value: Any) -> Any:
+        if isinstance(value, list):
+            return [called(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        found = {key: called(item) for key, item in value.items()}
+        if found.get("$") == "ref":
+            found["v"] = code(found["v"])
+        for item in (*found.get("nodes", ()), *(found.get("inputs", ()) if "nodes" in found else ())):
+            item[0] = code(item[0])
+        return found
+
+    def code(name: str) -> str:
+        return f"{name}=__import__('pathlib').Path({str(mark)!r}).touch()"
+
+    record = tmp_path / "model.etviz"
+    with zipfile.ZipFile(program.path("record")) as before, zipfile.ZipFile(record, "w") as after:
+        body = json.loads(before.read("record.json"))
+        body["graphs"] = called(body["graphs"])
+        after.writestr("record.json", json.dumps(body))
+        after.writestr("tensors.safetensors", before.read("tensors.safetensors"))
+    inspection = program.load(record=record)
+    gaps = inspection.gaps
+    row = gaps.index[(gaps["op"] == op) | (gaps["kind"] == op)][0]
+    folder = inspection.repro(row, tmp_path / "capsule")
+    assert "it gives the outputs" in (folder / "README.md").read_text()
+    if op == "delegate":
+        inside = inspection.zoom(row)
+        assert inside.faithful
+        assert list(inside.gaps["rmse"]) == list(program.load().zoom(row).gaps["rmse"])
+    assert not mark.exists()
 
 
 def test_only_an_earlier_repro_is_replaced(executed: Programs, tmp_path: Path) -> None:
