@@ -16,23 +16,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
 
 from etviz.artifacts.files import open_artifact, parse_json, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.evidence.subject import Subject, digest
+from etviz.evidence.tables import TAKEN, note_read, read_table, vet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pandas as pd
-    from pyarrow.parquet import ParquetFile
 
 FORMAT: Final = "etviz-study"
 VERSION: Final = 1
@@ -42,26 +39,8 @@ _ABOUT: Final = "study.json"
 _LARGEST: Final = 1 << 20
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
 _DELETE: Final = "delete it, and study again"
-_ROOM: Final = 64 << 20
-_PER_BYTE: Final = 256
-"""Bytes in memory that a table may take, and as many more for each byte of its file: NaN take next to none there."""
-_CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
-"""Which grow by what they repeat; others make gigabytes of nothing."""
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
 _LONGEST_HASH: Final = 128
-_WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
-_TEXTS: Final = (
-    *("name", "status", "reason", "content"),
-    *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
-)
-_MAY_LACK: Final = "matches"
-"""The one column, of truth values, that need not have a value in each row. Those of other names are of numbers."""
-_NEEDED: Final[Mapping[str, Sequence[str]]] = {
-    "operators.parquet": ("instruction", "output"),
-    "runs": ("input", "name", "status", "reason", "content"),
-    "gaps": ("input", "instruction", "output"),
-}
-"""The columns without which a table, or those in a folder, are of no use."""
 _FOLDERS: Final = ("artifacts", "gaps", "runs", "kept")
 _LEADS_OUT: Final = "it is a link, which may lead out of the study"
 _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data": ".ptd"}
@@ -81,6 +60,7 @@ class Store:
         self.folder = Path(self._temporary.name if self._temporary else folder or "").absolute()
         self._lock: Any = None
         self._sound = set[Path]()
+        self._vetted = False
 
     def claim(self) -> None:
         """Make the folder, and keep every other writer out of it until `release`, or until this process ends.
@@ -108,10 +88,17 @@ class Store:
             ) from None
         except OSError as error:
             raise ArtifactError(self.folder, f"the study can't be written ({error.strerror})", _ADVICE) from error
+        try:
+            self._vet()
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let others write."""
         if self._lock is not None:
+            if self._vetted and self._temporary is None:
+                note_read(self._tables())
             self._lock.release()
             self._lock = None
 
@@ -134,8 +121,7 @@ class Store:
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
         if any(not isinstance(about.get(name, kind()), kind) for name, kind in _KINDS.items()) or not all(
-            isinstance(name, str) and name not in (*_WHOLE, *_TEXTS, _MAY_LACK)
-            for name in (*about.get("metrics", ()), *about.get("tasks", ()))
+            isinstance(name, str) and name not in TAKEN for name in (*about.get("metrics", ()), *about.get("tasks", ()))
         ):
             raise ArtifactError(path, "it does not describe a study", _ADVICE)
         if about.get("version") != VERSION:
@@ -224,17 +210,17 @@ class Store:
 
     def table(self, name: str) -> pd.DataFrame:
         """A table that is not in chunks."""
-        return _read(self._file(*name.split("/")), None)
+        return self._read(self._file(*name.split("/")))
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
         """The rows by input, chunk by chunk."""
         for number in self.done():
-            yield number, _read(self._file("runs", f"{number:06}.parquet"), columns)
+            yield number, self._read(self._file("runs", f"{number:06}.parquet"), columns)
 
     def gaps(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """The rows by input and value, chunk by chunk."""
         for number in self.done():
-            yield _read(self._file("gaps", f"{number:06}.parquet"), columns)
+            yield self._read(self._file("gaps", f"{number:06}.parquet"), columns)
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep an input, so that it can be opened again."""
@@ -277,6 +263,20 @@ class Store:
             raise _unreadable(path, error) from error
         return path
 
+    def _read(self, path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        self._vet()
+        return read_table(path, columns)
+
+    def _vet(self) -> None:
+        """Have the tables tried that others may have written: all of them, before the first one is read or written."""
+        if not self._vetted:
+            vet(self._tables())
+            self._vetted = True
+
+    def _tables(self) -> list[Path]:
+        paths = (*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet"))
+        return sorted(path for path in paths if path.is_file() and not (path.is_symlink() or path.parent.is_symlink()))
+
     def _names(self, folder: str, ending: str) -> list[str]:
         """Of the files in one of its folders, without their ending."""
         path = self._file(folder)
@@ -293,87 +293,6 @@ def _unreadable(path: Path, error: OSError) -> ArtifactError:
 def _is_hash(name: object) -> bool:
     """Whether it can be the hash that a file is named by."""
     return isinstance(name, str) and name.isascii() and name.isalnum() and len(name) <= _LONGEST_HASH
-
-
-def _read(path: Path, columns: Sequence[str] | None) -> pd.DataFrame:
-    """The columns of a table that is not larger than it may be, and has those that it needs."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not path.exists():
-        raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
-    data = bytes(open_artifact(path, "a table of a study", _DELETE))
-    try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())
-        if problem := _foreign(file, (*needed, *(columns or ()))) or _immodest(file, data):
-            raise ArtifactError(path, problem, _DELETE)
-        table = file.read(columns=list(columns) if columns is not None else None)
-    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
-        raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
-    for name in table.column_names:
-        if name != _MAY_LACK and table[name].null_count:
-            raise ArtifactError(path, f"its column {name!r} does not have a value in each row", _DELETE)
-    return table.replace_schema_metadata(None).to_pandas()
-
-
-def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
-    """Why a Parquet file is no table of a study, empty if it is: its columns are others, or of other types."""
-    import pyarrow as pa
-
-    schema = file.schema_arrow
-    if missing := [name for name in needed if name not in schema.names]:
-        return f"it has no column {missing[0]!r}"
-    twice, count = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
-    if count > 1:
-        return f"its column {twice!r} is there {count} times"
-    for field in schema:
-        kind, what = field.type, "numbers"
-        fits = pa.types.is_float64(kind) or pa.types.is_int64(kind)
-        if field.name in _WHOLE:
-            what, fits = "whole numbers", pa.types.is_int64(kind)
-        elif field.name in _TEXTS:
-            what, fits = "texts", _is_text(kind)
-        elif field.name == _MAY_LACK:
-            what, fits = "truth values", pa.types.is_boolean(kind) or pa.types.is_null(kind)
-        if not fits and (file.metadata.num_rows or not pa.types.is_null(kind)):
-            return f"its column {field.name!r} does not hold {what}"
-    return ""
-
-
-def _immodest(file: ParquetFile, data: bytes) -> str:
-    """Why a Parquet file is not read: it would take far more memory than its size justifies; empty if it is.
-
-    A few bytes can stand for any number of equal values, so values are counted, and texts measured, before.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    most = _ROOM + _PER_BYTE * len(data)
-    about = file.metadata
-    cells = about.num_rows * about.num_columns
-    if 8 * cells > most:
-        return f"it has {about.num_rows:,} rows and {about.num_columns:,} columns in {len(data):,} bytes"
-    for group in map(about.row_group, range(about.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            if chunk.compression not in _CODECS:
-                return f"it is compressed by {chunk.compression}, which no study is"
-    texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-    table = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts).read(columns=texts)
-    size = 0
-    for chunk in (chunk for column in table.columns for chunk in column.chunks):
-        if not pa.types.is_dictionary(chunk.type):
-            size += chunk.nbytes
-            continue
-        lengths = np.array([len(str(text)) for text in chunk.dictionary.to_pylist()], np.int64)
-        size += int(lengths[chunk.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
-    return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def require_parquet() -> None:

@@ -80,6 +80,20 @@ def test_a_table_that_is_none_of_a_study_is_refused_before_it_is_read(
     assert time.process_time() - start < 2
 
 
+def test_a_table_that_ends_the_process_ends_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte that says that a column may lack values: pyarrow aborts where its statistics say otherwise."""
+    monkeypatch.setattr(etviz.options, "isolation", "auto")
+    path = tmp_path / "table.parquet"
+    store = Store(tmp_path)
+    store.put({"input": [0]}, path.name)
+    sound = path.read_bytes()
+    path.write_bytes(sound.replace(b"\x25\x02\x18\x05input", b"\x25\x00\x18\x05input"))
+    with pytest.raises(ArtifactError, match=r"table.parquet: it was read in a process of its own.*SIGABRT"):
+        store.table(path.name)
+    path.write_bytes(sound)
+    assert list(store.table(path.name)["input"]) == [0]
+
+
 def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.full(100_000, np.nan), "n": np.arange(100_000), "name": ["a"] * 100_000})
     Store(tmp_path).put({str(name): frame[name] for name in frame}, "table.parquet")

@@ -58,10 +58,14 @@ def log(files: Files) -> int:
 
 
 def parquet(files: Files) -> int:
-    """The table of a study."""
+    """The table of a study; what ends a process ends one beside it."""
     path = files["parquet"]
     store = Store(path.parent)
-    return len(store.table(path.name))
+    etviz.options.isolation = "always"
+    try:
+        return len(store.table(path.name))
+    finally:
+        etviz.options.isolation = "never"
 
 
 def etrecord(files: Files) -> int:

@@ -128,6 +128,8 @@ def read_record(path: PathLike) -> Record:
         graphs, references = (
             {str(method): load_graph(graph, texts) for method, graph in body[key]} for key in ("graphs", "references")
         )
+        if not graphs:
+            raise MalformedGraphError("it has no method")
         places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
         delegation, extra, checksums = body["delegation"], body["extra"], body["checksums"]
         _check_tables(list(graphs), delegation, extra, checksums)

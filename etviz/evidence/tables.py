@@ -1,0 +1,178 @@
+"""The Parquet tables of a study: what a file claims is judged before it is read, for it may come from anybody.
+
+pyarrow reads them in this process, and some damage ends it. So tables that etviz did not write on this machine are read
+in a child process first: if one ends that, it is refused. That they could be read is remembered
+(`etviz.artifacts.ledger`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from etviz.artifacts.files import open_artifact
+from etviz.artifacts.ledger import alike, is_noted, note
+from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.pipeline.service import serve
+from etviz.pipeline.worker import Worker
+from etviz.settings import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pandas as pd
+    from pyarrow.parquet import ParquetFile
+
+_DELETE: Final = "delete it, and study again"
+_ROOM: Final = 64 << 20
+_PER_BYTE: Final = 256
+"""Bytes in memory that a table may take, and as many more for each byte of its file: NaN take next to none there."""
+_CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
+"""Which grow by what they repeat; others make gigabytes of nothing."""
+_WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
+_TEXTS: Final = (
+    *("name", "status", "reason", "content"),
+    *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
+)
+_MAY_LACK: Final = "matches"
+"""The one column, of truth values, that need not have a value in each row. Those of other names are of numbers."""
+TAKEN: Final = (*_WHOLE, *_TEXTS, _MAY_LACK)
+"""The names that no metric can have."""
+_NEEDED: Final[Mapping[str, Sequence[str]]] = {
+    "operators.parquet": ("instruction", "output"),
+    "runs": ("input", "name", "status", "reason", "content"),
+    "gaps": ("input", "instruction", "output"),
+}
+"""The columns without which a table, or those in a folder, are of no use."""
+_WORKER: Final = Worker("etviz.evidence.tables")
+
+
+def vet(paths: Sequence[Path]) -> None:
+    """Read tables in a child process first, if they are not known, as far as `etviz.options.isolation` asks for it.
+
+    Raises
+    ------
+    ArtifactError
+        If one ends that process.
+    """
+    if options.isolation == "never" or not paths or (options.isolation == "auto" and is_noted(_alike(paths))):
+        return
+    for path in paths:
+        try:
+            _WORKER.run({"work": "read", "path": str(path)})
+        except ExecutionError as error:
+            problem = f"it was read in a process of its own, and that failed: {error.problem}"
+            raise ArtifactError(path, problem, _DELETE) from error
+    note_read(paths)
+
+
+def note_read(paths: Sequence[Path]) -> None:
+    """Remember that these tables, as they are now, can be read."""
+    if together := _alike(paths):
+        note(together)
+
+
+def _alike(paths: Sequence[Path]) -> str:
+    return alike({str(path): path for path in paths}, "tables that can be read")
+
+
+def main(connection: int, parent: int) -> None:
+    """The child process; see `etviz.pipeline.worker`."""
+    serve(connection, parent, ("pyarrow.parquet", "pandas"), {"read": _try})
+
+
+def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
+    with suppress(EtvizError):
+        read_table(Path(request["path"]))
+    return {}
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The columns of a table of a study.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, damaged, larger than it may be, or lacks what it needs.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
+    data = bytes(open_artifact(path, "a table of a study", _DELETE))
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())
+        if problem := _foreign(file, (*needed, *(columns or ()))) or _immodest(file, data):
+            raise ArtifactError(path, problem, _DELETE)
+        table = file.read(columns=list(columns) if columns is not None else None)
+    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
+        raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
+    for name in table.column_names:
+        if name != _MAY_LACK and table[name].null_count:
+            raise ArtifactError(path, f"its column {name!r} does not have a value in each row", _DELETE)
+    return table.replace_schema_metadata(None).to_pandas()
+
+
+def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
+    """Why a Parquet file is no table of a study, empty if it is: its columns are others, or of other types."""
+    import pyarrow as pa
+
+    schema = file.schema_arrow
+    if missing := [name for name in needed if name not in schema.names]:
+        return f"it has no column {missing[0]!r}"
+    twice, count = Counter(schema.names).most_common(1)[0] if schema.names else ("", 0)
+    if count > 1:
+        return f"its column {twice!r} is there {count} times"
+    for field in schema:
+        kind, what = field.type, "numbers"
+        fits = pa.types.is_float64(kind) or pa.types.is_int64(kind)
+        if field.name in _WHOLE:
+            what, fits = "whole numbers", pa.types.is_int64(kind)
+        elif field.name in _TEXTS:
+            what, fits = "texts", _is_text(kind)
+        elif field.name == _MAY_LACK:
+            what, fits = "truth values", pa.types.is_boolean(kind) or pa.types.is_null(kind)
+        if not fits and (file.metadata.num_rows or not pa.types.is_null(kind)):
+            return f"its column {field.name!r} does not hold {what}"
+    return ""
+
+
+def _immodest(file: ParquetFile, data: bytes) -> str:
+    """Why a Parquet file is not read: it would take far more memory than its size justifies; empty if it is.
+
+    A few bytes can stand for any number of equal values, so values are counted, and texts measured, before.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    most = _ROOM + _PER_BYTE * len(data)
+    about = file.metadata
+    cells = about.num_rows * about.num_columns
+    if 8 * cells > most:
+        return f"it has {about.num_rows:,} rows and {about.num_columns:,} columns in {len(data):,} bytes"
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for chunk in map(group.column, range(group.num_columns)):
+            if chunk.compression not in _CODECS:
+                return f"it is compressed by {chunk.compression}, which no study is"
+    texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+    table = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts).read(columns=texts)
+    size = 0
+    for chunk in (chunk for column in table.columns for chunk in column.chunks):
+        if not pa.types.is_dictionary(chunk.type):
+            size += chunk.nbytes
+            continue
+        lengths = np.array([len(str(text)) for text in chunk.dictionary.to_pylist()], np.int64)
+        size += int(lengths[chunk.indices.drop_null().to_numpy(zero_copy_only=False)].sum())
+    return f"its texts would take {size:,} characters, from {len(data):,} bytes" if size > most else ""
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
