@@ -46,7 +46,7 @@ from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
 from etviz.tensors.custom_metrics import choose as choose_metrics
-from etviz.tensors.metrics import METRICS, NAN
+from etviz.tensors.metrics import METRICS, NAN, NOISE_THRESHOLDS, is_suspicious
 from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ _FIRST: Final = 4
 _VALUES: Final = 4 << 20
 """Numbers that are in memory at a time while statistics are computed."""
 _IDENTITY: Final = ("instruction", "output", "kind", "op", "backend", "reference_ops", "module", "source")
+_EXPLAINED: Final = ": precision explains it"
 STATISTICS: Final = ("inputs", "mean", "min", "p50", "p99", "max", "worst", "worst_input", "nonfinite")
 
 
@@ -227,8 +228,7 @@ class Study:
             If there is no such column.
         """
         rows = self.inputs[self.inputs["status"] == COMPARED]
-        if not by:
-            by = "float_rmse" if "float_rmse" in rows and rows["float_rmse"].notna().any() else "output_severity"
+        by = by or _worst_by(rows)
         if by not in rows:
             raise UsageError(f"by must be a column of inputs, found {by!r}; there are {', '.join(rows.columns)}")
         known = by.removeprefix("output_").removeprefix("float_")
@@ -400,15 +400,33 @@ class Study:
             worst = self.worst(1)
             if len(worst):
                 row = worst.iloc[0]
-                lines.append(
-                    f"Worst operator: {row['name']}, {row['metric']} {row['worst']:.3g} (input {row['worst_input']})."
-                )
-            first = self.worst_inputs(1)
+                found = f"{row['name']}, {row['metric']} {row['worst']:.3g} (input {row['worst_input']})"
+                lines.append(f"Worst operator: {found}{self._judged(row)}.")
+            by = _worst_by(compared)
+            first = self.worst_inputs(1, by)
             if len(first):
-                lines.append(f"Worst input: {first.index[0]}.")
+                lines.append(f"Worst input: {first.index[0]} ({by} {first[by].iloc[0]:.3g}).")
         for reason, count in rows.loc[rows["status"] == FAILED, "reason"].value_counts().head(3).items():
             lines.append(f"{count} failed: {reason}")
         return printable("\n".join(lines))
+
+    def _judged(self, row: pd.Series[Any]) -> str:
+        """Whether precision explains a severity of `table`; nothing where that is not known."""
+        if row["nonfinite"]:
+            return f": NaN or Inf on one side only for {row['nonfinite']} of the inputs"
+        gaps = self.gaps(row["worst_input"]).set_index(["instruction", "output"])
+        at, introduced = (row["instruction"], row["output"]), row["metric"].startswith("introduced_")
+        noise = float(gaps.at[at, "introduced_noise" if introduced else "noise"])
+        if not math.isnan(noise):
+            return _EXPLAINED if row["worst"] < NOISE_THRESHOLDS[0] else ": more than precision explains"
+        nodes = (node for node in _graph(self.subject).walk() if node.instruction == row["instruction"])
+        node = next(nodes, None)
+        if node is None or row["output"] >= len(node.outputs):
+            return ""
+        meta = node.outputs[row["output"]]
+        on_grid = meta.scale is not None or node.target == "delegate"  # which may choose one when it runs
+        suspicious = is_suspicious(row["worst"], meta.dtype, on_grid=on_grid, introduced=introduced)
+        return "" if suspicious else _EXPLAINED  # its noise could not be measured
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -815,6 +833,11 @@ class _Keeper:
         held = self._best.get(key)
         if held is None or (badness, -index) > (held[0], -held[1]):
             self._best[key] = badness, index, contents[index]
+
+
+def _worst_by(rows: pd.DataFrame) -> str:
+    """The column of `Study.inputs` that says which input is worst."""
+    return "float_rmse" if "float_rmse" in rows and rows["float_rmse"].notna().any() else "output_severity"
 
 
 def _ranked(rows: pd.DataFrame, by: str, higher_is_better: bool) -> pd.DataFrame:

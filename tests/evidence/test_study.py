@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,8 @@ import torch
 from filelock import FileLock
 
 import etviz
-from etviz.demo.digits import load_digits
+from etviz.demo.digits import DigitsNet, load_digits
+from etviz.demo.planted import plant
 from etviz.errors import ArtifactError, UsageError
 from etviz.evidence.dataset import decode, encode
 from etviz.evidence.measuring import Measured
@@ -97,6 +98,18 @@ def test_a_bad_input_is_a_row_with_its_reason(studied: etviz.Study) -> None:
     assert "OSError: no such image" in str(rows.loc[5, "reason"])
     assert rows.loc[[2, 5], "output_rmse"].isna().all()
     assert "9 inputs: 7 compared, 2 failed" in studied.summary()
+
+
+def test_the_summary_says_whether_precision_explains_the_worst_operator(
+    studied: etviz.Study, executed: Get, tmp_path: Path
+) -> None:
+    assert ": precision explains it.\n" in studied.summary()
+    program = executed("digits_int8")
+    plant(cast("DigitsNet", program.model), program.path("pte"), tmp_path / "model.pte")
+    shutil.copy(program.path("etrecord"), tmp_path)
+    text = etviz.study(tmp_path, [image for image, _ in _images(4)]).summary()
+    assert "Worst operator: head · linear +1, introduced_severity" in text
+    assert ": more than precision explains.\n" in text
 
 
 def test_a_chunk_of_nothing_but_bad_inputs_is_a_chunk(executed: Get) -> None:
