@@ -67,7 +67,7 @@ def debug(
     partitioner
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
-        A PT2E quantizer, and an iterable of input tuples to calibrate it on.
+        A PT2E quantizer, and an iterable of input tuples to calibrate it on; by default the example inputs.
     reference
         The float model that `Inspection.quantization` compares with, if `model` is quantized already. With a
         `quantizer` the float model is kept by itself.

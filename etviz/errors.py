@@ -296,6 +296,8 @@ def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[st
             kinds[name] = [_TIMEOUT if name == "timeout" and part == "float" else _PLAIN[part] for part in parts]
 
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if any(name not in names for name in kwargs):
+            return  # the call itself is a TypeError
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in kinds and not any(fits(value) for _, fits in kinds[name]):
                 expected = " or ".join(dict.fromkeys(word for word, _ in kinds[name]))

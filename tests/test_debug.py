@@ -164,6 +164,11 @@ def test_arguments_of_the_wrong_kind(model: Any, inputs: Any, words: str, tmp_pa
         etviz.debug(model, inputs, workdir=tmp_path)
 
 
+def test_calibration_without_a_quantizer(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="calibration= means nothing without a quantizer"):
+        etviz.debug(Nothing(), (torch.ones(1),), calibration=[(torch.ones(1),)], workdir=tmp_path)
+
+
 def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:
     with pytest.raises(EtvizError, match=r"^The model could not be exported: ") as found:
         etviz.debug(DependsOnData(), (torch.ones(3),), workdir=tmp_path)

@@ -51,6 +51,8 @@ def test_etdump_alone(encoder: Executed) -> None:
     assert found.delegation is None
     assert not found.introduced
     assert found.worst().empty
+    for table in ("gaps", "coverage", "outputs"):  # without a row they have the columns and dtypes of those with rows
+        assert getattr(found, table).dtypes.to_dict() == getattr(encoder.inspection, table).dtypes.to_dict()
 
 
 def test_etdump_and_program(encoder: Executed, tmp_path: Path) -> None:

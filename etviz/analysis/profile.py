@@ -74,7 +74,7 @@ def scale_factor(source_time_scale: str) -> float:
     if source_time_scale == AUTO:
         return TO_MS["ns"]
     if source_time_scale not in TO_MS:
-        raise UsageError(f"source_time_scale must be one of {', '.join(TO_MS)}, found {source_time_scale!r}")
+        raise UsageError(f"source_time_scale must be one of {', '.join((*TO_MS, AUTO))}, found {source_time_scale!r}")
     return TO_MS[source_time_scale]
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -29,6 +29,10 @@ app = typer.Typer(
     "Exit status: 0 fine, 1 a check failed, 2 bad usage or a bad artifact.",
 )
 _verbose = False
+_NO_READER: Final = 141
+_INTERRUPTED: Final = 130
+_Misuse: Final = typer.BadParameter.__mro__[1]
+"""Click's `UsageError`, which typer brings along under changing names."""
 
 
 def _version(value: bool) -> None:
@@ -53,7 +57,7 @@ app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)
 app.command("info", epilog="Example: etviz info etviz-demo")(info.info)
 app.command("gaps", epilog="Example: etviz gaps etviz-demo --by sqnr_db --top 20 --format csv")(gaps.gaps)
 app.command("outputs", epilog="Example: etviz outputs etviz-demo --plot outputs.png")(outputs.outputs)
-app.command("mcp", epilog="Example: etviz mcp build/ (needs etviz[mcp])")(agent.mcp)
+app.command("mcp", epilog="Example: etviz mcp build/ (needs etviz\\[mcp])")(agent.mcp)
 app.command("why", epilog="Example: etviz why etviz-demo --json")(why.why)
 app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
 app.command("check", epilog=check.EPILOG)(check.check)
@@ -70,7 +74,7 @@ def _fail(text: str) -> NoReturn:
     sys.exit(2)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; the console script."""
     for name, value in PATIENT_THREADS.items():
         os.environ.setdefault(name, value)
@@ -82,19 +86,32 @@ def main() -> None:
         arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
     try:
         with contextlib.nullcontext() if "--verbose" in arguments else quietly():
-            app(arguments)
+            status = app(arguments, prog_name="etviz", standalone_mode=False)
     except EtvizError as error:
         if _verbose:
             traceback.print_exc()
         hint = " --verbose shows the trace." if isinstance(error, UnexpectedError) and not _verbose else ""
         _fail(one_line(error) + hint)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # whoever reads the output went away; typer and rich make a status 1 of it
         sys.stderr.close()
-        sys.exit(141)
-    except KeyboardInterrupt:
-        err.print("etviz: interrupted", highlight=False)
-        sys.exit(130)
+        sys.exit(_NO_READER)
+    except (KeyboardInterrupt, typer.Abort):
+        status = _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the exit status 1 means that a check failed
         if _verbose:
             traceback.print_exc()
+        if isinstance(error, _Misuse):
+            _misused(error)
         _fail(f"unexpected {type(error).__name__}: {one_line(error)[:500]} (--verbose shows the trace)")
+    if status == _INTERRUPTED:
+        err.print("etviz: interrupted", highlight=False)
+    sys.exit(status)
+
+
+def _misused(error: Any) -> NoReturn:
+    """Say what is wrong with the arguments; where there are none, the help was printed."""
+    text = one_line(error.format_message())
+    if not text:
+        sys.exit(2)
+    command = error.ctx.command_path if error.ctx is not None else "etviz"
+    _fail(f"{text if text.endswith(('.', '?')) else text + '.'} {command} --help shows how to call it.")

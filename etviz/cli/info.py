@@ -130,15 +130,16 @@ def _print(body: dict[str, Any]) -> None:
 
 
 def _lines(method: dict[str, Any]) -> list[str]:
-    runs = method["executions"]
-    lines = [f"{method['instructions']} instructions, {runs} execution{'s' * (runs != 1)}, "]
-    lines[0] += f"{method['logged_values']:,} logged values"
+    counted = [("instruction", method["instructions"]), ("execution", method["executions"])]
+    counted.append(("logged value", method["logged_values"]))
+    lines = [", ".join(f"{count:,} {name}{'s' * (count != 1)}" for name, count in counted)]
     counts = method["delegation"]
     if counts is not None:
         total = counts["num_delegated_nodes"] + counts["num_non_delegated_nodes"]
         share = 100 * counts["num_delegated_nodes"] / total if total else 0
         parts = counts["num_delegated_subgraphs"]
-        lines.append(f"{share:.0f} % delegated: {counts['num_delegated_nodes']} of {total} nodes in {parts} delegates")
+        delegated = f"{share:.0f} % delegated: {counts['num_delegated_nodes']} of {total} nodes"
+        lines.append(f"{delegated} in {parts} delegate{'s' * (parts != 1)}")
     for title in ("backends", "kernels"):
         if method[title]:
             items = ", ".join(f"{plain_text(name)} × {count}" for name, count in list(method[title].items())[:12])

@@ -34,6 +34,14 @@ COLUMNS: Final = (
     ),
 )
 
+_KINDS: Final = (
+    dict.fromkeys(COLUMNS, "float64")
+    | dict.fromkeys(("event_block", "input_index", "output"), "int64")
+    | dict.fromkeys(("reference_nan", "reference_inf", "runtime_nan", "runtime_inf"), "int64")
+    | {"status": "str", "reason": "str", "dtype": "str", "grows_at": "str", "shape": "object"}
+    | {"allclose": "bool", "matches": "bool"}
+)
+"""What a table without a row has; others have what their rows hold."""
 _INDEPENDENT: Final = 2.0
 """Noise over the size of a value that rounding can make."""
 
@@ -120,4 +128,5 @@ def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
         rows.extend(about | {"grows_at": where} | row for where, row in zip(grows, compared, strict=False))
     custom = dict.fromkeys(name for _, _, run in runs for name in run.custom.names)
     at = COLUMNS.index("noise")
-    return pd.DataFrame(rows, columns=[*COLUMNS[:at], *custom, *COLUMNS[at:]])
+    frame = pd.DataFrame(rows, columns=[*COLUMNS[:at], *custom, *COLUMNS[at:]])
+    return frame if rows else frame.astype(_KINDS | dict.fromkeys(custom, "float64"))

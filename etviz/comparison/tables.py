@@ -58,41 +58,41 @@ def gap_frame(
 
     gaps = [gap for _, _, comparison in runs for gap in comparison.gaps]
     custom = list(dict.fromkeys(name for _, _, comparison in runs for name in comparison.custom.names))
-    names = [*_columns(custom), "stack"]
-    if not gaps:
-        return pd.DataFrame(columns=names).astype(dict.fromkeys((*BUILT_IN, *custom), float)), gaps
     counts = [len(comparison.gaps) for _, _, comparison in runs]
     columns: dict[str, Any] = {
-        "event_block": np.repeat([block for block, _, _ in runs], counts),
-        "input_index": np.repeat([index for _, index, _ in runs], counts),
-        "instruction": [gap.instruction for gap in gaps],
-        "output": [gap.output for gap in gaps],
-        "shape": [tuple(gap.runtime.shape) for gap in gaps],
-        "latency_ms": [latency.get(gap.instruction, NAN) for gap in gaps],
-        "noise": [gap.noise for gap in gaps],
-        "introduced_noise": [gap.introduced_noise for gap in gaps],
+        "event_block": np.repeat(np.array([block for block, _, _ in runs], np.int64), counts),
+        "input_index": np.repeat(np.array([index for _, index, _ in runs], np.int64), counts),
+        "instruction": np.array([gap.instruction for gap in gaps], np.int64),
+        "output": np.array([gap.output for gap in gaps], np.int64),
+        "shape": pd.Series([tuple(gap.runtime.shape) for gap in gaps], dtype=object),
+        "latency_ms": np.array([latency.get(gap.instruction, NAN) for gap in gaps], float),
+        "noise": np.array([gap.noise for gap in gaps], float),
+        "introduced_noise": np.array([gap.introduced_noise for gap in gaps], float),
     }
     columns |= {name: _spread([getattr(gap, name) for gap in gaps]) for name in _TEXTS}
     columns |= _described(graph, gaps) | nonfinite_columns(gaps)
     columns |= metric_columns([gap.metrics for gap in gaps], custom)
     introduced = metric_columns([gap.introduced for gap in gaps], custom)
     columns |= {f"introduced_{name}": values for name, values in introduced.items()}
-    return pd.DataFrame({name: columns[name] for name in names}), gaps
+    return pd.DataFrame({name: columns[name] for name in (*_columns(custom), "stack")}), gaps
 
 
 def _spread(values: Sequence[str]) -> Any:
     """A column of texts, of which there are few different ones."""
-    import pandas as pd
-
     places: dict[str, int] = {}
     codes = [places.setdefault(value, len(places)) for value in values]
-    return pd.Series(list(places)).array.take(codes)
+    return _taken(list(places), codes)
+
+
+def _taken(texts: Sequence[str], codes: Any) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    return pd.Series(texts, dtype=str).array.take(np.asarray(codes, np.intp))
 
 
 def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
     """The columns that say of each gap's node what is the same in every execution."""
-    import pandas as pd
-
     owners = owners_of(graph)
     places: dict[tuple[int, int], int] = {}
     abouts: list[dict[str, Any]] = []
@@ -102,7 +102,7 @@ def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
         codes.append(place)
         if place == len(abouts):
             abouts.append(describe(owners.get(gap.instruction, graph), gap.node, gap.output))
-    return {name: pd.Series([about[name] for about in abouts]).array.take(codes) for name in (*_DESCRIBED, "stack")}
+    return {name: _taken([about[name] for about in abouts], codes) for name in (*_DESCRIBED, "stack")}
 
 
 def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
@@ -158,16 +158,16 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
         statuses += own
         reasons += [_NO_ELEMENTS if status == EMPTY else reason for status, reason in zip(own, told, strict=True)]
     columns: dict[str, Any] = {
-        "event_block": np.repeat([block for block, _, _ in runs], len(nodes)),
-        "instruction": np.tile([node.instruction for node in nodes], len(runs)),
+        "event_block": np.repeat(np.array([block for block, _, _ in runs], np.int64), len(nodes)),
+        "instruction": np.tile(np.array([node.instruction for node in nodes], np.int64), len(runs)),
         "status": _spread(statuses),
         "reason": _spread(reasons),
     }
     codes = np.tile(np.arange(len(nodes)), len(runs))
-    columns |= {name: pd.Series([about[name] for about in abouts]).array.take(codes) for name in _DESCRIBED}
+    columns |= {name: _taken([about[name] for about in abouts], codes) for name in _DESCRIBED}
     names = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
     names += ["reference_ops", "module", "source"]
-    return pd.DataFrame({name: columns[name] for name in names} if statuses else None, columns=names)
+    return pd.DataFrame({name: columns[name] for name in names})
 
 
 def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequence[str] = ()) -> str:

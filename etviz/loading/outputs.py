@@ -86,10 +86,12 @@ def outputs_findings(
     ArtifactError
         If a file is missing, or has another length than its value.
     """
+    folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
+    if folder is not None and not Path(folder).is_dir():
+        raise ArtifactError(folder, "there is no such folder", "give the one that the raw outputs are in")
     if etrecord is None and record is None:
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
     files: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "data": data}
-    folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
     artifacts = ArtifactSet.open(no_etdump(), **files, checked=False)
     table = find_table(folder, record, pte)
     if method is None and table is not None:

@@ -84,6 +84,8 @@ def lower(
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()
     _check_arguments(model, reference, example_inputs)
+    if calibration is not None and quantizer is None:
+        raise UsageError("calibration= means nothing without a quantizer; give quantizer= too")
     inputs = tuple(example_inputs)
     names = {"reference": reference, "quantize": quantizer}
     steps = ["export", *(name for name, given in names.items() if given is not None), "lower", "emit", "save"]

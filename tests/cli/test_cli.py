@@ -183,12 +183,33 @@ def test_bad_input_is_one_line_and_status_2(run: Run, executed: Make, arguments:
     assert set(Path.cwd().iterdir()) == before
 
 
-@pytest.mark.parametrize("arguments", ["nonsense", "gaps", "gaps . --nothing", "report . --tensors x"])
-def test_bad_usage_is_status_2(run: Run, arguments: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("nonsense", "No such command 'nonsense'. etviz --help shows"),
+        ("gap", "Did you mean 'gaps'? etviz --help"),
+        ("gaps", "Missing argument 'ETDUMP'. etviz gaps --help"),
+        ("gaps . --nothing", "--nothing. etviz gaps --help"),
+        ("gaps . --top -1", "'--top'"),
+        ("report . --tensors x", "'--tensors'"),
+        ("check . --max-rmse x", "'--max-rmse'"),
+        ("load-outputs nothing", "nothing: there is no such folder"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(run: Run, arguments: str, message: str) -> None:
     status, out, err = run(*arguments.split())
     assert status == 2
-    assert err
-    assert "Traceback" not in err + out
+    assert err.startswith("etviz: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not out
+
+
+def test_without_arguments_there_is_help(run: Run) -> None:
+    status, out, err = run()
+    assert status == 2
+    assert "Usage: etviz" in out + err
+    assert "1 a check failed" in out + err
 
 
 def test_a_damaged_file_is_one_line(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -199,6 +220,15 @@ def test_a_damaged_file_is_one_line(run: Run, folder: Path, tmp_path: Path) -> N
     assert status == 2
     assert err.startswith("etviz: ")
     assert "etdump.etdp" in err
+
+
+def test_a_reader_that_goes_away_is_no_failed_check(folder: Path) -> None:
+    """The status 1 is that of a check: a pipe that is closed has another."""
+    ends = "import os, sys; reader, writer = os.pipe(); os.dup2(writer, 1); os.close(reader); "
+    code = ends + "sys.argv = ['etviz', 'info', sys.argv[1]]; from etviz.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 141
+    assert not done.stderr
 
 
 def test_verbose_shows_the_trace(run: Run) -> None:
@@ -241,11 +271,12 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert culprit["proof"]["outputs"][0]["matches"]
 
 
-@pytest.mark.parametrize("command", ["demo", "info", "gaps", "why", "report", "check", "compare"])
+@pytest.mark.parametrize("command", ["demo", "info", "gaps", "why", "report", "check", "compare", "mcp"])
 def test_help_has_an_example(run: Run, command: str) -> None:
     status, out, _ = run(command, "--help")
     assert status == 0
     assert f"Example: etviz {command}" in out.replace("\n", " ")
+    assert ("etviz[mcp]" in out) == (command == "mcp")
 
 
 def test_several_files_that_could_be_meant(run: Run, folder: Path, tmp_path: Path) -> None:
