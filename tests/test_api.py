@@ -86,7 +86,7 @@ def test_signatures(function: str, names: str, positional: int) -> None:
     [
         lambda i: etviz.debug(None, (), partitoner=[]),  # pyright: ignore[reportCallIssue]
         lambda i: etviz.load("etdump.etdp", buffer="debug.bin"),  # pyright: ignore[reportCallIssue]
-        lambda i: etviz.verify(1, tolerance=1e-3),  # pyright: ignore[reportCallIssue, reportArgumentType]
+        lambda i: etviz.verify(1, tolerance=1e-3),  # pyright: ignore[reportCallIssue]
         lambda i: i.worst(metric="rmse"),
         lambda i: i.histogram(0, n_bins=3),
         lambda i: i.widget(heigth=500),
