@@ -125,19 +125,21 @@ def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -
     """The artifacts of a folder; where one is only there packed with gzip, it is unpacked elsewhere."""
     wanted = [kind for kind in USUAL if kind not in given]
     paths = {kind: path for kind in wanted if (path := by_name(folder, kind, shown)) is not None}
-    packed = [path for path in folder.glob("*.gz") if path.is_file()]
+    patterns = [pattern for kind in wanted if kind not in paths for pattern in USUAL[kind]]
+    named = [path for path in sorted(folder.glob("*.gz")) if any(map(Path(path.stem).match, patterns))]
     kept = None
-    if packed and len(paths) < len(wanted):
+    if packed := [path for path in named if path.is_file()]:
         kept = Scratch()
+        budget = _budget(packed, Path(kept.name))
         for path in packed:
-            _from_gzip(path, Path(kept.name))
+            budget -= _from_gzip(path, Path(kept.name), budget)
         for kind in wanted:
             if kind not in paths and (found := by_name(Path(kept.name), kind, shown or folder)) is not None:
                 paths[kind] = found
     return Collection(paths, keep_alive=kept)
 
 
-_Unpacker = Callable[[Path, Path], None]
+_Unpacker = Callable[[Path, Path], object]
 
 
 def _unpacker(path: Path) -> _Unpacker | None:
@@ -168,9 +170,9 @@ def _from_zip(path: Path, folder: Path) -> None:
     with _reading(path, "zip archive"), zipfile.ZipFile(path) as archive:
         members = [info for info in archive.infolist() if not info.is_dir()]
         names = [PurePosixPath(info.filename.replace("\\", "/")).name for info in members]
-        if problem := _why_not_unpacked(members, names):
+        if problem := _why_not_unpacked(members, names, path.stat().st_size):
             raise ArtifactError(path, problem, "unpack it and give the folder that is meant")
-        budget = _budget(path, folder)
+        budget = _budget([path], folder)
         for info, name in zip(members, names, strict=True):
             if not _is_name(name) or (info.external_attr >> 28) == 0xA:
                 continue
@@ -178,10 +180,12 @@ def _from_zip(path: Path, folder: Path) -> None:
                 budget -= _copy(path, packed, folder / name, budget)
 
 
-def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str]) -> str:
-    """Why an archive's files do not become a folder's, empty if they can."""
+def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str], size: int) -> str:
+    """Why the files of an archive of that size do not become a folder's, empty if they can."""
     if len(members) > _MOST_FILES:
         return f"it holds more than {_MOST_FILES} files"
+    if sum(info.compress_size for info in members) > size:
+        return "its files overlap: together they are larger than the archive"
     if any(info.compress_type not in _PACKED for info in members):
         return "its files are packed in an unusual way"
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -207,15 +211,16 @@ def _is_name(name: str) -> bool:
     return name not in ("", ".", "..") and len(os.fsencode(name)) <= _LONGEST_NAME
 
 
-def _from_gzip(path: Path, folder: Path) -> None:
+def _from_gzip(path: Path, folder: Path, budget: int | None = None) -> int:
+    most = _budget([path], folder) if budget is None else budget
     with _reading(path, "gzip file"), gzip.open(path) as packed:
-        _copy(path, packed, folder / (path.stem if path.suffix == ".gz" else path.name), _budget(path, folder))
+        return _copy(path, packed, folder / (path.stem if path.suffix == ".gz" else path.name), most)
 
 
-def _budget(path: Path, folder: Path) -> int:
-    """Bytes that an archive may unpack to."""
+def _budget(paths: Sequence[Path], folder: Path) -> int:
+    """Bytes that archives may unpack to, all together."""
     free = shutil.disk_usage(folder).free // 2
-    return min(max(_MOST_RATIO * path.stat().st_size, _ALWAYS_ALLOWED), free)
+    return min(max(_MOST_RATIO * sum(path.stat().st_size for path in paths), _ALWAYS_ALLOWED), free)
 
 
 def _copy(path: Path, packed: IO[bytes] | gzip.GzipFile, target: Path, budget: int) -> int:

@@ -270,7 +270,7 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
     Raises
     ------
     ValueError
-        If it is damaged, or a name is there twice; also for what fails while it is open.
+        If it is damaged, a name is there twice, or members overlap; also for what fails while it is open.
     """
     try:
         with zipfile.ZipFile(as_file(data)) as archive:
@@ -279,6 +279,8 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
                 if info.filename in members:
                     raise ValueError(f"the member {info.filename} is there twice")
                 members[info.filename] = info
+            if sum(info.compress_size for info in members.values()) > len(data):
+                raise ValueError("its members overlap: together they are larger than the file")
             yield archive, members
     except ValueError:
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import gzip
 import shutil
 import time
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 import etviz
 from etviz.artifacts.collection import collect, is_collection
+from etviz.artifacts.record.etrecord import ETRecord
 from etviz.cli.app import app
 from etviz.errors import ArtifactError, UsageError
 from tests.programs import FILES, Executed
@@ -199,3 +201,34 @@ def test_etrecord_that_was_packed_again_is_named(executed: Make, tmp_path: Path)
             new.writestr(info.filename, old.read(info))
     with pytest.raises(ArtifactError, match=r"etrecord\.bin: the ETRecord was packed again.*zip -0"):
         etviz.load(made.path("etdump"), etrecord=again)
+
+
+def _overlapped(path: Path, count: int) -> None:
+    """A zip archive whose directory names one member many times."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("large", bytes(1 << 16))
+        for number in range(count):
+            again = copy.copy(archive.getinfo("large"))
+            again.filename = f"large {number}"
+            archive.filelist.append(again)
+
+
+def test_members_that_overlap_are_refused(executed: Make, tmp_path: Path) -> None:
+    """Checking 100 MB that thousands of members share would take hours."""
+    shutil.copy(executed("plain_cnn").path("etrecord"), tmp_path / "etrecord.bin")
+    _overlapped(tmp_path / "etrecord.bin", 1000)
+    with pytest.raises(ArtifactError, match=r"etrecord\.bin: .*members overlap"):
+        ETRecord(tmp_path / "etrecord.bin")
+    _overlapped(tmp_path / "sent.zip", 1000)
+    with pytest.raises(ArtifactError, match=r"sent\.zip: its files overlap"):
+        collect(tmp_path / "sent.zip")
+
+
+def test_files_packed_with_gzip_share_what_they_may_unpack_to(tmp_path: Path) -> None:
+    packed = gzip.compress(bytes(40 << 20))
+    for name in ("notes.txt.gz", "other.txt.gz", "model.pte.gz"):
+        (tmp_path / name).write_bytes(packed)
+    assert set(collect(tmp_path).paths) == {"pte"}, "what is no artifact is not unpacked"
+    (tmp_path / "etdump.etdp.gz").write_bytes(packed)
+    with pytest.raises(ArtifactError, match="it unpacks to more than"):
+        collect(tmp_path)

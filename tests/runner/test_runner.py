@@ -201,9 +201,12 @@ def test_weights_outside_of_the_program_in_python(tmp_path: Path):
         etviz.load(tmp_path, data=tmp_path / "model.pte")
     with pytest.raises(UsageError, match=r"data= is part of a program"):
         etviz.load(tmp_path / "etdump.etdp", data=data)
-    _outside(elsewhere, nn.Sequential(nn.Linear(4, 2)), x)
+    two = _outside(elsewhere, nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), x)
     with pytest.raises(ArtifactError, match=r"does not hold .*linear"):
-        etviz.load(tmp_path, data=elsewhere / "model.ptd")
+        etviz.load(tmp_path, data=two)
+    two.write_bytes(two.read_bytes().replace(b"0.weight", b"1.weight"))
+    with pytest.raises(ArtifactError, match=r"holds \S*1\.weight twice"):
+        etviz.load(tmp_path, data=two)
 
 
 def _bundle(folder: Path, wrong: int | None = None) -> tuple[Path, list[tuple[Tensor]], nn.Module]:

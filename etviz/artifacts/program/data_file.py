@@ -44,7 +44,12 @@ def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
         raise ArtifactError(path, problem, _ADVICE, where=len(data), found=len(data), expected=needed)
     named = root.vectors(2).tables()
     pairs = zip(named.strings(0).tolist(), named.scalar(1, "<u4").tolist(), strict=True)
-    places = {str(key): at for key, at in pairs if at < len(offsets)}
+    places: dict[str, int] = {}
+    for key, at in pairs:
+        if key in places:
+            raise ArtifactError(path, f"the data file holds {key} twice", _ADVICE, found=key)
+        if at < len(offsets):
+            places[str(key)] = at
     return {key: data[base + offsets[at] :][: lengths[at]] for key, at in places.items()}
 
 
