@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,55 @@ def test_arguments_of_the_wrong_kind(model: Any, inputs: Any, words: str, tmp_pa
 def test_calibration_without_a_quantizer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="calibration= means nothing without a quantizer"):
         etviz.debug(Nothing(), (torch.ones(1),), calibration=[(torch.ones(1),)], workdir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"partitioner": object()}, "partitioner must be a list of partitioners, found object"),
+        ({"partitioner": "xnnpack"}, "partitioner must be a list of partitioners, found str"),
+        ({"partitioner": [object]}, "partitioner must hold partitioners, found the class object; call it"),
+    ],
+)
+def test_options_that_are_none(given: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        etviz.debug(Nothing(), (torch.ones(3),), workdir=tmp_path, **given)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ((torch.ones(2, 9),), r"\(float32 \[2, 9\]\): RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ((), r"TypeError: .* missing 1 required positional argument"),
+        (([[1.0] * 8],), r"TypeError: "),
+    ],
+)
+def test_inputs_that_the_model_itself_does_not_take(inputs: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^The model itself fails on example_inputs.*" + words):
+        etviz.debug(nn.Linear(8, 4), inputs, workdir=tmp_path)
+
+
+class Dropped(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.nn.functional.dropout(x, 0.5, training=True) * 3, x + 1
+
+
+def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> None:
+    found = etviz.debug(Dropped(), (torch.randn(4, 8),), workdir=tmp_path)
+    gaps = found.gaps.set_index("op")
+    drawn, after, apart = (gaps.loc[name] for name in ("aten::native_dropout.out", "aten::mul.out", "aten::add.out"))
+    assert drawn[["rmse", "introduced_rmse"]].isna().all(axis=None)
+    assert math.isnan(after["rmse"])
+    assert after["introduced_rmse"] == 0
+    assert apart["rmse"] == 0
+    assert found.first_divergence is None
+    assert found.digest.verdict == "Final outputs were not compared."
+    assert "draws random numbers (dropout)" in found.summary()
+    assert "model.eval()" in found.summary()
+    with pytest.raises(UsageError, match="notes"):
+        found.attribution()
+    by_handles = {kind: tmp_path / FILES[kind] for kind in ("etrecord", "debug_buffer")}
+    assert etviz.load(tmp_path / FILES["etdump"], **by_handles).gaps["rmse"].isna().all()
 
 
 def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:

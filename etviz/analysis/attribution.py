@@ -114,7 +114,7 @@ def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
     run = _index("run", run, len(runs))
     if not runs[run].comparison.reference_outputs:
         raise UsageError(
-            "The inputs of this run are not known, so the error of its outputs is not known; give them (inputs=)"
+            "What this run's outputs should be is not known, so their error is not; the notes of summary() say why"
         )
     own = _outputs_of(tables, run)
     if output is not None:

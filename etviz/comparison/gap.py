@@ -62,6 +62,13 @@ class Gap:
         """What the row has to say beside its numbers."""
         return self.unpaired or self.introduced_problem or self.note
 
+    def forget_total(self, reason: str) -> None:
+        """Take back what it says of the reference, which is not the run's."""
+        self.metrics = dict.fromkeys(self.metrics, NAN)
+        self.total = Sums()
+        self.unpaired = self.unpaired or reason
+        self.reference = None
+
     def inherit(self) -> None:
         """Note that the operator had the reference's own inputs: what it introduced is all there is."""
         self.introduced, self.introduced_sums = dict(self.metrics), self.total

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED
 from etviz.graph.ir import Graph, Input, Ref
-from etviz.tensors.metrics import NAN, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,10 +153,7 @@ class Entrance:
         for gap in comparison.gaps:
             if gap.instruction in readers:
                 gap.introduced = gap.introduced_sums = None
-            gap.metrics = dict.fromkeys(gap.metrics, NAN)
-            gap.total = Sums()
-            gap.unpaired = gap.unpaired or reason
-            gap.reference = None
+            gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 
     def _first_kernels(self, comparison: Comparison) -> frozenset[int]:

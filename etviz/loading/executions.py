@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
+from etviz.comparison.drawn import Drawn
 from etviz.comparison.exact import compare_side_by_side, compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.inputs import Entrance, Inputs, why_not
@@ -114,6 +115,7 @@ def compare_executions(
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
+    drawn = Drawn(evaluator.graph, known=paired.pairing != HANDLES)
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
@@ -131,7 +133,7 @@ def compare_executions(
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
         if twice is not None and (foreign := twice.foreign_buffer(log)):
             return Compared(notes=(foreign,))  # one buffer is all executions'
-        notes |= dict.fromkeys(filter(None, (note, lost)))
+        notes |= dict.fromkeys(filter(None, (note, lost, drawn.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes |= dict.fromkeys(_failed_metrics(runs))

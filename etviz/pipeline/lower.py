@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import logging
-from contextlib import nullcontext
+import os
+import traceback
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +20,12 @@ from etviz.artifacts.record.record_file import LISTINGS, REFUSALS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
 from etviz.pipeline.record import build_record
+from etviz.tensors.blocks import dtype_name
 from etviz.upstream.executorch import delegated_listings, quietly, refusals
 from etviz.upstream.operators import register_quantized_operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_FEW = 8
 _PTE, _ETRECORD, _RECORD, _DATA = "model.pte", "etrecord.bin", "model.etviz", "model.ptd"
 
 
@@ -83,13 +88,13 @@ def lower(
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()
-    _check_arguments(model, reference, example_inputs)
+    _check_arguments(model, reference, example_inputs, partitioner)
     if calibration is not None and quantizer is None:
         raise UsageError("calibration= means nothing without a quantizer; give quantizer= too")
     inputs = tuple(example_inputs)
     names = {"reference": reference, "quantize": quantizer}
     steps = ["export", *(name for name, given in names.items() if given is not None), "lower", "emit", "save"]
-    with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly():
+    with tqdm(total=len(steps), desc="etviz", leave=False) as bar, quietly(), _tried(model, inputs):
         program = _step(bar, "export", lambda: export(model, inputs, strict=strict))
         floating = program if quantizer is not None else None
         if reference is not None:
@@ -112,7 +117,7 @@ def lower(
         return save(manager, inputs, workdir, listings, floating, refused)
 
 
-def _check_arguments(model: Any, reference: Any, example_inputs: Any) -> None:
+def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitioner: Any) -> None:
     import torch
     from torch.export import ExportedProgram
 
@@ -124,6 +129,62 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any) -> None:
             f"example_inputs must be a tuple of the model's arguments, found {type(example_inputs).__name__}; "
             "write (x,) for one argument"
         )
+    if partitioner is None:
+        return
+    if not isinstance(partitioner, (tuple, list)):
+        raise UsageError(f"partitioner must be a list of partitioners, found {type(partitioner).__name__}")
+    for item in partitioner:
+        if isinstance(item, type):
+            raise UsageError(f"partitioner must hold partitioners, found the class {item.__name__}; call it")
+        if not callable(getattr(item, "partition", None)):
+            raise UsageError(f"partitioner must hold partitioners, found {type(item).__name__}")
+
+
+@contextmanager
+def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) -> Generator[None]:
+    """Where a step fails, run a copy of the model by itself: if it fails too, that is the better reason."""
+    import torch
+
+    try:
+        yield
+    except LoweringError:
+        if not isinstance(model, torch.nn.Module):
+            raise
+        try:
+            with torch.no_grad():
+                result = copy.deepcopy(model)(*inputs)
+        except Exception as error:
+            raise UsageError(
+                f"The model itself fails on example_inputs{_given(inputs)}: {type(error).__name__}: "
+                f"{(str(error).strip().splitlines() or [''])[0][:500]}{_place(error)}. "
+                "Give inputs that model(*example_inputs) takes."
+            ) from error
+        if not any(isinstance(leaf, torch.Tensor) for leaf in flatten(result)):
+            raise UsageError(
+                f"The model returns no tensor, found {type(result).__name__}; return those that are to be compared"
+            ) from None
+        raise
+
+
+def _given(inputs: tuple[Any, ...]) -> str:
+    """Dtypes and shapes, where they can be said in a few words."""
+    import torch
+
+    leaves = flatten(inputs)
+    if not 0 < len(leaves) <= _FEW:
+        return ""
+    said = (
+        f"{dtype_name(leaf.dtype)} {list(leaf.shape)}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+        for leaf in leaves
+    )
+    return f" ({', '.join(said)})"
+
+
+def _place(error: BaseException) -> str:
+    """The last line of an error's way that is not torch's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.filename and frame.filename != __file__]
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def export(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool) -> ExportedProgram:

@@ -163,7 +163,7 @@ def run_alone(
     with (
         Scratch() as folder,
         room_for(),
-        tqdm(total=len(_STEPS), desc=label, leave=False, disable=quiet) as bar,
+        tqdm(total=len(_STEPS), desc=label, leave=False, **({"disable": True} if quiet else {})) as bar,
     ):
 
         def step(done: int) -> None:

@@ -306,7 +306,7 @@ def quietly() -> Generator[None]:
     loggers = [logging.getLogger(name) for name in ("torch", "torchao", "torch.utils._pytree", "root")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.CRITICAL)  # what fails is raised as well
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,0 +1,34 @@
+"""Which operators draw random numbers: the runtime's are not the reference's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from etviz.graph.ir import Graph, Node
+
+_DRAWING: Final = {
+    "bernoulli", "bernoulli_p", "multinomial", "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
+    "randint_like", "randn", "randn_like", "randperm", "uniform",
+}  # fmt: skip
+_DROPPING: Final = {"alpha_dropout", "dropout", "feature_dropout", "native_dropout"}
+"""They draw only while they train."""
+
+
+def draws(node: Node) -> bool:
+    """True for an operator that draws random numbers."""
+    name = node.target.partition(".")[2].partition(".")[0]
+    if name in _DROPPING:
+        probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
+        train = node.args[2] if len(node.args) > 2 else node.kwargs.get("train", True)
+        return train is not False and probability != 0
+    return name in _DRAWING
+
+
+def drawing(graph: Graph) -> list[Node]:
+    """The nodes of a graph that draw random numbers, by themselves, in a branch or inside of a delegate."""
+    return [
+        node
+        for node in graph.nodes
+        if draws(node) or any(name in graph.subgraphs and drawing(graph.subgraphs[name]) for name in node.subgraphs)
+    ]
