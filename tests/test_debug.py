@@ -215,8 +215,9 @@ def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> No
     assert "model.eval()" in found.summary()
     with pytest.raises(UsageError, match="notes"):
         found.attribution()
-    by_handles = {kind: tmp_path / FILES[kind] for kind in ("etrecord", "debug_buffer")}
-    assert etviz.load(tmp_path / FILES["etdump"], **by_handles).gaps["rmse"].isna().all()
+    etdump, etrecord, debug_buffer = (tmp_path / FILES[kind] for kind in ("etdump", "etrecord", "debug_buffer"))
+    by_handles = etviz.load(etdump, etrecord=etrecord, debug_buffer=debug_buffer)
+    assert by_handles.gaps["rmse"].isna().all()
 
 
 def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:

@@ -340,6 +340,22 @@ def whole_file(path: PathLike, what: str) -> Generator[Path]:
         raise _unwritable(path, what, error) from error
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder to write into, if it is missing.
+
+    Raises
+    ------
+    ArtifactError
+        If it can't be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(folder, f"the folder can't be made ({error.strerror})", "choose another one") from error
+    if not os.access(folder, os.W_OK):
+        raise ArtifactError(folder, "nothing can be written into the folder", "choose another one")
+
+
 @contextmanager
 def whole_files(folder: Path) -> Generator[Path]:
     """Give a temporary folder inside of `folder`, which is made if it is missing; its files are moved out at the end.

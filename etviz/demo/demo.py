@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tqdm.auto import tqdm
 
 from etviz.api import debug, load
-from etviz.artifacts.files import whole_file
+from etviz.artifacts.files import make_folder, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
 from etviz.demo.planted import CHANNEL, FACTOR, plant
-from etviz.errors import ArtifactError, UsageError
+from etviz.errors import UsageError
 from etviz.pipeline.device import Here, run_elsewhere
 from etviz.pipeline.execute import execute
 from etviz.upstream.executorch import quietly
@@ -101,7 +100,7 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
     import torch
 
     command = find_runner() if runner == "cpp" else runner
-    _make(folder)
+    make_folder(folder)
     with quietly():
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -175,15 +174,6 @@ def one_of_each(digits: Digits) -> torch.Tensor:
     import torch
 
     return torch.stack([digits.test_images[digits.test_labels == digit][0] for digit in range(10)])
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(folder, f"the folder can't be made ({error.strerror})", "choose another one") from error
-    if not os.access(folder, os.W_OK):
-        raise ArtifactError(folder, "nothing can be written into the folder", "choose another one")
 
 
 def _batches(digits: Digits) -> list[torch.Tensor]:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final, Protocol
 
 from tqdm.auto import tqdm
 
-from etviz.artifacts.files import PathLike
+from etviz.artifacts.files import PathLike, make_folder
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Program
 from etviz.artifacts.program.raw_values import write_inputs
@@ -128,11 +128,13 @@ def run_elsewhere(
     ------
     UsageError
         If the command or `timeout` makes no sense.
+    ArtifactError
+        If `folder` can't be made or written to.
     ExecutionError
         If it can't be started, fails, takes too long, or writes nothing. What was brought back stays.
     """
     words = _words(command, data=data is not None)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for old in (*folder.glob(f"{_OUTPUTS}-*.bin"), *(folder / name for name in (_ETDUMP, _DEBUG_BUFFER, _LOG))):
         old.unlink(missing_ok=True)
     plan = program.method(method)

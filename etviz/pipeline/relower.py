@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,10 +161,11 @@ def run_alone(
     """
     import torch
 
+    bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (
         Scratch() as folder,
         room_for(),
-        tqdm(total=len(_STEPS), desc=label, leave=False, **({"disable": True} if quiet else {})) as bar,
+        bars(total=len(_STEPS), desc=label, leave=False) as bar,
     ):
 
         def step(done: int) -> None:

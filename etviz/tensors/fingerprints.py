@@ -718,7 +718,8 @@ def _told(pair: Pair, channel: _Channel) -> str:
         scaled, shifted = (_part(part, m.dd) for part in (m.rd * m.rd / m.rr if m.rr > 0 else 0.0, m.sd * plus))
         if max(scaled, shifted) >= _KNOWN:
             left = (1.0 - scaled) * m.dd / (m.count - 1)
-            what = f"×{_shortest(times, 2.0 * math.sqrt(max(left, 0.0) / m.rr))}" if scaled >= shifted else ""
+            factor = _shortest(times, 2.0 * math.sqrt(max(left, 0.0) / m.rr)) if m.rr > 0 else ""
+            what = f"×{_factor(times - 1.0) if factor == '1' else factor}" if scaled >= shifted else ""
             what = what or f"the reference {_signed(plus)}"
             share = percent(channel.share * max(scaled, shifted))
             return f"{place} is {what}: this explains {share} of the squared error."

@@ -203,6 +203,7 @@ def test_evidence_has_the_figures() -> None:
     channel = torch.eye(5)[3].reshape(1, 5, 1, 1)
     assert said(reference + channel).startswith("Index 3 of axis 1 (of 5) is the reference + 1: this explains ")
     assert said(reference * (1 - 0.75 * channel)).startswith("Index 3 of axis 1 (of 5) is ×0.25: this explains ")
+    assert said(reference * (1 + 2**-14 * channel)).startswith("Index 3 of axis 1 (of 5) is ×(1 + 6.1")
     assert "Index 3 of axis 1 (of 5) holds" in said(reference + channel * torch.randn_like(reference))
     assert "above 0.5 and below -0.25" in said(reference.clamp(-0.25, 0.5))
     assert "rounded to float16" in said(reference.half().float())
