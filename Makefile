@@ -105,7 +105,7 @@ $(BENCH_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[bench]'
 	@touch $@
 
-zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 130 programs; writes docs/verdicts.md
+zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 150 programs; writes docs/verdicts.md
 	TQDM_DISABLE=1 OMP_NUM_THREADS=1 $(BIN)/python -m tests.zoo
 
 $(ZOO_INSTALLED): $(INSTALLED)

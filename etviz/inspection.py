@@ -261,7 +261,7 @@ class Inspection(ViewState):
         top
             Number of suspects beside the culprit.
         look_inside
-            Look inside of a delegate at fault, which lowers and runs it again in a child process.
+            Look inside of a delegate at fault, which runs it again in a child process.
         timeout
             Seconds for that, 600 if None.
 
@@ -541,9 +541,10 @@ class Inspection(ViewState):
         """Look inside the delegate call of a gap row.
 
         Where the backend logged values inside of its delegate (and the ETRecord has its delegate map), these are
-        shown, as they were in the run itself. Else the delegate's subgraph is lowered again to the same backend with
-        its inner values as outputs, and run in a child process on the inputs that the runtime gave it. The reference
-        of every inner operator is the subgraph evaluated eagerly on the same inputs.
+        shown, as they were in the run itself. Else what the delegate executed is run again in a child process, with
+        its inner values as outputs, on the inputs that the runtime gave it: what the `.pte` holds of XNNPACK, and else
+        its subgraph, lowered again to the same backend. The reference of every inner operator is the subgraph
+        evaluated eagerly on the same inputs.
 
         Parameters
         ----------

@@ -27,7 +27,7 @@ def why(
     inputs: given.InputsOption = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
     inside: Annotated[
-        bool, typer.Option("--inside/--no-inside", help="Look inside of a delegate at fault: lowers it again here.")
+        bool, typer.Option("--inside/--no-inside", help="Look inside of a delegate at fault: runs it again here.")
     ] = True,
     as_json: given.JsonOption = False,
     method: given.MethodOption = None,

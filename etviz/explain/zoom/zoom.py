@@ -1,7 +1,8 @@
-"""Inside one delegate: its subgraph is lowered again with inner values as outputs, and run on what the runtime gave it.
+"""Inside one delegate: it runs again with inner values as outputs, on what the runtime gave it.
 
-The reference is the subgraph evaluated eagerly on the same inputs, so that what the delegate inherited is out of sight,
-and every inner operator is compared as the instructions of a program are.
+What the `.pte` holds of XNNPACK is given these outputs as it is; any other subgraph is lowered again. The reference is
+the subgraph evaluated eagerly on the same inputs, so that what the delegate inherited is out of sight, and every inner
+operator is compared as the instructions of a program are.
 """
 
 from __future__ import annotations
