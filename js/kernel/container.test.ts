@@ -99,6 +99,7 @@ test("what some rows hold is answered as it was asked at first; nothing new is c
   expect(ask(source, "scatter", { row: 3, bins: 64 })).toMatchObject({ elements });
   expect(scatterQuestion(3).decode(report.answer("scatter", 3) as Answer).elements).toBe(elements);
   expect(ask(source, "scatter", { row: 4, bins: 64 })).toContain("Not in this report");
+  expect([3, 4].map((row) => source.holds?.("scatter", row))).toEqual([true, false]);
   expect(ask(source, "error_map", { row: 3, of: "error", axes: null, index: null })).toContain(
     "Not in this report",
   );

@@ -131,6 +131,7 @@ export function reportSource(report: Report): Source {
   return {
     kernel: false,
     state: signal("ready"),
+    holds: (method, row) => shown.answer(method, row) !== null,
     request(method, params, settle) {
       if (method !== "method") return settle(outcomeOf(shown, method, params));
       const chosen = params.method === own ? report : report.method(String(params.method));

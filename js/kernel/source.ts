@@ -21,6 +21,8 @@ export interface Source {
   /** False in a report and when the kernel is gone: nothing new can be computed. */
   readonly kernel: boolean;
   readonly state: ReadonlySignal<KernelState>;
+  /** Only of a report, which can't compute: whether it has this answer for a row. */
+  holds?(method: string, row: number): boolean;
   onEvent(listener: (event: WireMessage) => void): void;
   dispose(): void;
 }

@@ -2,6 +2,7 @@
 // The tabs of the tensor pane: asked for when opened, remembered, with their failures.
 import { expect, test } from "vitest";
 import { type TestView, click, openReady, press, until } from "../dev/view";
+import { chartOf } from "./ValueTabs";
 
 function tab(view: TestView, text: string): HTMLElement {
   const found = view.all(".etv-chart-tabs .etv-tab").find((one) => one.textContent === text);
@@ -109,4 +110,11 @@ test("the fingerprint opens its tab; quantization: three histograms, the range, 
   expect(view.one(".etv-chart").textContent).toContain("0.412 steps RMSE (ideal rounding: 0.289)");
   expect(view.texts(".etv-fingerprint-name")).toEqual(["single bad channel", "constant offset"]);
   expect(view.one(".etv-score").getAttribute("aria-label")).toBe("score 83.0 %");
+});
+
+test("a report opens what it has of the likely fault, else the histogram", () => {
+  const facts = { fingerprints: [{ name: "single bad channel", score: 1, evidence: "" }] };
+  expect(chartOf(facts, {}, 3)).toBe("channels");
+  expect(chartOf(facts, { holds: (method, row) => method === "channels" && row === 3 }, 3)).toBe("channels");
+  expect(chartOf(facts, { holds: (method, row) => method === "channels" && row === 3 }, 4)).toBe("histogram");
 });

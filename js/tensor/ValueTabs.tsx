@@ -1,6 +1,7 @@
 // The values of a row in four ways, as tabs. The likely fault of the row says which is open, until one is chosen: the
 // choice stays when another row is selected.
 import type { JSX } from "preact";
+import type { Source } from "../kernel/source";
 import type { Payload } from "../data/payload";
 import { type TensorFacts, parseShape } from "../data/tensor";
 import type { Chart } from "../state/view";
@@ -42,9 +43,13 @@ export function seenIn(name: string | undefined): Chart {
   return SEEN_IN[name ?? ""] ?? "histogram";
 }
 
-/** What the likely fault of a row is seen best in. */
-function chartOf({ fingerprints }: TensorFacts): Chart {
-  return seenIn(fingerprints[0]?.name);
+/** What a chart asks for. */
+const ASKS = { map: "error_map", channels: "channels", scatter: "scatter", histogram: "tensor" };
+
+/** What the likely fault of a row is seen best in, as far as a report has it. */
+export function chartOf({ fingerprints }: Pick<TensorFacts, "fingerprints">, source: Pick<Source, "holds">, row: number): Chart {
+  const best = seenIn(fingerprints[0]?.name);
+  return (source.holds?.(ASKS[best], row) ?? true) ? best : "histogram";
 }
 
 function Panel({ payload, row, facts, chart }: Props & { chart: Chart }): JSX.Element {
@@ -66,8 +71,9 @@ function Panel({ payload, row, facts, chart }: Props & { chart: Chart }): JSX.El
 }
 
 export function ValueTabs(props: Props): JSX.Element {
-  const { chart } = useApp().view;
-  const shown = chart.value ?? chartOf(props.facts);
+  const { store, view } = useApp();
+  const { chart } = view;
+  const shown = chart.value ?? chartOf(props.facts, store.source, props.row);
   if (props.facts.reference === null) return <Histograms facts={props.facts} />;
   return (
     <section class="etv-values">
