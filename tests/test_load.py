@@ -175,6 +175,7 @@ def test_inputs_that_the_run_did_not_have_and_did_not_log(executed: Callable[[st
     program = executed("plain_cnn")
     found = etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=(torch.zeros(2, 3, 8, 8),))
     assert "they are at fault, or the run had other inputs" in found.summary()
+    assert found.diagnosis(look_inside=False)["finding"]["text"].startswith("If the run had these inputs, #0 ")
     assert found.digest.level != "ok"
     assert found.worst(1)["instruction"].item() == 0
     later = found.gaps[found.gaps["instruction"] > 0]

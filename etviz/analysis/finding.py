@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.summary import first_divergence, row_level, row_of
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import MISMATCH, shared_with
+from etviz.comparison.inputs import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
@@ -86,7 +87,13 @@ class Finder:
         verb = "introduced it" if tables.digest.level == "bad" else "adds more error than its precision explains"
         shared = shared_with(str(divergent["reason"]))
         name = _named(divergent) + (f" ({shared})" if shared else "")
-        text = f"{name} {verb}" + (f": {_continued(evidence)}" if evidence else "") + self._share(row)
+        doubted = any(note.startswith(FIRST_FAR_OFF) for note in tables.compared.notes)
+        text = (
+            ("If the run had these inputs, " if doubted else "")
+            + f"{name} {verb}"
+            + (f": {_continued(evidence)}" if evidence else "")
+            + self._share(row)
+        )
         return Finding(row, f"{text}.", level, fingerprint)
 
     def _looks(self, tables: Tables, row: int) -> tuple[str, str]:

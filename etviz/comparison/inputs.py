@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison
     from etviz.graph.ir import Node
 
+FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
+"""How a note begins that doubts the inputs."""
 ROUGH: Final = 0.05
 """Relative L2 error of every first kernel from which on the inputs are doubted."""
 

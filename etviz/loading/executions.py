@@ -16,7 +16,7 @@ from etviz.comparison.by_handles import compare_by_handles
 from etviz.comparison.drawn import Drawn
 from etviz.comparison.exact import compare_side_by_side, compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
-from etviz.comparison.inputs import Entrance, Inputs, why_not
+from etviz.comparison.inputs import FIRST_FAR_OFF, Entrance, Inputs, why_not
 from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
@@ -52,7 +52,6 @@ _MAYBE_FORGOTTEN: Final = (
     "Without the program (pte=) it is not known whether it keeps what {} held at first: the reference began with the "
     "model's values, the run with zeros unless upstream was asked to keep them (InitializedMutableBufferPass)."
 )
-_FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
 _OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
 _INPUTS_UNKNOWN: Final = "the inputs of the run are not known: only introduced gaps"
 _NOT_PROVED: Final = (
@@ -126,7 +125,7 @@ def compare_executions(
             comparison = stage.compare([log], inputs, one.run)[0]
             doubted = stage.doubts(inputs, comparison)
         sure = given is not None and inputs.known
-        note = _FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
+        note = FIRST_FAR_OFF + (_OR_OTHER_INPUTS if sure else _OTHER_INPUTS) if doubted else inputs.note
         wrong = not inputs.known or bool(note and inputs.index >= 0 and not sure)
         guessed = given is None and log.block.bundled_input_index is None and len(executions) > 1
         note = known_inputs.forget(one.at, inputs, comparison, note, wrong=wrong, guessed=guessed)
