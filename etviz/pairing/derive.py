@@ -34,8 +34,6 @@ _MOST_TRIALS: Final = 256
 _WORK: Final = 1_000_000
 _WORK_PER_CALL: Final = 100
 """Comparisons of a possibility with what is known. Where they don't suffice, what is certain by then is paired."""
-
-
 _SLICE: Final = "aten.slice_copy.Tensor"
 _TAKING_PARTS: Final = frozenset(
     (_SLICE, "aten.select_copy.int", "aten.split_copy.Tensor", "aten.split_with_sizes_copy.default")
@@ -465,9 +463,11 @@ class _Search:
             values = [value for value in self.outputs[call.index] if self.domains.get(value)]
             if call.kind != "delegate" or all(len(self.domains.get(v, ())) < 2 for v in (*values, *call.inputs)):
                 continue
-            past = {name: self._past(call, name) for name in set().union(*(self.domains[value] for value in values))}
-            if not self._spend(sum(len(item.values) for item in past.values())):
-                return False
+            past: dict[str, _Past] = {}
+            for name in set().union(*(self.domains[value] for value in values)):
+                past[name] = self._past(call, name)
+                if not self._spend(len(past[name].values)):
+                    return changed
             for first, later in itertools.combinations(values, 2):
                 names, others = self.domains[first], self.domains[later]
                 changed |= self._narrow(first, {a for a in names if any(b not in past[a].values for b in others - {a})})
@@ -514,7 +514,7 @@ class _Search:
         meta = self.edge.metas.get(source.name) if isinstance(source, Ref) else None
         if node.target != _SLICE or meta is None or not isinstance(axis, int) or not isinstance(begin or 0, int):
             return None
-        size = meta.shape[axis]
+        size = meta.shape[axis] if -len(meta.shape) <= axis < len(meta.shape) else None
         if not isinstance(size, int):
             return None
         return min(max(0, begin + size if begin < 0 else begin), size) if begin else 0

@@ -131,10 +131,10 @@ def log(program: Executed) -> bytes:
 
 def parquet(program: Executed) -> bytes:
     """A table as a study keeps them: numbers, and texts by the names of its columns."""
-    gaps = pd.read_csv(io.StringIO(program.told("gaps")))
-    texts = ["op", "backend", "reference_ops", "source"]
-    numbers = gaps.drop(columns=texts).select_dtypes("number")
-    return pd.concat([numbers, gaps[texts].fillna("")], axis=1).to_parquet(index=False)
+    texts = ["op", "backend", "reference_ops", "source", "reason"]
+    gaps = pd.read_csv(io.StringIO(program.told("gaps")), dtype=dict.fromkeys(texts, str), keep_default_na=False)
+    numbers = gaps.drop(columns=texts).apply(pd.to_numeric, errors="coerce").dropna(axis=1)
+    return pd.concat([numbers, gaps[texts]], axis=1).to_parquet(index=False)
 
 
 _MADE = {"bpte": bundled, "log": log, "parquet": parquet}

@@ -140,6 +140,18 @@ def test_a_payload_that_cannot_be_read_tells_nothing(made: Callable[[str], Made]
         assert [origins(cut, method, call) for call in calls] == [[]] * len(calls)
 
 
+def test_parts_along_axes_that_are_not_there_tell_nothing(made: Callable[[str], Made]) -> None:
+    files = made("rotary_dynamic_int8")
+    record, program = ETRecord(files.path("etrecord")), read_program(files.path("pte"))
+    method = program.method("forward")
+    edge, handles = record.edge_graph("forward"), record.debug_handles("forward")
+    parts = [node for node in edge.nodes if node.target == "aten.slice_copy.Tensor"]
+    for node in parts:
+        node.kwargs = {**node.kwargs, "dim": 99}
+    assert parts
+    assert derive(method, edge, handles, None, partial(origins, program, method)).values
+
+
 def test_the_order_tells_alike_operators_apart() -> None:
     nodes = [Node(f"sin_{i}", "aten.sin.default", (Ref(f"sin_{i - 1}" if i else "x"),)) for i in range(4)]
     graph = Graph("forward", [Input("x", "user")], nodes, [Ref("sin_3")])

@@ -120,9 +120,10 @@ def origins(program: Program, method: Method, call: Instruction) -> list[Origin]
     try:
         unpacked = unpack(Payload(data, program.named))
         given = _externals(unpacked, OUTPUT)
-        return [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
+        found = [_origin(unpacked, given[len(call.inputs) + at]["id_out"]) for at in range(len(call.outputs))]
     except (ArtifactError, ValueError, LookupError, OSError):
         return []
+    return found if all(at < len(call.inputs) for origin in found for at in origin.inputs) else []
 
 
 def _externals(unpacked: Unpacked, flag: int) -> dict[int, Json]:
