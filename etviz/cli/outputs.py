@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PICTURES = (".png", ".svg", ".pdf")
 _SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
@@ -51,7 +54,7 @@ def outputs(
         raise typer.Exit(1)
 
 
-def _draw(table: object, path: Path) -> None:
+def _draw(table: pd.DataFrame, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -61,6 +64,6 @@ def _draw(table: object, path: Path) -> None:
     from etviz.comparison.results import Results
 
     figure, axes = plt.subplots()
-    Results(table).plot(ax=axes)  # type: ignore[arg-type]
+    Results(table).plot(ax=axes)
     with whole_file(path, "the picture") as partial:
         figure.savefig(partial, format=path.suffix.lstrip("."))

@@ -7,6 +7,7 @@ Values are freed when their last use is past.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from etviz.tensors.blocks import dtype_name
 
 if TYPE_CHECKING:
     import torch
+
+logger = logging.getLogger(__name__)
 
 Logged = Callable[[Node], "list[Any] | None"]
 """What the runtime logged as the outputs of a node, None where it logged nothing."""
@@ -449,7 +452,8 @@ class Evaluator(Interpreter):
 
             try:
                 found.append(self.again(graph, node, map_arg(node.args, other), map_arg(node.kwargs, other), rounding))
-            except Exception:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
+            except Exception:  # an operator may fail on perturbed values in its own way
+                logger.debug("%s has no perturbed value", node.name, exc_info=True)
                 return ()
         return tuple(found)
 
@@ -467,7 +471,8 @@ class Evaluator(Interpreter):
             return None
         try:
             return self.again(graph, node, map_arg(node.args, plain), map_arg(node.kwargs, plain), None)
-        except Exception:  # noqa: BLE001 - an operator may fail on other values in its own way
+        except Exception:  # an operator may fail on other values in its own way
+            logger.debug("%s has no value before its grid", node.name, exc_info=True)
             return None
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:

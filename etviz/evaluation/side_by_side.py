@@ -7,6 +7,7 @@ So every value is, bit for bit, what the execution gives by itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.evaluation.evaluator import Evaluator, Rounding, SeenTogether
+
+logger = logging.getLogger(__name__)
 
 MOST: Final = 32
 """Executions that go side by side."""
@@ -105,7 +108,8 @@ def evaluate(
     try:
         with threads_for(evaluator.graph), torch.no_grad():
             return _Evaluation(evaluator, len(inputs), seen).run(inputs, logged, replay=replay)
-    except Exception:  # noqa: BLE001 - whatever it is, an execution by itself tells it of its own values
+    except Exception:  # whatever it is, an execution by itself tells it of its own values
+        logger.debug("executions are evaluated one by one", exc_info=True)
         return None
 
 

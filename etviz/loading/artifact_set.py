@@ -105,9 +105,8 @@ class ArtifactSet:
         checking = None
         if checked and pte is not None and record is not None:
             checking = Checking(bytes(bundle.program_bytes) if bundle else pte, {"pte": pte, "record": record})
-        dump = etdump if isinstance(etdump, ETDump) else None
         recorded = read_record(record) if record is not None else None
-        dump = dump or read_etdump(etdump)  # type: ignore[arg-type]
+        dump = etdump if isinstance(etdump, ETDump) else read_etdump(etdump)
         named: dict[str, Any] = {
             "etdump": dump.path,
             "etrecord": etrecord,

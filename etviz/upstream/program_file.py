@@ -36,7 +36,7 @@ class ProgramFile:
         from executorch.exir._serialize._program import deserialize_pte_binary
 
         try:
-            with open(path, "rb") as file:  # noqa: PTH123
+            with open(path, "rb") as file:  # noqa: PTH123 - a path may be text
                 return cls(deserialize_pte_binary(file.read()))
         except Exception as error:
             problem = f"executorch can't read the program ({str(error).strip() or type(error).__name__})"

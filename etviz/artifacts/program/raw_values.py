@@ -133,7 +133,7 @@ def read_number(path: PathLike, kind: str) -> int | float | bool:
 def _read(path: PathLike, nbytes: int, what: str) -> bytearray:
     """The bytes of a file that must be so long: a copy, which is held by no descriptor and changes with no file."""
     with contextlib.suppress(OSError, ValueError):
-        if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116
+        if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116 - of each value
             return bytearray()
     with open_artifact(path, "a raw value", _ADVICE) as data:
         if len(data) != nbytes:

@@ -129,7 +129,7 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
     """Several such files as one table; a tensor is that of the first one that has its name."""
 
     def __init__(self, *files: TensorFile) -> None:
-        super().__init__(*files)  # type: ignore[arg-type]
+        super().__init__(*files)  # pyright: ignore[reportArgumentType] - they are only read
         self._files = files
 
     def in_place(self, name: str) -> torch.Tensor:
