@@ -223,7 +223,7 @@ class _Search:
     def run(self, runs: int) -> WorstInput:
         """Search until so many runs are spent."""
         with tqdm(total=runs, desc="worst input", leave=False, delay=1, unit="run") as bar:
-            examples = self._try(self._given)
+            examples, left = self._try(self._given), runs - len(self._given)
             bar.update(len(self._given))
             known = [trial for trial in examples if trial is not None]
             if not known:
@@ -233,10 +233,11 @@ class _Search:
             lanes: list[_Trial | None] = [*ordered[: _STARTS // 2]]
             lanes += [None] * (_STARTS - len(lanes))
             best, failed = ordered[0], [0] * _STARTS
-            while (left := runs - bar.n) > 0:
+            while left > 0:
                 guesses = [guess for at in range(_STARTS) for guess in self._guesses(at, lanes[at], failed[at])][:left]
                 tried = self._try([values for _, _, _, values in guesses])
                 bar.update(len(guesses))
+                left -= len(guesses)
                 for at in range(_STARTS):
                     own = [(g, t) for g, t in zip(guesses, tried, strict=True) if g[0] == at and t is not None]
                     top = max(own, key=lambda item: item[1].rmse, default=None)

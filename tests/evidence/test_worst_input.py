@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
+from tqdm.auto import tqdm
 
 import etviz
 from etviz.demo.digits import load_digits
@@ -56,8 +58,11 @@ def test_it_says_that_faint_examples_could_not_show_it(faint: etviz.WorstInput) 
     assert "None like them could have" in text
 
 
-def test_examples_that_show_it(executed: Get, faint: etviz.WorstInput) -> None:
+def test_examples_that_show_it(executed: Get, faint: etviz.WorstInput, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without a progress bar, as with ``TQDM_DISABLE``: what is run is not counted by it."""
+    monkeypatch.setattr("etviz.evidence.worst_input.tqdm", partial(tqdm, disable=True))
     again = etviz.worst_input(executed("digits_int8").folder, [faint.inputs], runs=6)
+    assert len(again.table) == 6
     assert again.shown
     assert "The examples show it" in again.summary()
 
