@@ -96,7 +96,12 @@ def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, st
 def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:
     if inside is None:
         return
-    rows = [f"{_place(row)}: introduced severity {_number(row['introduced_severity'])}" for row in inside["rows"]]
+    # Its number is that in another program.
+    rows = [
+        f"{_place(row | {'name': row['name'].partition(' ')[2]})}: introduced severity "
+        f"{_number(row['introduced_severity'])}"
+        for row in inside["rows"]
+    ]
     none = ["No operator inside adds more error than its precision explains."] if inside["compared"] else []
     yield from _listed("Inside the delegate", [*(rows or none), inside["message"], *inside["notes"]], width)
 
