@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -573,7 +573,8 @@ def _run(
 ) -> None:
     """Have every chunk done that is not there yet; only so many are under way that workers need not wait.
 
-    In this process, the program runs on the next chunk, and the one before is written, while one is measured.
+    In this process, the program runs on the next chunk while one is measured. What was measured is written before
+    anything else is begun, so a crash loses no more than what is under way.
     """
     chunks = _chunks(source, size, made, set(store.done()))
     with (
@@ -605,24 +606,19 @@ class _Chunk:
 
 
 class _UnderWay:
-    """Chunks that were handed out, and one that is being written; those that are not begun yet end with it."""
+    """Chunks that were handed out; those that are not begun yet end with it."""
 
     def __init__(self, store: Store, made: Work, bar: tqdm[Any]) -> None:
         self._store, self._made, self._bar = store, made, bar
         self._keeper = _Keeper(store)
         self._measured: dict[Future[Measured], _Chunk] = {}
-        self._written: Future[None] | None = None
-        self._writer = ThreadPoolExecutor(1, "etviz writes")
 
     def __enter__(self) -> _UnderWay:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *_: object) -> None:
         for future in self._measured:
             future.cancel()
-        self._writer.shutdown()
-        if raised[0] is None:
-            self._wait()
 
     def add(self, pool: Executor, chunk: _Chunk, work: Work) -> None:
         """Hand a chunk out."""
@@ -639,15 +635,8 @@ class _UnderWay:
                 return
             for future in finished or wait(self._measured, return_when=FIRST_COMPLETED).done:
                 chunk, found = self._measured.pop(future), _result(future)
-                self._wait()
-                self._written = self._writer.submit(_keep, self._store, self._keeper, self._made, chunk, found)
+                _keep(self._store, self._keeper, self._made, chunk, found)
                 self._bar.update(len(chunk.entries))
-
-    def _wait(self) -> None:
-        """A chunk that was written, or what went wrong."""
-        written, self._written = self._written, None
-        if written is not None:
-            written.result()
 
 
 def _sample(entry: Entry, data: bytes) -> Sample:
