@@ -84,28 +84,35 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     if "--verbose" in arguments:
         arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
+    status = _status(arguments)
+    if status == _INTERRUPTED:
+        err.print("etviz: interrupted", highlight=False)
+    sys.exit(status)
+
+
+def _status(arguments: list[str]) -> int | None:
+    """Run a command; what fails in it ends the process."""
     try:
         with contextlib.nullcontext() if "--verbose" in arguments else quietly():
-            status = app(arguments, prog_name="etviz", standalone_mode=False)
+            return app(arguments, prog_name="etviz", standalone_mode=False)
     except EtvizError as error:
         if _verbose:
             traceback.print_exc()
         hint = " --verbose shows the trace." if isinstance(error, UnexpectedError) and not _verbose else ""
         _fail(one_line(error) + hint)
-    except (BrokenPipeError, SystemExit):  # whoever reads the output went away; typer and rich make a status 1 of it
-        sys.stderr.close()
+    except (BrokenPipeError, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != 1:  # completion is shown
+            raise
+        sys.stderr.close()  # whoever reads the output went away, of which typer and rich make a status 1
         sys.exit(_NO_READER)
     except (KeyboardInterrupt, typer.Abort):
-        status = _INTERRUPTED
+        return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the exit status 1 means that a check failed
         if _verbose:
             traceback.print_exc()
         if isinstance(error, _Misuse):
             _misused(error)
         _fail(f"unexpected {type(error).__name__}: {one_line(error)[:500]} (--verbose shows the trace)")
-    if status == _INTERRUPTED:
-        err.print("etviz: interrupted", highlight=False)
-    sys.exit(status)
 
 
 def _misused(error: Any) -> NoReturn:

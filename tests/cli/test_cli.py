@@ -222,6 +222,13 @@ def test_a_damaged_file_is_one_line(run: Run, folder: Path, tmp_path: Path) -> N
     assert "etdump.etdp" in err
 
 
+def test_completion_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_ETVIZ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "etviz ga")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert run()[:2] == (0, "gaps\n")
+
+
 def test_a_reader_that_goes_away_is_no_failed_check(folder: Path) -> None:
     """The status 1 is that of a check: a pipe that is closed has another."""
     ends = "import os, sys; reader, writer = os.pipe(); os.dup2(writer, 1); os.close(reader); "
