@@ -38,9 +38,9 @@ _TEXTS: Final = (
     *("name", "status", "reason", "content"),
     *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
 )
-_MAY_LACK: Final = "matches"
-"""The one column, of truth values, that need not have a value in each row. Those of other names are of numbers."""
-TAKEN: Final = (*_WHOLE, *_TEXTS, _MAY_LACK)
+_TRUTH: Final = "matches"
+"""The one column of truth values. Those of other names are of numbers; neither need have a value in each row."""
+TAKEN: Final = (*_WHOLE, *_TEXTS, _TRUTH)
 """The names that no metric can have."""
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
     "operators.parquet": ("instruction", "output"),
@@ -114,7 +114,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, MemoryError) as error:
         raise ArtifactError(path, f"it can't be read ({' '.join(str(error).split())})", _DELETE) from error
     for name in table.column_names:
-        if name != _MAY_LACK and table[name].null_count:
+        if name in (*_WHOLE, *_TEXTS) and table[name].null_count:
             raise ArtifactError(path, f"its column {name!r} does not have a value in each row", _DELETE)
     return table.replace_schema_metadata(None).to_pandas()
 
@@ -136,7 +136,7 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
             what, fits = "whole numbers", pa.types.is_int64(kind)
         elif field.name in _TEXTS:
             what, fits = "texts", _is_text(kind)
-        elif field.name == _MAY_LACK:
+        elif field.name == _TRUTH:
             what, fits = "truth values", pa.types.is_boolean(kind) or pa.types.is_null(kind)
         if not fits and (file.metadata.num_rows or not pa.types.is_null(kind)):
             return f"its column {field.name!r} does not hold {what}"
