@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
 from etviz.evaluation import affine
+from etviz.graph.python_operators import PYTHON
 from etviz.upstream.operators import is_mutable, operator_of, schema_of
 
 if TYPE_CHECKING:
@@ -85,19 +85,6 @@ ADMITTED: Final[dict[str, frozenset[str]]] = {
 """The operators that are called, by library; of their overloads those that change nothing."""
 _NOT_ADMITTED: Final = ("data",)
 """Overloads for packed sequences, which no exported model has."""
-_ARITHMETIC: Final = ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "lshift", "rshift")
-_LOGIC: Final = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "xor", "not_", "invert")
-_PYTHON: Final[dict[str, Callable[..., Any]]] = {
-    **{f"py.{name}": getattr(operator, name) for name in (*_ARITHMETIC, *_LOGIC)},
-    "py.max": max,
-    "py.min": min,
-    "py.round": round,
-    "py.sym_max": max,
-    "py.sym_min": min,
-    "py.sym_float": float,
-    "py.sym_int": int,
-    "py.sym_not": operator.not_,
-}
 _NUMBERS: Final = frozenset(("other", "src", "value", "min", "max", "exponent"))
 """Tensors for which exported programs may have a number, of which torch makes one."""
 _LONGEST_TEXT: Final = 256
@@ -431,10 +418,10 @@ def resolve(target: str) -> Callable[..., Any]:
 
     An `UnknownOperatorError` if there is none, or it is not one of `ADMITTED`.
     """
-    if target in _PYTHON:
-        return _PYTHON[target]
-    if target.startswith("executorch_prim.") and (plain := f"py.{target.split('.')[1]}") in _PYTHON:
-        return _PYTHON[plain]
+    if target in PYTHON:
+        return PYTHON[target]
+    if target.startswith("executorch_prim.") and (plain := f"py.{target.split('.')[1]}") in PYTHON:
+        return PYTHON[plain]
     if target in _DIM_ORDER:
         return _DIM_ORDER[target]
     if target in _DEVICE_COPIES:

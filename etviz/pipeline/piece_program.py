@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.program.xnnpack_payload import Payload, changes, pack_graph, unpack
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
+from etviz.graph.python_operators import PYTHON
 from etviz.pipeline.xnnpack_values import Values
 from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
@@ -69,7 +70,9 @@ class _Builder:
         plain_args = map_arg(args, self._plain)
         plain_kwargs = map_arg(kwargs, self._plain)
         if target is None:
-            self.values[node.name] = getattr(operator, node.target.removeprefix("py."))(*plain_args)
+            if node.target not in PYTHON:
+                raise UsageError(f"the program calls {node.target[:100]}, which etviz does not")
+            self.values[node.name] = PYTHON[node.target](*plain_args)
             return
         value = target(*plain_args, **plain_kwargs)
         if isinstance(value, (bool, int, float)):

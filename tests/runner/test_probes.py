@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from etviz.artifacts.probes import FILE, read_table
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.program.raw_values import write_inputs
 from etviz.cli.app import app
-from etviz.errors import ArtifactError, UsageError
+from etviz.errors import ArtifactError, EtvizError, UsageError
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
 from etviz.pipeline.probe import Probe, parse_size
@@ -113,6 +114,43 @@ def test_what_no_probe_goes_into(executed: Callable[[str], Executed], tmp_path: 
     (tmp_path / "model.pte").write_bytes(made.path("pte").read_bytes())
     with pytest.raises(UsageError, match=r"take the record"):
         etviz.probe(tmp_path, inside=[0])
+
+
+def test_a_record_can_call_no_other_function_of_python(executed: Callable[[str], Executed], tmp_path: Path):
+    """Python's `operator` has functions that call anything; from a text they lead to `open`."""
+    made, mark = executed("residual_cnn"), tmp_path / "ran"
+
+    def ref(at: int) -> dict[str, str]:
+        return {"$": "ref", "v": f"step_{at}"}
+
+    steps = [
+        ("attrgetter", ["__reduce_ex__"]),
+        ("call", [ref(0), "text"]),
+        ("call", [ref(1), 2]),
+        ("getitem", [ref(2), 0]),
+        ("attrgetter", ["__globals__.get"]),
+        ("call", [ref(4), ref(3)]),
+        ("call", [ref(5), "__builtins__"]),
+        ("getitem", [ref(6), "open"]),
+        ("call", [ref(7), str(mark), "w"]),
+    ]
+
+    def more(like: list[Any]) -> list[Any]:
+        named = [(f"step_{at}", f"py.{name}", args) for at, (name, args) in enumerate(steps)]
+        return [[*each, None, [], -1, "", [], "", *like[9:11], []] for each in named]
+
+    with zipfile.ZipFile(made.path("record")) as before, zipfile.ZipFile(tmp_path / "model.etviz", "w") as after:
+        body = json.loads(before.read("record.json"))
+        for _, graph in dict(body["graphs"])["forward"]["subgraphs"]:
+            graph["nodes"][:0] = more(graph["nodes"][0])
+        after.writestr("record.json", json.dumps(body))
+        after.writestr("tensors.safetensors", before.read("tensors.safetensors"))
+    for kind in ("pte", "etrecord"):
+        (tmp_path / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+    delegates = made.inspection.gaps[made.inspection.gaps.kind == "delegate"]
+    with pytest.raises(EtvizError, match=r"py\.attrgetter"):
+        etviz.probe(tmp_path, inside=[int(delegates.instruction.max())], workdir=tmp_path / "probes")
+    assert not mark.exists()
 
 
 def test_values_that_only_sometimes_exist_are_left_out_with_a_reason(
