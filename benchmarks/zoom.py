@@ -69,9 +69,10 @@ def _rows(what: str, files: dict[str, Any], goal: str = "") -> list[tuple[str, .
     rows = [first, row(f"{what}: the largest delegate", lambda: look(order[-1]), goal)]
     if files["pte"] is None:
         piece = inspection.analysis.zooms.piece(order[-1])
-        plain = edge_program(piece.graph, piece.constants, piece.inputs)
+        plain, _ = edge_program(piece.graph, piece.constants, piece.inputs)
         marks = partition_marks(plain, piece.graph.backend_id)
-        programs = [edge_program(piece.graph, piece.constants, piece.inputs, (), marks) for _ in range(_REPEAT)]
+        made = (edge_program(piece.graph, piece.constants, piece.inputs, (), marks) for _ in range(_REPEAT))
+        programs = [program for program, _ in made]
 
         def lower() -> None:
             lower_again(programs.pop(), piece.graph.backend_id, piece.graph.compile_specs)
