@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from etviz.errors import ArtifactError, EtvizError, ExecutionError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.spill import SpillFile
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import LoweringError
 from tests.programs import FILES, Counter, Executed
 
 
@@ -181,6 +183,19 @@ def test_calibration_without_a_quantizer(tmp_path: Path) -> None:
 def test_options_that_are_none(given: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words):
         etviz.debug(Nothing(), (torch.ones(3),), workdir=tmp_path, **given)
+
+
+def test_a_model_that_cannot_be_copied_is_not_at_fault_for_that(tmp_path: Path) -> None:
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(LoweringError):
+        etviz.debug(Locked(), (torch.ones(3),), workdir=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,13 @@ from etviz.evidence.measuring import (
     Sample,
     Work,
     failure,
+    gap_columns,
     measure,
     run_columns,
 )
 from etviz.evidence.store import LOWERED, Store, require_parquet
 from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
+from etviz.evidence.tables import TAKEN
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
@@ -506,6 +508,8 @@ def study(
     """
     require_parquet()
     tasks, custom = choose_tasks(task), choose_metrics(metrics)
+    _refuse_columns("task", tasks, run_columns({}))
+    _refuse_columns("metrics", custom.names, gap_columns(()))
     store = Store(folder)
     first, inputs = first_item(inputs)
     lowering = {
@@ -554,6 +558,12 @@ def study(
     if hasattr(program, "parameters") and not isinstance(calibration, Iterator):
         made = {"model": program, **lowering}
     return Study(store, inputs, made)
+
+
+def _refuse_columns(argument: str, names: Iterable[str], columns: Sequence[str]) -> None:
+    for name in names:
+        if name in columns or name in TAKEN:
+            raise UsageError(f"{argument}: {name!r} is a column of a study's tables already; give it another name")
 
 
 def _names(custom: Sequence[Any]) -> list[str]:

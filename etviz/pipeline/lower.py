@@ -151,8 +151,14 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
         if not isinstance(model, torch.nn.Module):
             raise
         try:
+            own = copy.deepcopy(model)
+        except Exception:  # noqa: BLE001 - what a model holds may refuse in its own way, which is no fault of it
+            own = None
+        if own is None:
+            raise
+        try:
             with torch.no_grad():
-                result = copy.deepcopy(model)(*inputs)
+                result = own(*inputs)
         except Exception as error:
             raise UsageError(
                 f"The model itself fails on example_inputs{_given(inputs)}: {type(error).__name__}: "

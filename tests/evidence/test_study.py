@@ -112,6 +112,12 @@ def test_the_summary_says_whether_precision_explains_the_worst_operator(
     assert ": more than precision explains.\n" in text
 
 
+@pytest.mark.parametrize("name", ["content", "output_rmse", "matches", "metric"])
+def test_a_task_is_not_named_like_a_column(executed: Get, name: str) -> None:
+    with pytest.raises(UsageError, match=f"'{name}' is a column of a study's tables already"):
+        etviz.study(executed("digits_int8").folder, _images(1), task={name: lambda *_: 1.0})
+
+
 def test_a_chunk_of_nothing_but_bad_inputs_is_a_chunk(executed: Get) -> None:
     """The second image has another shape, the third can't be read by the runtime, the fourth repeats one row."""
     (image, _), (repeated, _) = _images(2)
