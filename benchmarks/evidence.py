@@ -57,13 +57,20 @@ def _rows(folder: Path, inputs: int, many: tuple[int, int], repeat: int) -> list
     def seconds(task: str, count: int = inputs) -> float:
         return statistics.median(_child(task, count, folder)["seconds"] for _ in range(repeat))
 
-    base, plain, one = (seconds(task) for task in ("read", "plain", "study"))
+    base, each, upstream = (seconds(task) for task in ("read", "each", "upstream"))
+    plain, one = (seconds(task) for task in ("plain", "study"))
     few, most = (_child("study", count, folder) for count in many)
     worker, workers = (_child(task, many[1], folder)["seconds"] for task in ("worker", "workers"))
+
+    def against(found: float) -> str:
+        return f"{found:.2f} s: {found / base:.2f}×, {found / each:.2f}×, {found / upstream:.2f}×"
+
     return [
-        (f"running {inputs} inputs, and reading their buffers", f"{base:.2f} s", ""),
-        (f"a study of {inputs} inputs without introduced gaps", f"{plain:.2f} s, {plain / base:.2f}×", ""),
-        (f"a study of {inputs} inputs, in one process", f"{one:.2f} s, {one / base:.2f}×", "1.3×"),
+        (f"running {inputs} inputs, and reading their buffers: as a study does, 32 at a time", f"{base:.2f} s", ""),
+        ("… one input after the other, in the same child process", f"{each:.2f} s", ""),
+        ("… one after the other, by upstream's bindings and Inspector", f"{upstream:.2f} s", ""),
+        (f"a study of {inputs} inputs without introduced gaps, and how often each of these", against(plain), ""),
+        (f"a study of {inputs} inputs, in one process", against(one), "1.3×"),
         (f"a study of {many[1]} inputs, in one process", f"{most['seconds']:.2f} s", ""),
         ("… by one worker of an executor", f"{worker:.2f} s", ""),
         ("… by two", f"{workers:.2f} s, {worker / workers:.2f}× as fast", "1.7×"),
@@ -127,25 +134,57 @@ def _study(program: Path, count: int, **options: Any) -> dict[str, float]:
     return {"seconds": seconds, "peak": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)}
 
 
-def _read(program: Path, count: int) -> dict[str, float]:
-    """Run the inputs as a study does, and touch every tensor that was logged; nothing is compared."""
+def _read(program: Path, count: int, at_once: int = 0) -> dict[str, float]:
+    """Run so many inputs at once, as a study does if 0, and touch every tensor that was logged; nothing is compared."""
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
     from etviz.evidence.study import CHUNK
     from etviz.evidence.subject import subject_of
 
+    size = at_once or CHUNK
     subject = subject_of(program, None, program, None)
 
     def run(images: list[torch.Tensor]) -> None:
         base = None
-        for first in range(0, len(images), CHUNK):
+        for first in range(0, len(images), size):
             with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
-                left = subject.run([[image] for image in images[first : first + CHUNK]], Path(folder))
+                left = subject.run([[image] for image in images[first : first + size]], Path(folder))
                 base = subject.pair(left, base)
                 for _, block in base.executions:
                     log = RuntimeLog(block, base.artifacts.buffer)
                     for instruction in log.instructions:
                         for value in log.values(instruction):
                             value.clone()
+
+    run(_images(_WARM))
+    images = _images(count)
+    start = time.perf_counter()
+    run(images)
+    return {"seconds": time.perf_counter() - start}
+
+
+def _upstream(program: Path, count: int) -> dict[str, float]:
+    """Run the inputs by the runtime's bindings, and have upstream's Inspector read what each logged.
+
+    A method can't be executed again once its ETDump was written, and the Inspector refuses executions of one ETDump
+    that logged different values; so the program is loaded for each input.
+    """
+    from executorch.devtools import Inspector
+    from executorch.extension.pybindings.portable_lib import _load_for_executorch
+
+    from etviz.evidence.subject import FILES, subject_of
+
+    pte, size = str(program / FILES["pte"]), subject_of(program, None, program, None).buffer_bytes
+
+    def run(images: list[torch.Tensor]) -> None:
+        with tempfile.TemporaryDirectory(prefix="etviz-bench-") as folder:
+            dump, buffer = str(Path(folder, "dump.etdp")), str(Path(folder, "buffer.bin"))
+            for image in images:
+                module = _load_for_executorch(pte, enable_etdump=True, debug_buffer_size=size)
+                module.run_method("forward", (image,))
+                module.write_etdump_result_to_file(dump, buffer)
+                inspector = Inspector(etdump_path=dump, debug_buffer_path=buffer)
+                if not any(event.debug_data for block in inspector.event_blocks for event in block.events):
+                    raise RuntimeError("upstream's Inspector read no values")
 
     run(_images(_WARM))
     images = _images(count)
@@ -168,6 +207,8 @@ def _workers(program: Path, count: int, number: int) -> dict[str, float]:
 
 _TASKS: Final = {
     "read": _read,
+    "each": lambda program, count: _read(program, count, 1),
+    "upstream": _upstream,
     "plain": lambda program, count: _study(program, count, introduced=False),
     "study": _study,
     "worker": lambda program, count: _workers(program, count, 1),
