@@ -253,16 +253,21 @@ def test_a_quantizer_that_fails(tmp_path: Path) -> None:
         etviz.debug(Nothing(), (torch.ones(3),), quantizer="int8", workdir=tmp_path)
 
 
-def test_calibration_inputs_that_do_not_fit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        ((torch.ones(4),), r"can't take item 1, \(float32\[4\]\); it was exported for \(float32\[3\]\) \(Guard failed"),
+        ((torch.ones(3), 2), r"can't take item 1, \(float32\[3\], int\); it was exported for \(float32\[3\]\)"),
+        (torch.ones(3), r"tuples of the model's arguments, item 1 is a Tensor; write \(x,\)"),
+    ],
+)
+def test_calibration_inputs_that_do_not_fit(item: Any, words: str, tmp_path: Path) -> None:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
-    with pytest.raises(EtvizError, match=r"^The model could not be quantized: "):
+    calibration = [(torch.ones(3),), item]
+    with pytest.raises(UsageError, match=words):
         etviz.debug(
-            Nothing(),
-            (torch.ones(3),),
-            quantizer=XNNPACKQuantizer(),
-            calibration=[(torch.ones(3), torch.ones(3))],
-            workdir=tmp_path,
+            Nothing(), (torch.ones(3),), quantizer=XNNPACKQuantizer(), calibration=calibration, workdir=tmp_path
         )
 
 

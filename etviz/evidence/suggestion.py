@@ -57,8 +57,8 @@ class Suggestion:
         Python to paste before the model is lowered; empty if no change was found that is better.
     before, after
         ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model (means over the inputs),
-        ``worst_rmse``, the task metrics, ``latency_ms`` (median of one execution in the child process, both taken in
-        turns) and ``size_bytes``. `after` is empty if there is no proposal.
+        ``worst_rmse``, the task metrics, ``latency_ms`` (one execution in the child process: the least
+        median of five rounds, both taken in turns) and ``size_bytes``. `after` is empty if there is no proposal.
     operators
         Names of the exported model's operators that are kept in float, or off the backend.
     inputs
@@ -277,7 +277,8 @@ def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion
         made = source_of(keep_in_float_class(), _QUANTIZER)
         return f"{made}\n\nquantizer = KeepInFloat(quantizer, [{listed}])\n"
 
-    return _first_proved(case, candidates, budget, change, code, "stay in float")
+    everything = _names(simulation.units, simulation.units)
+    return _first_proved(case, candidates, budget, change, code, "stay in float", everything)
 
 
 def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
@@ -312,7 +313,13 @@ def operators_of_delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
 
 
 def _first_proved(
-    case: _Case, candidates: Sequence[tuple[str, ...]], budget: float, change: Any, code: Any, what: str
+    case: _Case,
+    candidates: Sequence[tuple[str, ...]],
+    budget: float,
+    change: Any,
+    code: Any,
+    what: str,
+    everything: tuple[str, ...] = (),
 ) -> Suggestion:
     """The first candidate that is better and within the budget, as measured."""
     before = dict(case.before.numbers)
@@ -328,9 +335,9 @@ def _first_proved(
         elif slower > budget:
             row["reason"] = f"it takes {slower:.3g} times as long, the budget is {budget:g}"
         else:
-            reason = (
-                f"{', '.join(names)} {what}: {100 * left:.3g} % of the error is left, in {slower:.3g} times the time."
-            )
+            whole = len(names) > 1 and names == everything
+            named = f"All {len(names)} quantized operators" if whole else ", ".join(names)
+            reason = f"{named} {what}: {100 * left:.3g} % of the error is left, in {slower:.3g} times the time."
             row["reason"] = "proposed"
             head = f"# {one_line(reason)}\n# Measured on {len(case.values)} inputs: "
             head += f"{_numbers(before)} -> {_numbers(after)}\n"

@@ -58,9 +58,9 @@ class Sweep:
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
             versions that lowered and ran it (empty where its environment could not be asked); ``rmse, max_abs,
             rel_l2, sqnr_db`` of the final outputs against the float model, means over the inputs that give a number;
-            ``worst_rmse`` of any input; the task metrics' means; ``latency_ms``, the median of one execution in a child
-            process on this machine; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is at least as good in
-            error, task metrics, latency and size, and better in one of them.
+            ``worst_rmse`` of any input; the task metrics' means; ``latency_ms``, of one execution in a child process on
+            this machine, the least median of five rounds; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is
+            at least as good in error, task metrics, latency and size, and better in one of them.
         """
         return self._table.copy()
 

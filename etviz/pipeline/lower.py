@@ -21,6 +21,7 @@ from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
 from etviz.pipeline.record import build_record
 from etviz.tensors.blocks import dtype_name
+from etviz.text import one_line
 from etviz.upstream.executorch import delegated_listings, quietly, refusals
 from etviz.upstream.operators import register_quantized_operators
 
@@ -218,9 +219,29 @@ def quantize(
 
     prepared = prepare_pt2e(program.module(), quantizer)
     with torch.no_grad():
-        for batch in tqdm(calibration, desc="calibrate", leave=False):
-            prepared(*batch)
+        for at, batch in enumerate(tqdm(calibration, desc="calibrate", leave=False)):
+            if not isinstance(batch, (tuple, list)):
+                raise UsageError(
+                    f"calibration must hold tuples of the model's arguments, item {at} is a {type(batch).__name__}; "
+                    "write (x,) for one argument"
+                )
+            try:
+                prepared(*batch)
+            except Exception as error:
+                raise UsageError(
+                    f"calibration: the model can't take item {at}, {_kinds(batch)}; it was exported for "
+                    f"{_kinds(example_inputs)} ({one_line(error)[:200] or type(error).__name__})"
+                ) from error
     return torch.export.export(convert_pt2e(prepared), tuple(example_inputs), strict=False)
+
+
+def _kinds(values: Sequence[Any]) -> str:
+    """What some arguments are."""
+    kinds = ", ".join(
+        f"{dtype_name(value.dtype)}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
+        for value in flatten(values)
+    )
+    return f"({kinds})"
 
 
 def save(

@@ -113,6 +113,20 @@ def test_nothing_is_proposed_beyond_the_budget(inspection: etviz.Inspection) -> 
     assert len(suggestion.trials) == 1
 
 
+def test_a_model_that_has_to_stay_in_float_as_a_whole_is_said_to() -> None:
+    torch.manual_seed(0)
+    inspection = etviz.debug(
+        nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).eval(),
+        (torch.randn(2, 16),),
+        partitioner=[XnnpackPartitioner()],
+        quantizer=_quantizer(),
+        calibration=[(1e-3 * torch.randn(2, 16),)],
+    )
+    suggestion = etviz.suggest(inspection, budget=1000.0, inputs=[(torch.randn(2, 16),)], goal=1e-3)
+    assert {"linear", "linear_1"} <= set(suggestion.operators)
+    assert suggestion.reason.startswith(f"All {len(suggestion.operators)} quantized operators stay in float: ")
+
+
 def test_a_float_model_is_taken_off_its_backend_only_if_that_helps() -> None:
     torch.manual_seed(0)
     inspection = etviz.debug(
