@@ -407,12 +407,12 @@ class Inspection(ViewState):
         Returns
         -------
         DataFrame
-            By index of the gap row, largest share first: ``instruction, output, op, reference_ops, module, share,
-            method, reason``. The method is ``gradient``; ``straight-through`` where the gradient passes a rounding;
-            ``patch`` where the difference was put into the reference, which ran again; ``unknown`` (share NaN, see
-            `reason`). ``attrs`` holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact`` (runtime
-            and reference are the same: only their distance to float64 is attributed), ``error`` (norm of
-            the output's error, or the loss's difference), ``methods`` and ``note``.
+            By index of the gap row, largest share first, whatever its sign: ``instruction, output, op, reference_ops,
+            module, share, method, reason``. The method is ``gradient``; ``straight-through`` where the gradient passes
+            a rounding; ``patch`` where the difference was put into the reference, which ran again; ``unknown`` (share
+            NaN, see `reason`). ``attrs`` holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact``
+            (runtime and reference are the same: only their distance to float64 is attributed), ``error`` (norm of the
+            output's error, or the loss's difference), ``methods`` and ``note``.
 
         Raises
         ------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import etviz
@@ -269,3 +270,29 @@ def test_whose_nan_it_is_is_said(side: str, words: str, executed: Make) -> None:
     outputs["status"], outputs[f"{side}_nan"] = MISMATCH, 3
     found = summarize(analysis.gaps, analysis.tables.coverage, outputs, None, [])
     assert words in found.verdict
+
+
+@pytest.mark.parametrize(
+    ("wrong", "total", "verdict"),
+    [
+        (1, 1, "The final output differs from the reference (rmse 2, SQNR 5.0 dB, 25 % of its elements within"),
+        (1, 3, "1 of 3 final outputs differs from the reference (output 0: rmse 2,"),
+        (2, 2, "Both final outputs differ from the reference (worst is output 0: rmse 2,"),
+        (2, 3, "2 of 3 final outputs differ from the reference (worst is output 0: rmse 2,"),
+        (3, 3, "All 3 final outputs differ from the reference (worst is output 0: rmse 2,"),
+    ],
+)
+def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, executed: Make) -> None:
+    analysis = executed("counter").load().analysis
+    outputs = pd.concat([analysis.tables.outputs.iloc[:1]] * total, ignore_index=True)
+    outputs["output"] = range(total)
+    assert summarize(analysis.gaps, analysis.tables.coverage, outputs, None, []).level == "ok"
+    outputs.loc[: wrong - 1, ["matches", "allclose"]] = False
+    outputs.loc[: wrong - 1, ["rmse", "sqnr_db"]] = 2.0, 5.0
+    outputs.loc[: wrong - 1, "close"] = [0.25, 0.5, 0.75][:wrong]
+    found = summarize(analysis.gaps, analysis.tables.coverage, outputs, None, [])
+    assert found.verdict.startswith(verdict)
+    assert found.level == "bad"
+    assert " of run " not in found.verdict
+    twice = pd.concat([outputs, outputs.assign(event_block=7, close=0.0)], ignore_index=True)
+    assert "output 0 of run 7: " in summarize(analysis.gaps, analysis.tables.coverage, twice, None, []).verdict

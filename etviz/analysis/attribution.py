@@ -152,7 +152,7 @@ def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
     frame["share"] = [share.value for share in shares]
     frame["method"] = [share.method for share in shares]
     frame["reason"] = [share.reason for share in shares]
-    return frame.sort_values("share", ascending=False, na_position="last", kind="stable")
+    return frame.sort_values("share", ascending=False, key=abs, na_position="last", kind="stable")
 
 
 def _label(row: Any) -> str:

@@ -99,50 +99,61 @@ def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
     known = outputs[outputs["status"] != NOT_COMPARED]
     if known.empty:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
-    if (known["status"] == MISMATCH).any():
-        bad = known[known["status"] == MISMATCH]
-        return "bad", f"Final outputs differ: {len(bad)} of {len(outputs)} {_which_is_nonfinite(bad)}."
+    bad = known[known["status"] == MISMATCH]
+    if len(bad):
+        return "bad", f"{_outputs(len(bad), len(outputs), 'is', 'are')} {_which_is_nonfinite(bad)}."
     wrong = known[~known["matches"].astype(bool)]
     if len(wrong):
-        worst = wrong.sort_values("close").iloc[0]
-        detail = f"output {int(worst['output'])}: rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
+        worst = wrong.sort_values("close", kind="stable").iloc[0]
+        numbers = f"rmse {worst['rmse']:.3g}, SQNR {_db(worst['sqnr_db'])}"
         within = f"{100 * worst['close']:.3g} % of its elements within tolerance"
-        return "bad", f"Final outputs differ: {len(wrong)} of {len(outputs)} ({detail}, {within})."
+        detail = f"{_worst_of(worst, wrong, outputs)}{numbers}, {within}"
+        return "bad", f"{_outputs(len(wrong), len(outputs), 'differs', 'differ')} from the reference ({detail})."
     rounded = known[~known["allclose"].astype(float).eq(1.0) & known["noise"].notna()]
     if len(rounded):
-        worst = rounded.sort_values("close").iloc[0]
-        what = (
-            "The final output differs"
-            if len(outputs) == 1
-            else f"{len(rounded)} of {len(outputs)} final outputs differ"
-        )
+        worst = rounded.sort_values("close", kind="stable").iloc[0]
+        what = _outputs(len(rounded), len(outputs), "differs", "differ")
         times = f": one rounding arrives {worst['amplification']:,.3g} times larger at the output"
         detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
         grows = str(worst["grows_at"] or "")
         often = times + (f", and grows most {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
         drowned = ", which leaves nothing of it" if worst["noise"] * worst["rel_l2"] >= worst["rmse"] else ""
         return "warn", f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
+    matching = f"{_outputs(len(known), len(outputs), 'matches', 'match')} the reference"
     if len(known) < len(outputs):
-        return (
-            "warn",
-            f"{len(known)} of {len(outputs)} final outputs match the reference; the others were not compared.",
-        )
-    count = "The final output matches" if len(outputs) == 1 else f"All {len(outputs)} final outputs match"
+        return "warn", f"{matching}; the others were not compared."
     empty = int(known["max_abs"].isna().sum())
     if empty:
         which = "" if len(outputs) == 1 else f" in {empty} of them"
-        return "warn", f"{count} the reference, but{which} no element is finite in both."
-    return "ok", f"{count} the reference ({_agreement(known)})."
+        return "warn", f"{matching}, but{which} no element is finite in both."
+    return "ok", f"{matching} ({_agreement(known)})."
+
+
+def _outputs(count: int, total: int, singular: str, plural: str) -> str:
+    """So many of all final outputs as the subject of a sentence, with its verb."""
+    verb = singular if count == 1 else plural
+    if total == 1:
+        return f"The final output {verb}"
+    all_of_them = "Both" if total == 2 else f"All {total}"
+    return f"{all_of_them if count == total else f'{count} of {total}'} final outputs {verb}"
+
+
+def _worst_of(worst: pd.Series, wrong: pd.DataFrame, outputs: pd.DataFrame) -> str:
+    """Which output the numbers are of, where there are several; its run, where there are several of those."""
+    if len(outputs) == 1:
+        return ""
+    run = f" of run {int(worst['event_block'])}" if outputs["event_block"].nunique() > 1 else ""
+    return f"{'worst is ' if len(wrong) > 1 else ''}output {int(worst['output'])}{run}: "
 
 
 def _which_is_nonfinite(bad: pd.DataFrame) -> str:
     """Whose fault it is, as far as the counts tell: the runtime's, the reference's, or neither's alone."""
     runtime, reference = (bad[f"{side}_nan"].sum() + bad[f"{side}_inf"].sum() for side in ("runtime", "reference"))
     if not reference:
-        return "are NaN or Inf where the reference is not"
+        return "NaN or Inf where the reference is not"
     if not runtime:
-        return "are finite where the reference is NaN or Inf, so the reference is at fault"
-    return "are NaN or Inf at other places than the reference"
+        return "finite where the reference is NaN or Inf, so the reference is at fault"
+    return "NaN or Inf at other places than the reference"
 
 
 def _agreement(known: pd.DataFrame) -> str:
@@ -189,9 +200,8 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     parts = delegation.num_delegated_subgraphs
     total = delegation.num_delegated_nodes + delegation.num_non_delegated_nodes
     hint = f"{delegation.num_delegated_nodes} of {total} nodes"
-    return Fact(
-        "Delegated", f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}", "ok", None, hint
-    )
+    value = f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}" if parts else "nothing"
+    return Fact("Delegated", value, "ok", None, hint)
 
 
 def _worst(

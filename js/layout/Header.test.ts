@@ -6,7 +6,7 @@ import { click, openReady, until } from "../dev/view";
 test("the verdict is a heading in a live region; the facts are a press away, and lead to their rows", async () => {
   const view = await openReady();
   const verdict = view.one("h2.etv-verdict");
-  expect(verdict.textContent).toContain("Final outputs differ from the reference");
+  expect(verdict.textContent).toContain("The final output differs from the reference");
   expect(verdict.closest('[role="status"]')).not.toBeNull();
   expect(view.all(".etv-chip")).toEqual([]);
   click(view.one(".etv-facts-popover button"));
