@@ -63,6 +63,16 @@ def test_executions_that_all_had_the_known_inputs_are_judged(made: Programs) -> 
     assert "can't be judged" not in found.summary()
     assert found.gaps["severity"].notna().all()
     assert len(found.outputs) == 2
+    assert "has one tuple" not in found.summary()
+
+
+def test_one_tuple_for_several_executions_is_said(made: Programs) -> None:
+    said = "inputs= has one tuple, which is taken for each of the 3 executions; if they had different inputs, give"
+    program = made("decoder")
+    found = _load(program, program.runs[0])
+    assert said in found.summary()
+    assert len(found.outputs) == 3
+    assert "has one tuple" not in _load(program, program.runs).summary()
 
 
 @pytest.mark.parametrize("form", ["safetensors", "npz", "pt", "raw", "plain raw"])

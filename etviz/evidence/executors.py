@@ -155,10 +155,10 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
         finally:
             pool.shutdown(cancel_futures=True)
         return
-    if not callable(getattr(given, "submit", None)):
+    if isinstance(given, (int, str)) or not callable(getattr(given, "submit", None)):
         raise UsageError(
             f'executor must be a concurrent.futures.Executor, a number of processes, "{PROCESSES}" or None, '
             f"found {type(given).__name__}"
         )
     width = getattr(given, "_max_workers", None)
-    yield given, width if isinstance(width, int) else _WIDTH  # type: ignore[misc]
+    yield given, width if isinstance(width, int) else _WIDTH

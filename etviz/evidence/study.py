@@ -45,6 +45,7 @@ from etviz.evidence.store import LOWERED, Store, require_parquet
 from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
 from etviz.evidence.tables import TAKEN
 from etviz.evidence.task_metrics import choose as choose_tasks
+from etviz.evidence.task_metrics import refuse_columns
 from etviz.graph.labels import describe, owners_of, row_name
 from etviz.inspection import Inspection
 from etviz.tensors.custom_metrics import choose as choose_metrics
@@ -69,6 +70,7 @@ _FIRST: Final = 4
 _VALUES: Final = 4 << 20
 """Numbers that are in memory at a time while statistics are computed."""
 _IDENTITY: Final = ("instruction", "output", "kind", "op", "backend", "reference_ops", "module", "source")
+_TABLES: Final = "a study's tables"
 _EXPLAINED: Final = ": precision explains it"
 STATISTICS: Final = ("inputs", "mean", "min", "p50", "p99", "max", "worst", "worst_input", "nonfinite")
 
@@ -507,9 +509,8 @@ def study(
         If the executor's workers are lost.
     """
     require_parquet()
-    tasks, custom = choose_tasks(task), choose_metrics(metrics)
-    _refuse_columns("task", tasks, run_columns({}))
-    _refuse_columns("metrics", custom.names, gap_columns(()))
+    tasks, custom = choose_tasks(task, (*run_columns({}), *TAKEN), _TABLES), choose_metrics(metrics)
+    refuse_columns("metrics", custom.names, (*gap_columns(()), *TAKEN), _TABLES)
     store = Store(folder)
     first, inputs = first_item(inputs)
     lowering = {
@@ -558,12 +559,6 @@ def study(
     if hasattr(program, "parameters") and not isinstance(calibration, Iterator):
         made = {"model": program, **lowering}
     return Study(store, inputs, made)
-
-
-def _refuse_columns(argument: str, names: Iterable[str], columns: Sequence[str]) -> None:
-    for name in names:
-        if name in columns or name in TAKEN:
-            raise UsageError(f"{argument}: {name!r} is a column of a study's tables already; give it another name")
 
 
 def _names(custom: Sequence[Any]) -> list[str]:

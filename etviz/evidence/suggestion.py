@@ -28,7 +28,7 @@ from etviz.evidence.study import Study
 from etviz.evidence.subject import Subject, subject_of
 from etviz.evidence.sweep import split
 from etviz.evidence.task_metrics import choose as choose_tasks
-from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
+from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
 from etviz.text import one_line, printable
 
@@ -40,6 +40,7 @@ GOALS: Final = (0.1, 0.25, 0.5)
 _BETTER: Final = 0.95
 """A proposal leaves at most this share of the error."""
 _INPUTS: Final = 64
+_TRIAL: Final = ("operators", "status", "reason")
 _CULPRITS: Final = 4
 _QUANTIZER: Final = "from typing import Any, Iterable\n\nfrom torchao.quantization.pt2e.quantizer import Quantizer"
 _PARTITIONER: Final = (
@@ -109,7 +110,7 @@ class _Case:
 
     def measure(self, name: str, operators: Sequence[str], changes: Mapping[str, Any]) -> Variant | None:
         """Lower and run a change; None, with a row that says why, if that can't be."""
-        row: dict[str, Any] = {"operators": ", ".join(operators), "status": "measured", "reason": ""}
+        row: dict[str, Any] = dict(zip(_TRIAL, (", ".join(operators), "measured", ""), strict=True))
         self.trials.append(row)
         try:
             subject = lower_variant(self.model, self.values, self.folder / name, self.lowering | dict(changes))
@@ -196,9 +197,9 @@ def suggest(
     lowering = {name: value for name, value in lowering.items() if value is not None}
     if "quantizer" in lowering and "calibration" not in lowering:
         lowering["calibration"] = values
+    tasks = choose_tasks(task, (*_TRIAL, *NUMBERS), "a suggestion's tables")
     with Scratch() as folder:
         expected = float_outputs(model, values)
-        tasks = choose_tasks(task)
         subject = _subject(found, model, values, Path(folder), lowering)
         before = run_variant(subject, values, expected, tasks, known, timeout)
         case = _Case(model, lowering, values, known, expected, tasks, Path(folder), timeout, before)

@@ -16,7 +16,7 @@ from etviz.evidence.executors import executor_of
 from etviz.evidence.measuring import FLOAT_METRICS
 from etviz.evidence.subject import arguments_of, inspect_run
 from etviz.evidence.task_metrics import choose as choose_tasks
-from etviz.evidence.variants import Variant, float_outputs, lower_variant, measure_latency, run_variant
+from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.pipeline.environment import interpreter, versions_in
 from etviz.pipeline.lower import flatten
 from etviz.text import printable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")
+_ABOUT: Final = ("status", "reason", *_VERSIONS)
 _LESS: Final = ("rmse", "latency_ms", "size_bytes")
 """What a variant is the better for if it is less; task metrics but ``kl`` if they are more."""
 
@@ -162,7 +163,7 @@ def sweep(
     wrong = [name for name in recipes if not isinstance(name, str) or "/" in name or name in ("", ".", "..")]
     if wrong:
         raise UsageError(f"a recipe's name must be a text that can name a folder, found {wrong[0]!r}")
-    tasks = choose_tasks(task)
+    tasks = choose_tasks(task, ("recipe", *_ABOUT, *NUMBERS, "pareto"), "a sweep's table")
     values, known = split(model, inputs, labels)
     keep = Scratch() if folder is None else None
     root = Path(keep.name if keep else folder or "").absolute()
@@ -217,16 +218,8 @@ def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[t
 def _table(
     recipes: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], tasks: Sequence[str], latency: bool
 ) -> pd.DataFrame:
-    columns = [
-        "status",
-        "reason",
-        *_VERSIONS,
-        *FLOAT_METRICS,
-        "worst_rmse",
-        *tasks,
-        *(["latency_ms"] if latency else []),
-        "size_bytes",
-    ]
+    timed = ["latency_ms"] if latency else []
+    columns = [*_ABOUT, *FLOAT_METRICS, "worst_rmse", *tasks, *timed, "size_bytes"]
     frame = pd.DataFrame([rows[name] for name in recipes], index=pd.Index(recipes, name="recipe"), columns=columns)
     judged = [name for name in (*_LESS, *tasks) if name in columns]
     signs = [-1.0 if name in tasks and name != "kl" else 1.0 for name in judged]

@@ -10,7 +10,7 @@ import numpy as np
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -54,13 +54,14 @@ TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "
 """By name, what ``task=`` of `etviz.study` takes."""
 
 
-def choose(task: Any) -> dict[str, Task]:
+def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
     """The task metrics that the user means: a name, a function, a list of both, or functions by name.
 
     Raises
     ------
     UsageError
-        If there is no such metric, or something can't be called.
+        If there is no such metric, something can't be called, or one is named like one of the `columns` of the tables
+        that they are to stand in.
     """
     if task is None:
         return {}
@@ -75,7 +76,21 @@ def choose(task: Any) -> dict[str, Task]:
         if function is None or not callable(function) or not str(name).replace("<lambda>", "task").isidentifier():
             raise UsageError(f"task must be a function or one of {', '.join(TASKS)}, found {item!r} for {name!r}")
         chosen[str(name).replace("<lambda>", "task")] = function
+    refuse_columns("task", chosen, columns, tables)
     return chosen
+
+
+def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str], tables: str) -> None:
+    """Refuse what the user named like one of the columns that there are already.
+
+    Raises
+    ------
+    UsageError
+        If a name is one of them.
+    """
+    for name in names:
+        if name in columns:
+            raise UsageError(f"{argument}: {name!r} is a column of {tables} already; give it another name")
 
 
 def _scores(outputs: Sequence[Any]) -> npt.NDArray[np.float64]:

@@ -28,6 +28,8 @@ LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
 """What a recipe may say, as the arguments of `etviz.debug`."""
 ELSEWHERE: Final = ("python", "model")
 """What it may say of another environment."""
+NUMBERS: Final = (*FLOAT_METRICS, "worst_rmse", "latency_ms", "size_bytes")
+"""What is measured of a variant beside the task metrics."""
 ROUNDS: Final = 5
 """Times that latencies are taken, variants in turn."""
 _EXECUTIONS: Final = 20

@@ -58,6 +58,10 @@ _NOT_PROVED: Final = (
     "There are several executions, and nothing that was logged says that these had the inputs that are known; "
     "give the inputs of each (inputs=)."
 )
+_ONE_FOR_ALL: Final = (
+    "inputs= has one tuple, which is taken for {} of the {} executions; if they had different inputs, give a list with "
+    "a tuple for each."
+)
 _OTHER_INPUTS: Final = (
     "the run most likely had other inputs. If it had these, say so with inputs=; then the first operators are at fault."
 )
@@ -114,7 +118,7 @@ def compare_executions(
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
-    drawn = Drawn(evaluator.graph, known=paired.pairing != HANDLES)
+    drawn, taken = Drawn(evaluator.graph, known=paired.pairing != HANDLES), 0
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
@@ -134,7 +138,11 @@ def compare_executions(
             return Compared(notes=(foreign,))  # one buffer is all executions'
         notes |= dict.fromkeys(filter(None, (note, lost, drawn.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
+        taken += inputs.known and inputs.index >= 0
         runs.append(Run(one.at, inputs.index, comparison))
+    if given is not None and len(candidates) == 1 < taken and not ran_here:
+        count = len(runs)
+        notes = {_ONE_FOR_ALL.format("each" if taken == count else taken, count): None} | notes
     notes |= dict.fromkeys(_failed_metrics(runs))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge

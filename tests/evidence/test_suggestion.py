@@ -192,6 +192,16 @@ def test_what_makes_no_sense_is_refused(inspection: etviz.Inspection, executed: 
         etviz.sweep(nn.Identity(), {"../up": {}}, [torch.zeros(1)])
 
 
+@pytest.mark.parametrize("name", ["rmse", "pareto", "torch", "latency_ms"])
+def test_a_task_is_not_named_like_a_column(name: str, inspection: etviz.Inspection) -> None:
+    task = {name: lambda *_: 1.0}
+    with pytest.raises(UsageError, match=f"task: '{name}' is a column of a sweep's table already"):
+        etviz.sweep(nn.Identity(), {"portable": {}}, [torch.zeros(1)], task=task)
+    if name not in ("pareto", "torch"):
+        with pytest.raises(UsageError, match=f"task: '{name}' is a column of a suggestion's tables already"):
+            etviz.suggest(inspection, task=task)
+
+
 def test_an_input_of_nan_takes_no_number_from_the_others_and_a_wrong_one_is_named() -> None:
     model = nn.Sequential(nn.Linear(4, 2)).eval()
     good, nan = torch.ones(1, 4), torch.full((1, 4), math.nan)
