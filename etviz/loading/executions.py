@@ -118,7 +118,7 @@ def compare_executions(
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
-    drawn, taken = Drawn(evaluator.graph, known=paired.pairing != HANDLES), 0
+    drawn = Drawn(evaluator.graph, known=paired.pairing != HANDLES)
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
@@ -138,12 +138,9 @@ def compare_executions(
             return Compared(notes=(foreign,))  # one buffer is all executions'
         notes |= dict.fromkeys(filter(None, (note, lost, drawn.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
-        taken += inputs.known and inputs.index >= 0
         runs.append(Run(one.at, inputs.index, comparison))
-    if given is not None and len(candidates) == 1 < taken and not ran_here:
-        count = len(runs)
-        notes = {_ONE_FOR_ALL.format("each" if taken == count else taken, count): None} | notes
-    notes |= dict.fromkeys(_failed_metrics(runs))
+    one_for_all = _one_for_all(runs) if given is not None and len(candidates) == 1 and not ran_here else []
+    notes = dict.fromkeys((*one_for_all, *notes, *_failed_metrics(runs)))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge
     judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
@@ -166,6 +163,13 @@ def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
     if given is not None and 1 < len(candidates) != len(paired.executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions")
     return candidates
+
+
+def _one_for_all(runs: Sequence[Run]) -> Iterator[str]:
+    """What is said where several executions are judged on the one tuple of inputs that was given."""
+    taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
+    if taken > 1:
+        yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
 
 def _failed_metrics(runs: Sequence[Run]) -> list[str]:
