@@ -139,8 +139,7 @@ def compare_executions(
         notes |= dict.fromkeys(filter(None, (note, lost, drawn.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
-    one_for_all = _one_for_all(runs) if given is not None and len(candidates) == 1 and not ran_here else []
-    notes = dict.fromkeys((*one_for_all, *notes, *_failed_metrics(runs)))
+    notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))
     known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge
     judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
@@ -163,13 +162,6 @@ def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
     if given is not None and 1 < len(candidates) != len(paired.executions):
         raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions")
     return candidates
-
-
-def _one_for_all(runs: Sequence[Run]) -> Iterator[str]:
-    """What is said where several executions are judged on the one tuple of inputs that was given."""
-    taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
-    if taken > 1:
-        yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
 
 def _failed_metrics(runs: Sequence[Run]) -> list[str]:
@@ -364,6 +356,12 @@ class _Stage:
                 self.evaluator.states = before
                 found[at : at + 1] = self._compare([logs[at]], inputs[at], run + at, introduced=True)
         return found
+
+    def one_for_all(self, runs: Sequence[Run]) -> Iterator[str]:
+        """What is said where several executions are judged on the one tuple of inputs that was given."""
+        taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
+        if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
+            yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
     def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
         """True if an execution most likely had other inputs than those that it was compared on."""
