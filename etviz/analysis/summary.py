@@ -200,8 +200,8 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     parts = delegation.num_delegated_subgraphs
     total = delegation.num_delegated_nodes + delegation.num_non_delegated_nodes
     hint = f"{delegation.num_delegated_nodes} of {total} nodes"
-    value = f"{100 * delegation.share:.0f} % in {parts} delegate{'s' * (parts != 1)}" if parts else "nothing"
-    return Fact("Delegated", value, "ok", None, hint)
+    where = f" in {parts} delegate{'s' * (parts != 1)}" if parts else ""
+    return Fact("Delegated", f"{100 * delegation.share:.0f} %{where}", "ok", None, hint)
 
 
 def _worst(
