@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -241,6 +243,73 @@ def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:
     assert found.value.__cause__ is not None
     assert str(found.value.__cause__).strip()[:40] in str(found.value)
     assert not list(tmp_path.iterdir())
+
+
+class TakesNumbers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(int(x.max().item())):
+            x = x + 1
+        return x
+
+
+class Writes(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with Path(os.devnull).open("w") as file:
+            file.write("x")
+        return x * 2
+
+
+class Foreign(nn.Module):
+    """Operators of a library of its own: one that torch knows nothing of, one that the runtime has no kernel for."""
+
+    library = torch.library.Library("etviz_tests", "DEF")
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        if not hasattr(torch.ops.etviz_tests, name):
+            self.library.define(f"{name}(Tensor x) -> Tensor")
+            self.library.impl(name, torch.cos, "CPU")
+            if name == "known":
+                torch.library.register_fake(f"etviz_tests::{name}", torch.empty_like, lib=self.library)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.name == "known":
+            return torch.ops.etviz_tests.known(x)
+        return torch.ops.etviz_tests.unknown(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "strict", "code", "advice"),
+    [
+        (DependsOnData(), True, "return x + 1 if x.sum() > 0 else x - 1", "torch.cond("),
+        (DependsOnData(), False, "return x + 1 if x.sum() > 0 else x - 1", "torch.cond("),
+        (TakesNumbers(), True, "for _ in range(int(x.max().item())):", "(.item(), int(), a loop over it)"),
+        (Writes(), True, 'with Path(os.devnull).open("w") as file:', "give strict=False"),
+        (Foreign("unknown"), True, "torch.ops.etviz_tests.unknown(x)", 'register_fake("etviz_tests::unknown")'),
+        (Foreign("known"), True, "torch.ops.etviz_tests.known(x), which calls etviz_tests.known", "register one"),
+        (NoKernel(), True, "return torch.linalg.svd(x)[1], which calls aten._linalg_svd", "with other operators"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_in_a_few_lines(
+    model: nn.Module, strict: bool, code: str, advice: str, tmp_path: Path
+) -> None:
+    with pytest.raises(LoweringError) as found:
+        etviz.debug(model, (torch.ones(3, 3),), strict=strict, workdir=tmp_path)
+    said = str(found.value)
+    lines = said.splitlines()
+    assert len(lines) <= 5
+    assert max(map(len, lines)) <= 360
+    (where,) = (line for line in lines if line.startswith("  Where: "))
+    source, first = inspect.getsourcelines(type(model))
+    number = first + next(at for at, line in enumerate(source) if code.split(", which")[0] in line)
+    assert where.startswith(f"  Where: test_debug.py:{number}: ")
+    assert code in where
+    (what,) = (line for line in lines if line.startswith("  What to do: "))
+    assert advice in what
+    whole = str(found.value.__cause__)
+    assert ("The whole message is the error's __cause__." in said) == (len(whole) > len(lines[0]) + 20)
+    assert whole.splitlines()[0].split(" (unhinted")[0] in lines[0]
 
 
 def test_a_model_that_cannot_be_lowered(tmp_path: Path) -> None:

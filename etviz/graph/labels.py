@@ -21,6 +21,7 @@ _FRAME: Final = re.compile(
 )
 _COPY: Final = re.compile(r"_?to_copy|.*clone_dim_order")
 _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
+_TRACING: Final = re.compile(r"[/\\]site-packages[/\\]torch[/\\](_dynamo|_export|export|fx|_functorch)[/\\]")
 _FEW: Final = 4
 _LEVELS: Final = 2
 """How much of a module's path is in a name: its number tells two rows apart anyway."""
@@ -82,13 +83,13 @@ def owners_of(graph: Graph) -> dict[int, Graph]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def source_line(stack: str) -> str:
-    r"""``file.py:12`` of the innermost frame in the user's own code, of the innermost one at all if there is none.
+    r"""``file.py:12`` of the innermost frame in the user's own code; of the model if there is none; else empty.
 
     Examples
     --------
     >>> source_line('  File "/home/me/net.py", line 12, in forward\n    return x + y')
     'net.py:12'
-    >>> source_line("")
+    >>> source_line('  File "/venv/site-packages/torch/_dynamo/functional_export.py", line 232, in forward')
     ''
     """
     frame = _own_frame(stack)
@@ -111,10 +112,15 @@ def source_code(stack: str) -> str:
 
 
 def _own_frame(stack: str) -> re.Match[str] | None:
-    """The innermost frame in the user's own code, the innermost one at all if there is none."""
-    frames = list(_FRAME.finditer(stack))
-    own = [frame for frame in frames if not _FOREIGN.search(frame["file"])]
+    """The innermost frame in the user's own code, else the innermost one that is not of what traces the model."""
+    frames = [frame for frame in _FRAME.finditer(stack) if not _TRACING.search(frame["file"])]
+    own = [frame for frame in frames if not is_foreign(frame["file"])]
     return (own or frames)[-1] if frames else None
+
+
+def is_foreign(file: str) -> bool:
+    """True for a source file of torch, torchao or executorch."""
+    return _FOREIGN.search(file) is not None
 
 
 def reference_operators(inner: Graph) -> list[str]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import traceback
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
@@ -19,6 +17,7 @@ from etviz.artifacts.ledger import note_written
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference
+from etviz.pipeline.complaint import complaint, place
 from etviz.pipeline.record import build_record
 from etviz.tensors.blocks import dtype_name
 from etviz.text import one_line
@@ -35,6 +34,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FEW = 8
+_STRICT: Final = (
+    "move it out of forward(), or give strict=False: then the operators that the model calls are traced, not its Python"
+)
+_NOT_STRICT: Final = "write it with operators of torch, or move it out of forward()"
 _PTE, _ETRECORD, _RECORD, _DATA = "model.pte", "etrecord.bin", "model.etviz", "model.ptd"
 
 
@@ -99,7 +102,7 @@ def lower(
         program = _step(bar, "export", lambda: export(model, inputs, strict=strict))
         floating = program if quantizer is not None else None
         if reference is not None:
-            floating = _step(bar, "reference", lambda: export(reference, inputs, strict=strict))
+            floating = _step(bar, "reference", lambda: export(reference, inputs, strict=strict, what="reference"))
         if quantizer is not None:
             batches = calibration if calibration is not None else [inputs]
             program = _step(bar, "quantize", lambda: quantize(program, inputs, quantizer, batches))
@@ -163,7 +166,7 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
         except Exception as error:
             raise UsageError(
                 f"The model itself fails on example_inputs{_given(inputs)}: {type(error).__name__}: "
-                f"{(str(error).strip().splitlines() or [''])[0][:500]}{_place(error)}. "
+                f"{(str(error).strip().splitlines() or [''])[0][:500]}{f' ({at})' if (at := place(error)) else ''}. "
                 "Give inputs that model(*example_inputs) takes."
             ) from error
         if not any(isinstance(leaf, torch.Tensor) for leaf in flatten(result)):
@@ -187,19 +190,26 @@ def _given(inputs: tuple[Any, ...]) -> str:
     return f" ({', '.join(said)})"
 
 
-def _place(error: BaseException) -> str:
-    """The last line of an error's way that is not torch's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}torch{os.sep}" not in frame.filename and frame.filename != __file__]
-    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+def export(
+    model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool, what: str = "model"
+) -> ExportedProgram:
+    """The exported program of a model, which may be one already.
 
-
-def export(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...], *, strict: bool) -> ExportedProgram:
-    """The exported program of a model, which may be one already."""
+    Raises
+    ------
+    LoweringError
+        If upstream refuses it.
+    """
     import torch
     from torch.export import ExportedProgram
 
-    return model if isinstance(model, ExportedProgram) else torch.export.export(model, inputs, strict=strict)
+    if isinstance(model, ExportedProgram):
+        return model
+    try:
+        return torch.export.export(model, inputs, strict=strict)
+    except Exception as error:
+        advice = _STRICT if strict else _NOT_STRICT
+        raise LoweringError(f"The {what} could not be exported: {complaint(error, advice)}") from error
 
 
 def quantize(
@@ -294,15 +304,6 @@ def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], pat
     return True
 
 
-def _innermost(error: BaseException) -> str:
-    """What the first error of a chain says; upstream's passes wrap it in how they were called."""
-    first = error
-    while (earlier := first.__cause__ or (None if first.__suppress_context__ else first.__context__)) is not None:
-        first = earlier
-    lines = str(first).strip().splitlines()
-    return f"{type(first).__name__}: {lines[0][:500]}" if first is not error and lines else ""
-
-
 def _assigns(edge: EdgeProgramManager) -> bool:
     """True if a method overwrites buffers: upstream's passes do so while parameters require gradients."""
     return any(edge.exported_program(name).graph_signature.buffers_to_mutate for name in edge.methods)
@@ -315,13 +316,9 @@ def _step(bar: tqdm, name: str, work: Callable[[], Any]) -> Any:
     except EtvizError:
         raise
     except Exception as error:
-        cause = str(error).strip() or type(error).__name__
-        if (inner := _innermost(error)) and inner not in cause:
-            cause = f"{cause.rstrip('.')}. Its cause: {inner}"
-        what = "reference" if name == "reference" else "model"
-        raise LoweringError(f"The {what} could not be {_PAST[name]}: {cause}") from error
+        raise LoweringError(f"The model could not be {_PAST[name]}: {complaint(error)}") from error
     bar.update()
     return result
 
 
-_PAST = {"export": "exported", "reference": "exported", "quantize": "quantized", "lower": "lowered", "emit": "emitted"}
+_PAST: Final = {"quantize": "quantized", "lower": "lowered", "emit": "emitted"}
