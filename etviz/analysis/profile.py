@@ -109,13 +109,16 @@ def spans(events: ProfileEvents, factor: float) -> tuple[npt.NDArray[np.float64]
 
 
 def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, float]:
-    """Mean latency of each instruction over all blocks, in milliseconds."""
+    """Mean latency of each instruction over all blocks, in milliseconds; of one in a loop all its rounds together."""
     samples: dict[int, list[float]] = {}
     for block in blocks:
         profile = block.profile
         rows = np.flatnonzero(np.isin(profile.name.astype(str), CALLS) & (profile.chain >= 0))
         times = durations(profile, factor)[rows]
+        own: dict[int, float] = {}
         for instruction, time in zip(profile.instruction_id[rows].tolist(), times.tolist(), strict=True):
+            own[instruction] = own.get(instruction, 0.0) + time
+        for instruction, time in own.items():
             samples.setdefault(instruction, []).append(time)
     return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
 

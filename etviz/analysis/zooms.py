@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.findings import Compared, Findings, program_file
 from etviz.comparison.gap import Run
 from etviz.errors import UsageError
+from etviz.evaluation.replay import of_last_round
 from etviz.graph.labels import owners_of
 from etviz.pipeline.relower import BackendRefusedError
 from etviz.tensors.custom_metrics import CustomMetrics
@@ -68,7 +69,8 @@ class Zooms:
         inner = self._inside(gap)
         if inner is None or not (self._logged(gap) or lowers_here(inner.backend_id)):
             return False
-        values, count = replay.executions[gap.run].log.values(gap.instruction), len(inner.user_inputs())
+        values = of_last_round(replay.executions[gap.run].log.values(gap.instruction), gap.rounds)
+        count = len(inner.user_inputs())
         return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
 
     def _inside(self, gap: Gap) -> Graph | None:
@@ -209,7 +211,8 @@ class Zooms:
             raise UsageError(_NOTHING)
         if gap.pairing == "handles":
             raise UsageError(_BY_HANDLE.format("to look inside of its delegate"))
-        return delegate_piece(self._owner(gap), gap.node, replay.executions[gap.run].log, replay.fresh().constants)
+        log, constants = replay.executions[gap.run].log, replay.fresh().constants
+        return delegate_piece(self._owner(gap), gap.node, log, constants, gap.rounds)
 
     def _altered(self, piece: Piece) -> list[Difference]:
         """The constants of a piece of which the program has other versions."""

@@ -16,9 +16,9 @@ from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import CARRIED, CREATED, LOST, has_nonfinite
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.evaluator import Evaluator, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.replay import logged_outputs
+from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, output_scales
 from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself

@@ -13,10 +13,10 @@ from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
 from etviz.evaluation import side_by_side
-from etviz.evaluation.evaluator import Evaluator, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import CHAINED, Rounding
 from etviz.evaluation.replay import Log, logged_outputs
+from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import together
 from etviz.graph.quantize_ops import chooses_grid, is_conversion, output_scales
@@ -220,9 +220,9 @@ def _add(
     result: Comparison, log: Log, node: Node, value: Value, unpaired: _Unpaired, *, introduced: bool, pairing: str
 ) -> None:
     locals_ = flat_values(value.local) if value.local is not None else []
-    references = [None] * len(locals_) if value.unpaired else flat_values(value.reference)
+    references = [None] * len(value.runtime or locals_) if value.unpaired else flat_values(value.reference)
     runtime = value.runtime
-    if reason := _why_not(log, node, runtime, len(references)):
+    if reason := value.missing or _why_not(log, node, runtime, len(references)):
         result.reasons[node.instruction] = reason
     if reason or runtime is None:
         return
@@ -245,10 +245,16 @@ def _add(
                 gap.inherit()
             elif add_introduced(result, gap, own, scale):
                 gap.introduced_problem = value.problem
-        if gap is not None and step:
-            gap.note = value.note
+        if gap is not None:
+            gap.note, gap.rounds = _note(value, step), value.rounds
     if introduced:
         _explain_introduced(result.gaps[before:], value, unpaired)
+
+
+def _note(value: Value, step: float | None) -> str:
+    """What is to be known of the numbers of a value."""
+    times = f"executed {value.rounds} times in a loop, here one after the other" if value.rounds > 1 else ""
+    return "; ".join(filter(None, (value.note if step or value.rounds else "", times)))
 
 
 def _chosen_before(value: Value) -> bool:

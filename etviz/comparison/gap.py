@@ -32,7 +32,8 @@ class Gap:
     says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers. `scale` is
     the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
     outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
-    `failed_metrics` says of registered metrics why they have no number.
+    `failed_metrics` says of registered metrics why they have no number. `rounds` says how many executions of the
+    instruction in a loop the value is of, one after the other along its first axis; 0 outside of loops.
     """
 
     instruction: int
@@ -56,6 +57,7 @@ class Gap:
     noise: float = NAN
     introduced_noise: float = NAN
     failed_metrics: tuple[str, ...] = ()
+    rounds: int = 0
 
     @property
     def reason(self) -> str:

@@ -16,7 +16,8 @@ from etviz.tensors.metrics import floor
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
-    from etviz.evaluation.evaluator import Evaluator, Rounding
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.values import Rounding
     from etviz.graph.ir import Graph, Node
 
 MEASURED: Final = "severity is relative to measured noise: the operators ran again with other roundings"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from etviz.evaluation.evaluator import Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Node
 from etviz.graph.uses import item_of
 

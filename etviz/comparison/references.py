@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.spill import SpillFile
+from etviz.evaluation.values import flat_values
 
 if TYPE_CHECKING:
     import torch
 
     from etviz.comparison.gap import Gap
-    from etviz.evaluation.evaluator import Value
     from etviz.evaluation.replay import Replay
+    from etviz.evaluation.values import Value
     from etviz.graph.ir import Node
 
 KEPT_BYTES: Final = 16 << 20

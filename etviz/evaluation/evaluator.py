@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
-from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight, flat_values
+from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.products import is_cut, products, weight_of
+from etviz.evaluation.rounds import Course, Rounds, Turns
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import Quantized
-from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.evaluation.values import Chain, Logged, Rounding, Seen, SeenTogether, Value, flat_values
+from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
@@ -32,101 +35,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Logged = Callable[[Node], "list[Any] | None"]
-"""What the runtime logged as the outputs of a node, None where it logged nothing."""
-Seen = Callable[[Node, "Value"], None]
-SeenTogether = Callable[[Node, "Sequence[Value]"], None]
+_ROUND: Final = 1000
+"""Multiply-adds that count for a round of a loop, beside those of what is in it."""
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
-
-
-@dataclass(slots=True)
-class Value:
-    """A node's values.
-
-    `local` is computed from the runtime's inputs, None where that failed (`problem` says how); `runtime` is what was
-    logged, None if nothing was. `unpaired` says why there is no `reference`. `steps` are those of `dynamic.steps`,
-    `note` says what they mean. `again` computes `local` with another rounding. `chain`
-    says which operators before it are in `local` too, because the runtime logged no value of theirs.
-    """
-
-    reference: Any
-    local: Any
-    runtime: list[Any] | None
-    problem: str = ""
-    unpaired: str = ""
-    steps: list[float | None] | None = None
-    note: str = ""
-    again: Callable[[Rounding], Any] | None = None
-    chain: Chain | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """What a value carries along that the runtime did not log.
-
-    Attributes
-    ----------
-    nodes
-        The operators whose values are missing, in program order.
-    perturbed
-        The value with other roundings of these operators, by the rounding; empty where they fail.
-    logged
-        Of an operator with several outputs: which of them were logged all the same.
-    plain
-        The value as it is if nothing is put on a grid that they choose; None where nothing is, or that fails.
-    """
-
-    nodes: tuple[Node, ...]
-    perturbed: tuple[Any, ...]
-    logged: tuple[bool, ...] = ()
-    plain: Any = None
-
-    def has_logged(self, output: int) -> bool:
-        """True if later operators take what was logged as this output."""
-        return output < len(self.logged) and self.logged[output]
-
-
-class Rounding(Protocol):
-    """Perturbs the results of operators; see `etviz.evaluation.noise`."""
-
-    def call(
-        self,
-        call: Callable[..., Any],
-        terms: int,
-        node: Node,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        delegated: bool = False,
-    ) -> Any:
-        """The perturbed result of an operator, which a backend runs if it is `delegated`."""
-        ...
-
-    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
-        """True if a product's large operand is perturbed by way of its sums."""
-        ...
-
-    def product(
-        self, node: Node, args: Sequence[Any], terms: int, *, drowned: bool
-    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]:
-        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)`` or `drowned`."""
-        ...
-
-    def drowned(self, args: Sequence[Any], plain: Sequence[Any], terms: int) -> bool:
-        """True if what the order of its sums makes is nothing beside what comes with its operand."""
-        ...
-
-    def squared(self, args: Sequence[Any]) -> list[Any]:
-        """The squares of its operands but for the large one."""
-        ...
-
-    def spread(self, node: Node) -> torch.Tensor | None:
-        """``√(Σa²b²)`` of a node if it is known."""
-        ...
-
-    def keep_spread(self, node: Node, spread: torch.Tensor) -> None:
-        """Know it from now on."""
-        ...
 
 
 Lane = tuple["Sequence[Any]", "Mapping[str, Any]", "Rounding | None"]
@@ -245,8 +156,8 @@ class Evaluator(Interpreter):
         return not self._has_branches and not is_stateful(self.graph)
 
     @cached_property
-    def _has_branches(self) -> bool:
-        return any(node.target == "cond" for node in self.graph.nodes)
+    def _has_branches(self) -> bool:  # or loops, whose carries tell what their operators had
+        return any(node.target in CONTROL for node in self.graph.nodes)
 
     @property
     def states(self) -> tuple[State, State, State]:
@@ -416,7 +327,9 @@ class Evaluator(Interpreter):
     def _is_missing(self, node: Node, value: Value, scope: Scope) -> bool:
         """True if it is one of these itself."""
         reads = self.reads(node)
-        if not reads or node.target in ("cond", OBSERVED) or is_size(node) or _is_logged(node, value):
+        if node.target in CONTROL:
+            return id(node) in self._untold
+        if not reads or node.target == OBSERVED or is_size(node) or _is_logged(node, value):
             return False
         of_weights = node.instruction >= 0 and any(isinstance(scope.env.get(name), Weight) for name in reads)
         return of_weights or not only_moves(node)  # the runtime's weights may be other ones
@@ -479,6 +392,8 @@ class Evaluator(Interpreter):
         """The values of one node."""
         if node.target == "cond":
             return self._branch(graph, node, scope)
+        if node.target in LOOPS:
+            return self.rounds(graph, node, scope)
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
         try:
@@ -495,7 +410,7 @@ class Evaluator(Interpreter):
         return self._execution(graph, node, scope, value, args, kwargs)
 
     def reference(self, graph: Graph, node: Node, scope: Scope, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The reference value of a node that is no `cond`."""
+        """The reference value of a node that is none of `CONTROL`."""
         return self.apply(graph, node, args, kwargs)
 
     def is_dynamic(self, graph: Graph, node: Node, *, replay: bool) -> bool:
@@ -538,6 +453,16 @@ class Evaluator(Interpreter):
         return value
 
     @cached_property
+    def _untold(self) -> frozenset[int]:
+        """Ids of branching nodes and loops in whose graphs are operators without an instruction."""
+        return frozenset(
+            id(node)
+            for node in self.graph.nodes
+            for branch in self.graph.branches(node)
+            if any(map(_has_no_instruction, branch.walk()))
+        )
+
+    @cached_property
     def _giving_outputs(self) -> frozenset[str]:
         uses = Uses(self.graph)
         return frozenset(uses.value(name)[0] for name in refs(self.graph.outputs))
@@ -561,6 +486,44 @@ class Evaluator(Interpreter):
             scope.perturbed[node.name] = [self.look_up(perturbed, out) for out in branch.outputs]
         self.limits.live = live
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
+
+    def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """Evaluate a loop round by round; its operators are told when it is over, all rounds together."""
+        body, limits = body_of(graph, node), self.limits
+        lanes = [scope.env, scope.local if scope.logged is not None else None, scope.perturbed]
+        courses = [self._course(node, env) if env is not None else None for env in lanes]
+        reference, local, perturbed = courses
+        if reference is None:
+            raise PairingError(f"The loop {node.name} has no values")
+        turns = scope.logged if isinstance(scope.logged, Turns) else Turns(scope.logged) if scope.logged else None
+        within = turns is scope.logged  # a loop in a loop: the outer one knows when all is told
+        rounds = Rounds(limits, None if within else turns) if scope.seen is not None else None
+        live = limits.live
+        for at in range(reference.rounds):
+            starts = [self.bind(body, course.given(at)) if course is not None else None for course in courses]
+            env, own, other = starts
+            limits.admit(node.target, 0, _ROUND)
+            self._walk(body, Scope(env or {}, own, rounds.see if rounds is not None else None, turns, perturbed=other))
+            for course, start in zip(courses, starts, strict=True):
+                if course is not None and start is not None:
+                    course.end([self.look_up(start, out) for out in body.outputs])
+            held = nbytes([course.results for course in courses if course is not None])
+            limits.live = live + held + (rounds.bytes if rounds is not None else 0)
+        value = Value(reference.value(), local.value(reference) if local is not None else None, None)
+        if perturbed is not None and scope.perturbed is not None:
+            scope.perturbed[node.name] = perturbed.value()
+        if rounds is not None and scope.seen is not None:
+            rounds.tell(scope.seen)
+        limits.live = live
+        return value
+
+    def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
+        carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
+        return Course(carries, rows, operands)
+
+
+def _has_no_instruction(node: Node) -> bool:
+    return node.instruction < 0 and not (node.target in CONTROL or is_size(node) or only_moves(node))
 
 
 def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:

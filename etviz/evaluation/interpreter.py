@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from etviz.errors import PairingError
 from etviz.evaluation.operators import constant
+from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Unpacked
-from etviz.graph.ir import OBSERVED, Graph, Node, Ref, Tag, refs
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, Tag, refs
+from etviz.graph.loops import body_of
 
 if TYPE_CHECKING:
     import torch
@@ -118,12 +120,19 @@ class Interpreter(ABC):
         """The outputs of a delegate's graph on its inputs."""
 
     def apply(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The value of a node that is no `cond`."""
+        """The value of a node that is no `cond`; of a loop all rounds after one another."""
         if node.target == "getitem":
             return _item(*args)
         if node.target == "delegate":
             return self.call(graph.inside(node), args)
+        if node.target in LOOPS:
+            return self._loop(body_of(graph, node), Course(*args))
         return args if node.target == OBSERVED else self.operator(graph, node, args, kwargs)
+
+    def _loop(self, body: Graph, course: Course) -> list[Any]:
+        for at in range(course.rounds):
+            course.end(self.call(body, course.given(at)))
+        return course.value()
 
     def enter(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
         """The branch of a `cond` that some values lead to, and the values that it starts with."""
@@ -226,10 +235,3 @@ def _item(values: Any, at: Any) -> Any:
     if not isinstance(values, (list, tuple)) or not isinstance(at, int):
         raise PairingError(f"The graph takes item {at!r} of something that is no list")
     return values[at]
-
-
-def flat_values(value: Any) -> list[Any]:
-    """A node's value as the list of outputs that the runtime logs: tensors of tuples and lists one after another."""
-    if isinstance(value, (list, tuple)):
-        return [leaf for item in value for leaf in flat_values(item)]
-    return [value]

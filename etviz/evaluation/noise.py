@@ -50,13 +50,15 @@ from zlib import crc32
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.interpreter import Environment, flat_values
+from etviz.evaluation.interpreter import Environment
 from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
 from etviz.evaluation.products import weight_of
+from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.unpacked import elements, largest_value
-from etviz.graph.ir import Graph, Node, Ref
+from etviz.evaluation.values import Value, flat_values
+from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.quantize_ops import LINEAR, chooses_grid, converted, grid_arguments, is_quantize, product_weights
 from etviz.graph.uses import item_of, only_moves
 from etviz.native import pair_sums
@@ -729,6 +731,24 @@ class Lanes(Evaluator):
         scope.perturbed[node.name] = [self.look_up(env, out) for out in own.outputs]
         return None
 
+    def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """A loop in all lanes; those who are told the values of its operators are told all rounds together."""
+        if scope.perturbed is None or self._depth:
+            return super().rounds(graph, node, scope)
+        seen, rounds = self.seen, Rounds(self.limits)
+        self.seen = lambda node, value, perturbed: rounds.see(node, [Value(value, perturbed[0], None)])
+        try:
+            value = super().rounds(graph, node, scope)
+        finally:
+            self.seen = seen
+        rounds.tell(lambda node, values: self._tell_rounds(node, values[0]))
+        self.seen(node, value.reference, (scope.perturbed[node.name],))
+        return value
+
+    def _tell_rounds(self, node: Node, value: Value) -> None:
+        if not value.missing and value.local is not None:
+            self.seen(node, value.reference, (value.local,))
+
     def _with_state(self, graph: Graph, env: Mapping[str, Any]) -> dict[str, Any]:
         state = self.perturbed_state
         return {**env, **{item.name: state[item.target] for item in graph.inputs if item.target in state}}
@@ -744,7 +764,7 @@ class Lanes(Evaluator):
         """One node in all lanes; a delegate with branches inside is run by one lane after the other."""
         if scope.perturbed is None:
             return super().reference(graph, node, scope, args, kwargs)
-        if node.target == "delegate" and all(item.target != "cond" for item in graph.inside(node).nodes):
+        if node.target == "delegate" and all(item.target not in CONTROL for item in graph.inside(node).nodes):
             value, perturbed = self._inside(graph.inside(node), node, scope.perturbed, args)
         else:
             value, perturbed = self._in_lanes(graph, node, scope, scope.perturbed, args, kwargs)
@@ -1038,7 +1058,7 @@ def _is_small(graph: Graph) -> bool:
 
 
 def _has_branches(graph: Graph) -> bool:
-    return any(node.target == "cond" for node in graph.nodes)
+    return any(node.target in CONTROL for node in graph.nodes)
 
 
 def _has_grids(graph: Graph) -> bool:

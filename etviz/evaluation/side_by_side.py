@@ -13,17 +13,19 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.evaluation.evaluator import Logged, Scope, Value, check_result, merge, observed
+from etviz.evaluation.evaluator import Scope, check_result, merge, observed
 from etviz.evaluation.interpreter import Weight
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import elements
+from etviz.evaluation.values import Logged, Value
 from etviz.graph.ir import OBSERVED, Graph, Node
 
 if TYPE_CHECKING:
     import torch
 
-    from etviz.evaluation.evaluator import Evaluator, Rounding, SeenTogether
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.values import Rounding, SeenTogether
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.values import flat_values
 from etviz.graph.labels import short_operator, source_line
 from etviz.graph.quantize_ops import QUANTIZE, conversion
 from etviz.pipeline.lower import flatten

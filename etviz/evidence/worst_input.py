@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,8 +25,8 @@ from tqdm.auto import tqdm
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError, UsageError
-from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.replay import logged_outputs
+from etviz.evaluation.values import flat_values
 from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import entries, first_item
 from etviz.evidence.subject import Subject, arguments_of, inspect_run, subject_of
@@ -35,7 +36,8 @@ from etviz.inspection import Inspection
 from etviz.text import printable
 
 if TYPE_CHECKING:
-    from etviz.evaluation.evaluator import Evaluator, Value
+    from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.values import Value
     from etviz.graph.ir import Node
     from etviz.loading.paired import Paired
 
@@ -376,7 +378,7 @@ def _added(evaluator: Evaluator, values: Values, log: RuntimeLog) -> Mapping[str
         if node.instruction >= 0 and value.runtime is not None and len(local) == len(value.runtime):
             found[node.name] = [_difference(*pair) for pair in zip(value.runtime, local, strict=True)]
 
-    evaluator.run(values, seen, lambda node: logged_outputs(log, node))
+    evaluator.run(values, seen, partial(logged_outputs, log))
     return found
 
 

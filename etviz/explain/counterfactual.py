@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from etviz.errors import EtvizError, UsageError
-from etviz.evaluation.evaluator import Evaluator, Scope, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.threads import threads_for
-from etviz.graph.ir import OBSERVED, Graph, Node
+from etviz.evaluation.values import Value, flat_values
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node
 from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class _WhatIf(Evaluator):
             return super().step(graph, node, scope)
         if node.target == "cond":
             return _other_branch(super().step(graph, node, scope))
+        if node.target in LOOPS:
+            return super().step(graph, node, scope)
         moved = any(local[name] is not env[name] for name in node.reads())
         seen = logged(node)
         if node.target == OBSERVED:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
 from etviz.errors import EtvizError, FileChangedError, UsageError
-from etviz.evaluation.evaluator import Evaluator, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import total_noise
 from etviz.evaluation.spill import SpillFile
+from etviz.evaluation.values import Value, flat_values
 from etviz.explain.quantization.operators import Values, find_partners
 from etviz.graph.inline import Inlined, inline, without_mutation
 from etviz.graph.ir import Graph, Node

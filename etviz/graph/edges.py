@@ -73,7 +73,7 @@ class _Walk:
                 known[node.name] = self._delegate(node, graph.inside(node), at, known)
             else:
                 if not inside:
-                    self._branches(node, graph.branches(node), at + 1, known)
+                    self._branches(graph, node, at + 1, known)
                 known[node.name] = [_Value(at, output) for output in range(max(1, len(node.outputs)))]
             at += self.tree.size[at]
 
@@ -98,10 +98,11 @@ class _Walk:
             values.append(_Value(at, output, maker))
         return values
 
-    def _branches(self, node: Node, branches: Sequence[Graph], at: int, known: Mapping[str, _Values]) -> None:
+    def _branches(self, graph: Graph, node: Node, at: int, known: Mapping[str, _Values]) -> None:
         call = at - 1
-        for branch in branches:
-            given = zip(branch.user_inputs(), node.args[1], strict=False)
+        for branch in graph.branches(node):
+            operands = graph.handed(node)
+            given = zip(branch.user_inputs(), operands, strict=False)
             names: dict[str, _Values] = {item.name: [_first(argument, known)] for item, argument in given}
             self.block(branch, at + 1, names)
             for output, out in enumerate(branch.outputs):

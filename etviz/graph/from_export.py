@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
 from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
+from etviz.graph.loops import begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.uses import items
 
@@ -22,6 +23,7 @@ _FLOAT8: Final = {29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz",
 _DTYPES: Final = dict(enumerate(_NUMBERED.split(), 1)) | {28: "uint16"} | _FLOAT8
 _LAYOUTS: Final = {1: "sparse_coo", 2: "sparse_csr", 7: "strided"}
 _MEMORY_FORMATS: Final = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
+_LOOPS: Final = {"higher_order.map_impl": "map", "higher_order.scan": "scan"}
 _PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops.", "torch.ops.")
 
 
@@ -73,11 +75,12 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
     if str(data["target"]).endswith("higher_order.cond"):
         _read_condition(graph, data, metas, depth)
         return
+    if (loop := _LOOPS.get(_short(str(data["target"])))) is not None:
+        _read_loop(graph, data, metas, depth, loop)
+        return
     names = [name for output in data["outputs"] for name in _output_names(output)]
     kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
-    target = str(data["target"])
-    for prefix in _PREFIXES:
-        target = target.removeprefix(prefix)
+    target = _short(str(data["target"]))
     single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
     node = Node(
         name=names[0] if single else str(data.get("name") or "+".join(names)),
@@ -98,6 +101,12 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
         graph.nodes += items(node, names, node.outputs)
 
 
+def _short(target: str) -> str:
+    for prefix in _PREFIXES:
+        target = target.removeprefix(prefix)
+    return target
+
+
 def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
     """A `cond` node: predicate, true branch, false branch, operands; it gives a list of values."""
     predicate, true, false, operands = (_argument(item["arg"], graph, depth) for item in data["inputs"])
@@ -109,6 +118,29 @@ def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int
     node = Node(name, "cond", (predicate, operands), outputs=outputs, subgraphs=(true.value, false.value))
     node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
     graph.nodes += [node, *items(node, names, outputs)]
+
+
+def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, target: str) -> None:
+    """A `map` or `scan` node: body, carries (of a scan), rows, operands; it gives a list of values."""
+    others = dict(graph.subgraphs)
+    body, *parts = (_argument(item["arg"], graph, depth) for item in data["inputs"])
+    carries, rows, operands = parts if target == "scan" else ([], *parts)
+    lists = isinstance(carries, list) and isinstance(rows, list) and isinstance(operands, list)
+    if not (isinstance(body, Tag) and body.kind == "graph" and lists):
+        raise MalformedGraphError(f"a {target} node has no body or no lists of arguments")
+    names = [name for output in data["outputs"] for name in _output_names(output)]
+    own = names[0] if names else target
+    graph.subgraphs, inner, key = others, graph.subgraphs[body.value], f"{own}_{body.value}"
+    if len(inner.inputs) < len(carries) + len(rows) or len(inner.outputs) < len(carries):
+        raise MalformedGraphError(f"the body of a {target} node takes or gives too little")
+    make_body(inner, own, len(carries), len(rows))
+    graph.subgraphs[key] = inner
+    first = begin(own, carries)
+    outputs = tuple(metas.get(name) for name in names)
+    args = ([Ref(node.name) for node in first], rows, operands)
+    node = Node(f"{own}{WHOLE}", target, args, outputs=outputs, subgraphs=(key,))
+    node.handles = _handles((data.get("metadata") or {}).get("debug_handle"))
+    graph.nodes += [*first, node, *items(node, names, outputs)]
 
 
 def _python(target: str) -> str:

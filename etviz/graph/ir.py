@@ -21,6 +21,12 @@ WHOLE = "__all"
 OBSERVED = "observed"
 """Target of a call whose inside is not known: its arguments are the values of its outputs, none if these neither."""
 
+LOOPS = ("map", "scan")
+"""Targets of nodes that run their subgraph once for each row of some tensors; see `etviz.graph.loops`."""
+
+CONTROL = ("cond", *LOOPS)
+"""Targets of nodes that run graphs whose nodes are instructions of the method: branches, and what loops run."""
+
 MAX_DEPTH = 64
 """Deepest nesting of arguments and of subgraphs; deeper input is refused."""
 
@@ -38,8 +44,8 @@ class Ref:
 class Tag:
     """A constant that JSON has no word for.
 
-    ``kind`` is ``dtype``, ``memory_format``, ``layout``, ``device``, ``symbol`` (of a size), or ``graph``: what a loop
-    runs.
+    ``kind`` is ``dtype``, ``memory_format``, ``layout``, ``device``, ``symbol`` (of a size), or ``graph``: what an
+    operator runs that etviz does not know.
     """
 
     kind: str
@@ -63,8 +69,8 @@ class Meta:
 class Node:
     """One call of the graph.
 
-    `target` is the functional operator (``aten.add.Tensor``), ``getitem``, ``delegate``, ``cond`` or a Python operator
-    (``py.add``). `kernel` is the operator that the runtime executes (``aten::add.out``). `instruction` is the
+    `target` is the functional operator (``aten.add.Tensor``), ``getitem``, ``delegate``, one of `CONTROL` or a Python
+    operator (``py.add``). `kernel` is the operator that the runtime executes (``aten::add.out``). `instruction` is the
     id that ETDump events carry, -1 where the runtime executes nothing for this node.
     """
 
@@ -120,7 +126,7 @@ class Graph:
     delegated: frozenset[str] = frozenset()
 
     def walk(self) -> Iterator[Node]:
-        """Every node of this graph and of its branches (delegates are not entered), in program order."""
+        """Every node of this graph, of its branches and of what its loops run, in program order; not of delegates."""
         for node in self.nodes:
             for branch in self.branches(node):
                 yield from branch.walk()
@@ -144,8 +150,12 @@ class Graph:
         return bool(self.backend_id) or node.name in self.delegated
 
     def branches(self, node: Node) -> list[Graph]:
-        """Both branches of a `torch.cond`, the true one first; none for other nodes."""
-        return [self.subgraphs[name] for name in node.subgraphs] if node.target == "cond" else []
+        """Both branches of a `torch.cond`, the true one first; what a loop runs; none for other nodes."""
+        return [self.subgraphs[name] for name in node.subgraphs] if node.target in CONTROL else []
+
+    def handed(self, node: Node) -> list[Any]:
+        """What a node of `CONTROL` hands to the user inputs of its graphs, in order."""
+        return list(node.args[1]) if node.target == "cond" else [leaf for part in node.args for leaf in part]
 
 
 def unfolds_too_far(graph: Graph) -> bool:

@@ -10,7 +10,8 @@ import binascii
 import math
 from typing import Any
 
-from etviz.graph.ir import MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
+from etviz.graph.ir import LOOPS, MAX_DEPTH, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
+from etviz.graph.loops import is_whole
 from etviz.graph.uses import item_of
 from etviz.json_numbers import tagged
 
@@ -134,6 +135,8 @@ def check_references(graph: Graph) -> None:
         for name in node.subgraphs:
             if name not in graph.subgraphs:
                 raise MalformedGraphError(f"node {node.name} uses the subgraph {name}, which does not exist")
+        if node.target in LOOPS and not is_whole(graph, node):
+            raise MalformedGraphError(f"{node.name} is no whole {node.target}")
         if node.name in known:
             raise MalformedGraphError(f"two values are named {node.name}")
         known.add(node.name)

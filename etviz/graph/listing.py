@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from etviz.graph.ir import Graph, Node, Ref, Tag
+from etviz.graph.ir import LOOPS, Graph, Node, Ref, Tag
 from etviz.graph.uses import Uses, item_of
 
 _INDENT: Final = "  "
@@ -53,6 +53,8 @@ def _call(node: Node, uses: Uses) -> str:
         args.insert(0, Ref(node.subgraphs[0]))
     elif node.target == "cond":
         args = [args[0], *(Ref(name) for name in node.subgraphs), list(args[1])]
+    elif node.target in LOOPS:
+        args = [Ref(node.subgraphs[0]), *args[node.target == "map" :]]
     inside = ", ".join(_text(arg) for arg in args) + ("," if len(args) == 1 else "")
     kwargs = ", ".join(f"{name}: {_text(value)}" for name, value in node.kwargs.items())
     return (
@@ -66,6 +68,8 @@ def _target(target: str) -> str:
         return "torch.ops.higher_order.executorch_call_delegate"
     if target == "cond":
         return "torch.ops.higher_order.cond"
+    if target in LOOPS:
+        return f"torch.ops.higher_order.{'map_impl' if target == 'map' else target}"
     if target == "getitem":
         return "operator.getitem"
     if target.startswith("py."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from etviz.graph.ir import CONTROL
 from etviz.graph.uses import operators
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _paths(graph: Graph) -> Iterator[tuple[Node, list[str]]]:
     for node in graph.nodes:
         if node.target == "delegate" and node.subgraphs:
             yield node, [inner.module for inner in operators(graph.inside(node).nodes)]
-        elif node.target == "cond":
+        elif node.target in CONTROL:
             for branch in graph.branches(node):
                 yield from _paths(branch)
         else:

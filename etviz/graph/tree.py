@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from etviz.graph.ir import Graph, Node, Ref
+from etviz.graph.ir import CONTROL, Graph, Node, Ref
 from etviz.graph.labels import describe_outputs, node_label, short_operator, source_line
 from etviz.graph.uses import operators
 
@@ -110,22 +110,31 @@ def _add_graph(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float
         if node.target == "delegate":
             kind, inside = "delegate", graph.inside(node)
             backend = inside.backend_id
-        time = latency.get(node.instruction, NAN) if node.target != "cond" else NAN
+        time = latency.get(node.instruction, NAN) if node.target not in CONTROL else NAN
         index = tree.open(depth, kind, node_label(graph, node), node, backend, time)
-        below = sum(_add_branch(tree, branch, depth + 1, latency, ran) for branch in graph.branches(node))
+        told = ran if node.target == "cond" else ()
+        below = sum(_add_branch(tree, branch, depth + 1, latency, ran, told) for branch in graph.branches(node))
         for item in operators(inside.nodes):
             child = tree.open(depth + 1, "inner", short_operator(item.target), item, backend)
             tree.by_inner[node.instruction, item.name] = child
             below += 1
         tree.close(index, below)
-        count += below if node.target in ("delegate", "cond") else 1
+        count += below if node.target in ("delegate", *CONTROL) else 1
         if node.instruction >= 0:
             tree.by_instruction[node.instruction] = index
     return count
 
 
-def _add_branch(tree: Tree, graph: Graph, depth: int, latency: Mapping[int, float], ran: Sequence[Set[int]]) -> int:
-    index = tree.open(depth, "value", graph.name + _taken(graph, ran))
+def _add_branch(
+    tree: Tree,
+    graph: Graph,
+    depth: int,
+    latency: Mapping[int, float],
+    ran: Sequence[Set[int]],
+    told: Sequence[Set[int]],
+) -> int:
+    """Add a branch, of which is `told` in which executions it was taken, or what a loop runs."""
+    index = tree.open(depth, "value", graph.name + _taken(graph, told))
     count = _add_graph(tree, graph, depth + 1, latency, ran)
     tree.close(index, count)
     return count
@@ -173,7 +182,7 @@ def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
             for item in operators(inner.nodes):
                 key = (node.instruction, produced.get(item.name, _NO_OUTPUT))
                 rows.append(("inner", item, inner.backend_id, key))
-        elif node.target != "cond":
+        elif node.target not in CONTROL:
             kind = "inner" if graph.backend_id else "kernel"
             rows.append((kind, node, graph.backend_id, (node.instruction, _ITSELF)))
     return rows

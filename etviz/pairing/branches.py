@@ -1,7 +1,9 @@
-"""The branches of `torch.cond` in a program: which instructions belong to which branch of which node.
+"""Branches and loops in a program: which instructions belong to which branch or body of which node.
 
 The emitter writes a branch in the order of its nodes, between jumps: a jump over the true branch, its instructions, a
-jump over the false branch, its instructions. So instructions and nodes are walked side by side and matched by operator.
+jump over the false branch, its instructions. A loop is how many rounds there are, copies of the first carries, the
+body, what ends a round, a jump back to the body, and the counter's reset. So instructions and nodes are walked side by
+side and matched by operator.
 """
 
 from __future__ import annotations
@@ -9,10 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etviz.graph.ir import CONTROL, LOOPS
+from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS
 from etviz.graph.uses import operators
 from etviz.upstream.operators import runtime_operator
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from etviz.artifacts.program.program import Instruction, Method
     from etviz.graph.ir import Graph, Node
 
@@ -24,36 +30,105 @@ class Region:
     true: range
     false: range
 
+    @property
+    def everything(self) -> tuple[int, ...]:
+        """The instructions of both."""
+        return (*self.true, *self.false)
 
-def regions(method: Method) -> list[Region]:
-    """The outermost branches of a method, in program order; loops are none."""
-    areas: list[Region] = []
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Instruction indices of one loop.
+
+    Attributes
+    ----------
+    first
+        Copies of the first carries.
+    body
+        What runs once for each row.
+    results
+        What puts the rows of the results together.
+    everything
+        All of it.
+    """
+
+    first: range
+    body: range
+    results: tuple[int, ...]
+    everything: range
+
+
+def regions(method: Method) -> list[Region | Loop]:
+    """The outermost branches and loops of a method, in program order."""
+    areas: list[Region | Loop] = []
     jumps = {i.index: i.target for i in method.instructions if i.kind == "jump" and i.target is not None}
+    backwards = {target: at for at, target in sorted(jumps.items()) if target <= at}
     inside = -1
-    for at, target in sorted(jumps.items()):
-        second = target - 1
-        if at <= inside or target <= at or jumps.get(second, -1) <= second:
+    for at in sorted({*jumps, *backwards}):
+        if at <= inside:
             continue
-        areas.append(Region(range(at + 1, second), range(target, jumps[second])))
-        inside = jumps[second] - 1
+        if at in backwards:
+            area = _loop(method, at, backwards[at])
+            inside = backwards[at]
+        else:
+            area, inside = _region(jumps, at) or (None, inside)
+        if area is not None:
+            areas.append(area)
     return areas
 
 
-def number_branches(graph: Graph, method: Method) -> set[int]:
-    """Write instruction ids into the branches of a graph's `cond` nodes; returns those that could be placed."""
+def _region(jumps: Mapping[int, int], at: int) -> tuple[Region, int] | None:
+    """The branches between which a jump chooses, and where they end."""
+    target = jumps[at]
+    second = target - 1
+    if target <= at or jumps.get(second, -1) <= second:
+        return None
+    return Region(range(at + 1, second), range(target, jumps[second])), jumps[second] - 1
+
+
+def _loop(method: Method, start: int, jump: int) -> Loop | None:
+    """The loop whose rounds are from an instruction to a jump; None if it is not as the emitter writes one."""
+    operators = {i.index: i.operator for i in method.instructions}
+    if [operators.get(jump + step) for step in (-2, -1, 1)] != [*AFTER_ROUND, RESET]:
+        return None
+    end = jump - len(AFTER_ROUND)
+    while operators.get(end - 1) == APPEND:
+        end -= 1
+    first = start
+    while operators.get(first - 1) == COPY:
+        first -= 1
+    if operators.get(first - 1) != ROUNDS:
+        return None
+    results = tuple(range(end, jump - len(AFTER_ROUND)))
+    return Loop(range(first, start), range(start, end), results, range(first - 1, jump + 2))
+
+
+def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
+    """Write instruction ids into the branches and loops of a graph; returns the node of those that could be placed.
+
+    What a loop does beside its body, and nobody logs, counts as placed.
+    """
     calls = {i.index: i for i in method.instructions}
-    placed: set[int] = set()
-    conditions = [node for node in graph.nodes if node.target == "cond"]
-    areas = regions(method)
-    if len(conditions) != len(areas):
-        return placed
-    for node, area in zip(conditions, areas, strict=True):
-        for branch, part in zip(graph.branches(node), (area.true, area.false), strict=True):
+    placed: dict[int, Node] = {}
+    for node, area in controlled(graph.nodes, regions(method)):
+        parts = (area.true, area.false) if isinstance(area, Region) else (area.body,)
+        for branch, part in zip(graph.branches(node), parts, strict=True):
             pairs = _align(branch.nodes, [calls[i] for i in part if i in calls])
             for inner, call in pairs or []:
                 inner.instruction, inner.kernel = call.index, str(call.operator)
-                placed.add(call.index)
+                placed[call.index] = node
+        if isinstance(area, Loop):
+            placed |= dict.fromkeys({*area.everything} - {*area.first, *area.body}, node)
     return placed
+
+
+def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
+    """Which `cond` or loop of a graph each area of its program is; nothing if they do not go together."""
+    found = [node for node in nodes if node.target in CONTROL]
+    together = len(found) == len(areas) and all(
+        isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)
+    )
+    return list(zip(found, areas, strict=True)) if together else []
 
 
 def _align(nodes: list[Node], calls: list[Instruction]) -> list[tuple[Node, Instruction]] | None:
@@ -64,7 +139,7 @@ def _align(nodes: list[Node], calls: list[Instruction]) -> list[tuple[Node, Inst
     pairs, at = [], 0
     for node in operators(nodes):
         known = runtime_operator(str(kernels[at].operator)) if at < len(kernels) else None
-        if known is not None and known[0] == node.target:
+        if known is not None and (known[0] == node.target or kernels[at].operator == node.kernel == COPY):
             pairs.append((node, kernels[at]))
             at += 1
     return pairs if at == len(kernels) else None

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
-from etviz.pairing.branches import Region, regions
+from etviz.pairing.branches import Loop, Region, controlled, regions
 from etviz.pairing.constants import VIEW, Constants
 from etviz.pairing.edge_values import EdgeValues
 from etviz.pairing.order import Order, takers
@@ -109,13 +109,14 @@ class _Search:
             origins,
         )
         areas = regions(method)
-        branched = {i for area in areas for i in (*area.true, *area.false)}
+        branched = {i for area in areas for i in area.everything}
         self.calls = [i for i in method.instructions if i.kind in ("kernel", "delegate") and i.index not in branched]
         self.outputs = {call.index: _flat(method, call.outputs) for call in self.calls}
         self.options: dict[int, set[str]] = {}
         self.slots: dict[int, list[tuple[int, str, Any]]] = {}
         self.domains: dict[int, set[str]] = {}
         self.bases: dict[int, int] = {}
+        self.copies: dict[int, Node] = {}
         self.produced: set[int] = set()
         self.settled: set[str] = set()
         self._told: dict[int, Sequence[Origin]] = {}
@@ -156,14 +157,18 @@ class _Search:
                 if name:
                     self._narrow(value, {name})
 
-    def _begin_branches(self, areas: Sequence[Region]) -> None:
-        """What is left of a `cond` is what its branches move there at their ends."""
-        conditions = [node for node in self.edge.operators.values() if node.target == "cond"]
-        if len(conditions) != len(areas):
-            return
-        moves = {i.index: i for i in self.method.instructions if i.kind == "move"}
-        for node, area in zip(conditions, areas, strict=True):
-            names, left = self.edge.given[node.name], [i.outputs[0] for at in area.true if (i := moves.get(at))]
+    def _begin_branches(self, areas: Sequence[Region | Loop]) -> None:
+        """What is left of a `cond` is what its branches move there at their ends, of a loop its carries and results."""
+        calls = {i.index: i for i in self.method.instructions}
+        for node, area in controlled(self.edge.operators.values(), areas):
+            names = self.edge.given[node.name]
+            if isinstance(area, Loop):
+                copies = [self.edge.operators.get(leaf.name) for leaf in node.args[0]]
+                if len(copies) == len(area.first):
+                    self.copies |= {at: copy for at, copy in zip(area.first, copies, strict=True) if copy is not None}
+                left = [i.outputs[0] for at in (*area.first, *area.results) if (i := calls.get(at)) and i.outputs]
+            else:
+                left = [i.outputs[0] for at in area.true if (i := calls.get(at)) and i.kind == "move"]
             if len(names) == len(left) == len(node.outputs):
                 self.domains |= {value: {name} for value, name in zip(left, names, strict=True)}
 
@@ -532,7 +537,7 @@ class _Search:
         return len(names) == 1 or len(set(map(self.edge.same, names))) == 1
 
     def _result(self) -> Derived:
-        derived = Derived(self.edge)
+        derived = Derived(self.edge, operators=dict(self.copies))
         for call in sorted(self.calls, key=lambda call: call.kind == "kernel"):  # delegates say what is theirs
             certain = [self._certain(value) if value in self.produced else None for value in self.outputs[call.index]]
             if call.kind == "kernel":

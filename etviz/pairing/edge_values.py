@@ -58,7 +58,8 @@ class EdgeValues(Uses):
             if item is not None and made in self.given:
                 self._classes[node.name] = next(iter(self.given[made][item[1] :]), node.name)
             else:
-                key = f"{node.target} {_canonical(node.args, self._classes)} {_canonical(node.kwargs, self._classes)}"
+                given = f"{_canonical(node.args, self._classes)} {_canonical(node.kwargs, self._classes)}"
+                key = f"{node.target} {node.subgraphs} {given}"
                 self._classes[node.name] = first.setdefault(key, node.name)
         for name in (*(item.name for item in self.graph.inputs), *(node.name for node in self.graph.nodes)):
             self._members.setdefault(self._classes.get(name, name), []).append(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etviz.graph.ir import OBSERVED, Graph, Input, Node, Ref
+from etviz.graph.ir import CONTROL, OBSERVED, Graph, Input, Node, Ref
 from etviz.graph.uses import items
 from etviz.pairing.branches import number_branches
 from etviz.pairing.edge_values import EdgeValues
@@ -31,12 +31,17 @@ def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
     graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
     inside = {node.name for nodes in derived.insides.values() for node in nodes}
     claimed: set[str] = set()
-    graph.nodes = [replace(node) for node in values.operators.values() if node.target == "cond"]
+    graph.nodes = [replace(node) for node in values.operators.values() if node.target in CONTROL]
     graph.subgraphs = {name: _copy(edge.subgraphs[name]) for node in graph.nodes for name in node.subgraphs}
     branched = number_branches(graph, method)
     parts: list[list[Node]] = []
     for call in method.instructions:
-        if call.index in branched or call.kind not in ("kernel", "delegate"):
+        if (control := branched.get(call.index)) is not None:
+            if control.name not in claimed:
+                claimed.add(control.name)
+                parts.append(_operator(values, control))
+            continue
+        if call.kind not in ("kernel", "delegate"):
             continue
         if call.index in derived.insides:
             parts.append(_delegate(graph, values, derived, call, method))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
-from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
@@ -93,6 +94,8 @@ def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constan
             graph.outputs = [_argument(o) for o in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
         elif node.op == "get_attr":
             _capture_attribute(node, graph, prefix, constants)
+        elif (loop := ops.loop(node)) is not None:
+            graph.nodes += _capture_loop(module, node, loop, graph, prefix, constants)
         elif not et.is_allocation(node):
             graph.nodes.append(_capture_call(module, node, graph, prefix, constants))
     spread_scales(graph)
@@ -147,6 +150,28 @@ def _capture_call(module: Any, fx: FxNode, graph: Graph, prefix: str, constants:
     return node
 
 
+def _capture_loop(
+    module: Any,
+    fx: FxNode,
+    loop: tuple[str, str, tuple[Any, Any, Any]],
+    graph: Graph,
+    prefix: str,
+    constants: dict[str, Any],
+) -> list[Node]:
+    """The nodes of a loop, as the emitter writes them: the number of its rounds, its first carries, and itself."""
+    target, name, given = loop
+    carries, rows, operands = ([_argument(item) for item in part] for part in given)
+    key = f"{fx.name}_{name}"
+    body = graph.subgraphs[key] = _capture_graph(getattr(module, name), name, f"{prefix}{key}.", constants)
+    make_body(body, fx.name, len(carries), len(rows))
+    first = begin(fx.name, carries)
+    args = ([Ref(node.name) for node in first], rows, operands)
+    call = Node(fx.name, target, args, outputs=_metas(fx.meta.get("val")), subgraphs=(key,), **_origins(fx))
+    for node in (*first, *body.nodes):
+        node.stack, node.module = node.stack or call.stack, node.module or call.module
+    return [*first, call]
+
+
 def _written_by(value: Any) -> Any:
     """The call that fills an allocated list: emission lets `getitem` read the list instead of the call."""
     from torch.fx import Node as FxNode
@@ -167,7 +192,7 @@ def _argument(value: Any) -> Any:
 
     if isinstance(value, fx.Node):
         if value.op == "get_attr" and isinstance(_attribute(value), fx.GraphModule):
-            return Tag("graph", str(value.target))  # the body of a loop
+            return Tag("graph", str(value.target))  # what an operator runs that is not known here
         return Ref(value.name)
     if isinstance(value, (list, tuple)):
         return [_argument(item) for item in value]
@@ -232,19 +257,25 @@ def number_instructions(graph: Graph, instructions: list[str]) -> bool:
     """Give every node the id of the instruction that the runtime executes for it.
 
     Nodes and instructions come in the same order, but a static view has no instruction, and jumps and moves have no
-    node, so the two are walked side by side and matched by operator.
+    node, so the two are walked side by side and matched by operator. What counts the rounds of a
+    loop has no node either.
 
     Returns
     -------
     bool
-        False where the two do not fit (loops of `torch.map` and `scan`): nodes from there on keep -1.
+        False where the two do not fit: nodes from there on keep -1.
     """
     position = 0
     for node in graph.walk():
-        if node.target in ("getitem", "cond") or not (node.kernel or node.target.startswith("py.")):
+        if node.target in LOOPS:
+            position = _after_loop(node, instructions, position)
+            continue
+        if node.target in ("getitem", *CONTROL) or not (node.kernel or node.target.startswith("py.")):
             continue
         at = position
         while at < len(instructions) and instructions[at] in ("move", "jump", "free"):
+            at += 1
+        if node.kernel in (COPY, TAKE) and instructions[at : at + 1] == [ROUNDS]:
             at += 1
         kernel = instructions[at] if at < len(instructions) else ""
         if kernel == node.kernel or (node.target.startswith("py.") and kernel.startswith("executorch_prim::")):
@@ -252,6 +283,17 @@ def number_instructions(graph: Graph, instructions: list[str]) -> bool:
         elif node.kernel != "executorch_prim::et_view.default":
             return False
     return True
+
+
+def _after_loop(node: Node, instructions: list[str], position: int) -> int:
+    """Where the program goes on after a loop whose body ends at a position."""
+    results = len(node.outputs) - len(node.args[0])
+    for kernel in (*[APPEND] * results, *AFTER_ROUND, RESET):
+        while position < len(instructions) and instructions[position] in ("move", "jump", "free"):
+            position += 1
+        if position < len(instructions) and instructions[position] == kernel:
+            position += 1
+    return position
 
 
 def check_reference(

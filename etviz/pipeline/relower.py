@@ -83,6 +83,8 @@ class Piece:
         What the runtime made of them.
     ran
         What the runtime executed, as path of the `.pte`, method and instruction; None where that is not known.
+    rounds
+        How often it was executed in a loop, of which this is the last time; 0 outside of loops.
     """
 
     graph: Graph
@@ -90,6 +92,7 @@ class Piece:
     inputs: Sequence[Any]
     outputs: Sequence[Any]
     ran: tuple[str, str, int] | None = None
+    rounds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,19 @@ def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.G
     return [(name, getattr(owner, name)) for name in names]
 
 
+def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
+    """Of a `torch.map` or `scan` node which it is, what holds its body, and carries, rows and operands; else None."""
+    import torch
+
+    if node.target is torch.ops.higher_order.map_impl:
+        body, rows, operands = node.args
+        return "map", str(body.target), ((), rows, operands)
+    if node.target is torch.ops.higher_order.scan:
+        body, carries, rows, operands = node.args
+        return "scan", str(body.target), (carries, rows, operands)
+    return None
+
+
 _DIM_ORDER_KERNELS: Final = {
     "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",

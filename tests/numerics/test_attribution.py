@@ -316,7 +316,7 @@ def test_differences_that_follow_one_another_as_if_each_run_began_anew(
     evaluator, execution = replay.fresh(), replay.executions[0]
     float64 = Float64(evaluator.constants, evaluator.limits)
     found = Linearizer(evaluator.graph, float64).run(execution.inputs, execution.logged)
-    items = [item for item in found.contributions.values() if item.size]
+    items = [item for item in found.contributions if item.size]
     assert len(items) > 1
     odd = replace(items[-1], difference=torch.zeros(1, 2, 3, 4, 5), replacement=None)
     patches = shares.Patches(float64, evaluator.graph, execution.inputs, {})

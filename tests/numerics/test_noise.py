@@ -13,9 +13,9 @@ from torch import Tensor
 from etviz.evaluation import noise
 from etviz.evaluation.buffers import LARGE
 from etviz.evaluation.evaluator import Evaluator
-from etviz.evaluation.interpreter import flat_values
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.noise import PASSES, STEP, Growth, Rounding, allowance, local_noise, total_noise
+from etviz.evaluation.values import flat_values
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import unpacked_weights
 

@@ -19,7 +19,7 @@ from functorch.experimental import control_flow
 
 import etviz
 from etviz.artifacts.record.record_file import VERSION, read_record, write_record
-from etviz.errors import ArtifactError, EtvizError, PairingError, UsageError
+from etviz.errors import ArtifactError, EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator
 from tests.oracles import same
 from tests.programs import TABLES, Encoder, Executed
@@ -132,7 +132,7 @@ def test_public_record_gives_exact_pairing(executed: Callable[[str], Executed], 
 
 
 def test_record_of_a_loop_is_sound(tmp_path: Path) -> None:
-    """What a loop runs is no value, but an argument; that nothing evaluates it is said of the loop."""
+    """What a loop runs is a graph of its own, and evaluated once for each row."""
 
     class Loop(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,10 +143,11 @@ def test_record_of_a_loop_is_sound(tmp_path: Path) -> None:
     edge = to_edge_transform_and_lower(torch.export.export(Loop(), (x,)))
     etviz.record(edge, edge.to_executorch(), tmp_path / "model.etviz")
     graph = read_record(tmp_path / "model.etviz").graphs["forward"]
-    loop = next(node for node in graph.nodes if node.target == "unknown.map_impl")
-    assert loop.args[0].kind == "graph"
-    with pytest.raises(PairingError, match=r"uses unknown\.map_impl, which etviz does not evaluate"):
-        Evaluator(graph, {}).run([x])
+    loop = next(node for node in graph.nodes if node.target == "map")
+    assert [node.target for node in graph.branches(loop)[0].nodes] == [
+        *("aten.select_copy.int", "aten.sin.default", "aten.add.Tensor")
+    ]
+    assert torch.equal(Evaluator(graph, {}).run([x])[0], x.sin() + (x[0] + x[1]))
 
 
 def test_record_wants_a_program_manager(tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ class RuntimeLog:
         """Everything that an instruction logged, in order: tensors, plain values, None where it can't be read."""
         return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
+        """So many of them from one on, fewer where there are no more."""
+        stored = self._stored.get(instruction, ())[first : first + count]
+        return [self._value(item, instruction) for item in stored]
+
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
         """The outputs of a delegate call, which logs its inputs before them; None if there are fewer values."""
         stored = self._stored.get(instruction, ())

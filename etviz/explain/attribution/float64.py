@@ -20,9 +20,11 @@ from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import by_position, constant, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.result_sizes import in_order
+from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
 from etviz.explain.attribution.constants import WideConstants, widen
-from etviz.graph.ir import Graph, Meta, Node, Ref, Tag, map_arg
+from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
+from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
 
 if TYPE_CHECKING:
@@ -140,6 +142,11 @@ class Float64(Interpreter):
         self.state = lane.state
         if node.target == "cond":
             return self._run(*self.enter(graph, node, lane.env), lane.after)
+        if node.target in LOOPS:
+            body, course = body_of(graph, node), Course(*self.arguments(lane.env, node)[0])
+            for at in range(course.rounds):
+                course.end(self._run(body, self.bind(body, course.given(at)), lane.after))
+            return course.value()
         return self.apply(graph, node, *self.arguments(lane.env, node))
 
     def constant(self, tag: Tag) -> Any:

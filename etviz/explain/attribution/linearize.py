@@ -9,17 +9,20 @@ closer than `NEAR`, the reference itself is taken, which saves evaluating the op
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.nonfinite import has_nonfinite
 from etviz.errors import EtvizError, FileChangedError, PairingError
-from etviz.evaluation.evaluator import Logged
-from etviz.evaluation.interpreter import State, flat_values
+from etviz.evaluation.interpreter import State
+from etviz.evaluation.rounds import Course, Turns, stacked
+from etviz.evaluation.values import Logged, flat_values
 from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64, rounds
-from etviz.graph.ir import OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
 
 if TYPE_CHECKING:
@@ -76,14 +79,16 @@ class Lanes:
 class Contribution:
     """One output of an instruction; instruction −1 stands for a mutable buffer as earlier executions left it.
 
-    `bit` is its place in sets of contributions. `difference` is runtime − local value, None where that has no gradient
-    (`replacement` has ``(where, runtime)`` of integers that differ) or is not known, as `problem` says; `size` its norm
-    over the value's, for integers the share that differs. `excluded` counts non-finite elements that were left out.
-    `influence` is Σ gradient · difference, None until the gradient has come.
+    `turn` is which of its executions in a loop it is, 0 for the only one. `bit` is its place in sets of contributions.
+    `difference` is runtime − local value, None where that has no gradient (`replacement` has ``(where, runtime)`` of
+    integers that differ) or is not known, as `problem` says; `size` its norm over the value's, for integers the share
+    that differs. `excluded` counts non-finite elements that were left out. `influence` is Σ gradient · difference, None
+    until the gradient has come.
     """
 
     instruction: int
     output: int
+    turn: int
     bit: int
     difference: torch.Tensor | None = None
     replacement: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -91,6 +96,11 @@ class Contribution:
     problem: str = ""
     excluded: int = 0
     influence: float | None = None
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """The row of the table that it belongs to."""
+        return self.instruction, self.output
 
     def measure(self, runtime: torch.Tensor, local: torch.Tensor) -> None:
         """Note what the runtime's value differs by from the local one."""
@@ -148,11 +158,12 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """What a walk gave: contributions by ``(instruction, output)``, outputs, and how many instructions logged none."""
+    """What a walk gave: contributions in program order, outputs, and which instructions logged none."""
 
-    contributions: dict[tuple[int, int], Contribution] = field(default_factory=dict)
+    contributions: list[Contribution] = field(default_factory=list)
     outputs: list[Lanes] = field(default_factory=list)
-    missing: int = 0
+    missing: set[int] = field(default_factory=set)
+    turns: Counter[tuple[int, int]] = field(default_factory=Counter)
 
 
 class Linearizer:
@@ -220,6 +231,8 @@ class Linearizer:
         for node in graph.nodes:
             if node.target == "cond":
                 env[node.name] = self._branch(graph, node, env, logged)
+            elif node.target in LOOPS:
+                env[node.name] = self._rounds(graph, node, env, logged)
             elif (item := item_of(node)) is not None:
                 env[node.name] = self._look_up(env, node.args[0]).item(item[1])
             elif node.target == OBSERVED:
@@ -238,6 +251,21 @@ class Linearizer:
         inner = self._bind(branch, [self._look_up(env, leaf) for leaf in operands])
         self._walk(branch, inner, logged)
         return Lanes.of_list([self._look_up(inner, out) for out in branch.outputs])
+
+    def _rounds(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
+        """A loop, round by round."""
+        import torch
+
+        body, turns = body_of(graph, node), logged if isinstance(logged, Turns) else Turns(logged)
+        carries, rows, operands = ([self._look_up(env, leaf) for leaf in part] for part in node.args)
+        course = Course(carries, rows, operands)
+        for at in range(len(course.rows[0].reference)):
+            given = [*course.carries, *course.rows, *course.operands, Lanes.same(at)]
+            inner = self._bind(body, given)
+            self._walk(body, inner, turns)
+            course.end([self._look_up(inner, out) for out in body.outputs])
+        with torch.set_grad_enabled(self._gradients):
+            return Lanes.of_list([*course.carries, *map(_stacked, course.results)])
 
     def _call(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
         """Evaluate an operator or a delegate three times at most."""
@@ -295,7 +323,7 @@ class Linearizer:
         references, middles = flat_values(computed.reference), flat_values(computed.middle)
         locals_ = flat_values(computed.runtime) if computed.runtime is not None else [None] * len(references)
         if logged is None or len(logged) != len(references):
-            self._found.missing += node.instruction >= 0
+            self._found.missing |= {node.instruction} - {-1}
             logged = [None] * len(references)
         outs = []
         for output, (ref, loc, mid, run) in enumerate(zip(references, locals_, middles, logged, strict=True)):
@@ -312,7 +340,7 @@ class Linearizer:
         names = list(refs(node.args))
         runtime = logged(node) if names else None
         if runtime is None or len(runtime) != len(names):
-            self._found.missing += 1
+            self._found.missing.add(node.instruction)
             return {}
         outs: dict[str, Lanes] = {}
         for output, (name, run) in enumerate(zip(names, runtime, strict=True)):
@@ -348,8 +376,10 @@ class Linearizer:
         return value, contribution
 
     def _contribution(self, instruction: int, output: int) -> Contribution:
-        contribution = Contribution(instruction, output, 1 << len(self._found.contributions))
-        self._found.contributions[instruction, output] = contribution
+        turn = self._found.turns[instruction, output]
+        self._found.turns[instruction, output] += 1
+        contribution = Contribution(instruction, output, turn, 1 << len(self._found.contributions))
+        self._found.contributions.append(contribution)
         return contribution
 
     def _link(self, contribution: Contribution | None, lanes: Lanes, *, near: bool) -> tuple[Any, bool]:
@@ -386,6 +416,17 @@ def _collect(
     """Hook of the backward pass; `step` may raise here, which ends it."""
     step()
     return contribution.collect(gradient)
+
+
+def _stacked(rows: Sequence[Lanes]) -> Lanes:
+    """The rows of a loop's result."""
+    reference, middle = stacked([row.reference for row in rows]), stacked([row.middle for row in rows])
+    same = all(row.runtime is row.reference for row in rows)
+    runtime = reference if same else stacked([row.runtime for row in rows])
+    lanes = Lanes(reference, runtime, middle, all(row.near for row in rows), _union(rows))
+    for row in rows:
+        lanes.rounded |= row.rounded
+    return lanes
 
 
 def _union(lanes: Iterable[Lanes]) -> int:

@@ -8,6 +8,7 @@ difference is put into the reference, which runs once more. Where the sum is not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -120,7 +121,9 @@ def _attribute(
     target = ErrorTarget(linearization.outputs, replay.executions[run].log.outputs(), output, loss)
     result = Attribution({}, output if loss is None else None, target.error)
     if target.error == 0.0:
-        result.shares = {key: Share(0.0, GRADIENT) for key in linearization.contributions if key[0] >= 0}
+        result.shares = {
+            item.key: Share(0.0, GRADIENT) for item in linearization.contributions if item.instruction >= 0
+        }
         result.notes.append("There is no error to attribute: runtime and reference are the same.")
         steps.catch_up()
         return result
@@ -175,28 +178,47 @@ def _collect(
 ) -> None:
     """Turn influences into shares, and patch what has none."""
     blocked: list[Contribution] = []
-    for key, item in linearization.contributions.items():
-        if key[0] < 0:
+    found: list[tuple[Contribution, Share]] = []
+    for item in linearization.contributions:
+        if item.instruction < 0:
             result.carried += item.influence or 0.0
         elif item.problem:
-            result.shares[key] = Share(NAN, UNKNOWN, item.problem)
+            found.append((item, Share(NAN, UNKNOWN, item.problem)))
         elif not item.size:
-            result.shares[key] = Share(0.0, GRADIENT, _left_out(item))
+            found.append((item, Share(0.0, GRADIENT, _left_out(item))))
         elif not item.bit & target.reach:
-            result.shares[key] = Share(0.0, GRADIENT, "its error does not reach the output")
+            found.append((item, Share(0.0, GRADIENT, "its error does not reach the output")))
         elif item.influence is not None:
             method = STRAIGHT_THROUGH if item.bit & target.rounded else GRADIENT
-            result.shares[key] = Share(item.influence, method, _left_out(item))
+            found.append((item, Share(item.influence, method, _left_out(item))))
         else:
             blocked.append(item)
     blocked.sort(key=_by_size)
     for at, item in enumerate(blocked):
-        key = (item.instruction, item.output)
         if at < PATCHES:
-            result.shares[key] = _patched_share(patch, item, "no gradient: its difference was put into the reference")
+            share = _patched_share(patch, item, "no gradient: its difference was put into the reference")
             step()
         else:
-            result.shares[key] = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
+            share = Share(NAN, UNKNOWN, f"no gradient, and not among the {PATCHES} largest differences")
+        found.append((item, share))
+    result.shares |= _by_output(found)
+
+
+def _by_output(found: Sequence[tuple[Contribution, Share]]) -> dict[tuple[int, int], Share]:
+    """The share of each output of an instruction: in a loop that of all its executions together."""
+    parts: dict[tuple[int, int], list[Share]] = {}
+    for item, share in found:
+        parts.setdefault(item.key, []).append(share)
+    return {key: _sum(shares) for key, shares in parts.items()}
+
+
+def _sum(shares: Sequence[Share]) -> Share:
+    if len(shares) == 1:
+        return shares[0]
+    methods = {share.method for share in shares if share.value}
+    method = next((name for name in (UNKNOWN, PATCH, STRAIGHT_THROUGH) if name in methods), GRADIENT)
+    reasons = dict.fromkeys(share.reason for share in shares if share.reason and share.method == method)
+    return Share(sum(share.value for share in shares), method, "; ".join(reasons))
 
 
 def _refine(
@@ -212,17 +234,18 @@ def _refine(
     from linear the program is. Kept if that explains it better.
     """
     estimate = result.sum
-    known = (item for item in linearization.contributions.values() if item.instruction >= 0 and not item.problem)
+    known = (item for item in linearization.contributions if item.instruction >= 0 and not item.problem)
     parts = _parts([item for item in known if item.size and item.bit & target.reach])
     before, explained = dict(result.shares), 0.0
+    found: list[tuple[Contribution, Share]] = []
     for part, outputs in zip(parts, patches.add(parts), strict=True):
         step()
         if outputs is None:  # the reference took another way: the part keeps what is known of it
             continue
         now = target.effect(outputs)
-        for item, share in zip(part, _shared_out(part, now - explained), strict=True):
-            result.shares[item.instruction, item.output] = share
+        found += zip(part, _shared_out(part, now - explained), strict=True)
         explained = now
+    result.shares |= _by_output(found)
     if abs(result.sum - 1.0) >= abs(estimate - 1.0):
         result.shares = before
         return
@@ -277,7 +300,7 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
         result.notes.append(f"{target.excluded} elements of the output are NaN or Inf and were left out.")
     if linearization.missing:
         result.notes.append(
-            f"{linearization.missing} instructions logged nothing: their errors count for those that follow."
+            f"{len(linearization.missing)} instructions logged nothing: their errors count for those that follow."
         )
     if result.carried:
         result.notes.append(f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers.")
@@ -304,12 +327,16 @@ def patched(
 
 def _putting_in(items: Sequence[Contribution]) -> After:
     """Puts differences into the values of their instructions."""
-    differences: dict[int, dict[int, Contribution]] = {}
+    differences: dict[tuple[int, int], dict[int, Contribution]] = {}
     for item in items:
-        differences.setdefault(item.instruction, {})[item.output] = item
+        differences.setdefault((item.instruction, item.turn), {})[item.output] = item
+    turns: Counter[int] = Counter()
 
     def after(node: Node, value: Any) -> Any:
-        own = differences.get(node.instruction)
+        if node.instruction < 0:
+            return value
+        own = differences.get((node.instruction, turns[node.instruction]))
+        turns[node.instruction] += 1
         if own is None:
             return value
         if isinstance(value, (list, tuple)):

@@ -15,9 +15,9 @@ import pandas as pd
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.spill import SpillFile
+from etviz.evaluation.values import Value, flat_values
 from etviz.explain.quantization.delegates import ZoomedCall, inside_of
 from etviz.explain.quantization.operators import Partner, Values, find_partners
 from etviz.explain.quantization.weights import WeightPair, weight_error, weight_pairs

@@ -24,8 +24,9 @@ from etviz.comparison.inputs import Entrance
 from etviz.comparison.noise import measure_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator, Scope, Value
+from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import Execution, Replay
+from etviz.evaluation.values import Value
 from etviz.explain.zoom.zoom import InnerLog, Zoom, numbered
 from etviz.graph.exposure import Exposure
 from etviz.graph.inline import inline

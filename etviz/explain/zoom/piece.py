@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator, Value
-from etviz.evaluation.interpreter import flat_values
+from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.operators import resolve
+from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Input, Node, Ref, pairs_of_args
 from etviz.graph.quantize_ops import LIBRARIES
 from etviz.graph.uses import items

@@ -20,9 +20,9 @@ from etviz.comparison.references import KEPT_BYTES
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.operators import resolve
-from etviz.evaluation.replay import Execution, Log, Replay
+from etviz.evaluation.replay import Execution, Log, Replay, of_last_round
 from etviz.graph.exposure import Exposure, expose
-from etviz.graph.ir import OBSERVED, Graph, Node, Ref
+from etviz.graph.ir import CONTROL, OBSERVED, Graph, Node, Ref
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison
     from etviz.tensors.custom_metrics import CustomMetrics
 
-_PLAIN: Final = ("delegate", "cond", OBSERVED)
+_PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 _NAMED: Final = 3
 """Operators that a note names at most."""
 
@@ -75,6 +75,10 @@ class InnerLog:
         """The outputs of an operator."""
         return list(self.given.get(instruction, ()))
 
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
+        """Some of them."""
+        return self.values(instruction)[first : first + count]
+
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
         """The last of them."""
         values = self.values(instruction)
@@ -89,8 +93,10 @@ class InnerLog:
         return list(self.results)
 
 
-def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor]) -> Piece:
+def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor], rounds: int = 0) -> Piece:
     """A delegate call as a piece that can run alone on what the runtime logged; `owner` is the graph it stands in.
+
+    Of one in a loop, which was executed so many `rounds`, it is the last.
 
     A `UsageError` if the call's inside is not known, or its inputs were not logged.
     """
@@ -100,7 +106,8 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
             f"the operators inside of the delegate call {node.instruction} are not known; "
             "load the record that was written with the .pte (record=)"
         )
-    values, count = log.values(node.instruction), len(node.outputs)
+    count = len(node.outputs)
+    values = of_last_round(log.values(node.instruction), rounds)
     if len(values) != len(inner.user_inputs()) + count:
         raise UsageError(
             f"the runtime logged {len(values)} values of the delegate call {node.instruction}; "
@@ -112,7 +119,7 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
     for item in operators(inner.nodes):
         if item.target not in _PLAIN:
             resolve(item.target)
-    return Piece(inner, Aligned(constants), inputs, values[len(values) - count :])
+    return Piece(inner, Aligned(constants), inputs, values[len(values) - count :], rounds=rounds)
 
 
 def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -166,6 +173,8 @@ def zoom(
     if constants or any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in comparison.gaps):
         altered = alterations(piece, timeout, cancel)
     notes = tuple(_other_constants(piece, inputs)) + _altered(comparison, graph, altered)
+    if piece.rounds > 1:
+        notes += (f"It was executed {piece.rounds} times in a loop; these are the values of the last time.",)
     if run.left_out:
         notes += (_left_out(piece, run, exposure),)
     replay = Replay(lambda: Evaluator(graph, weights), [Execution(inputs, log)])

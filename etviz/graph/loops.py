@@ -1,0 +1,97 @@
+"""Loops: `torch.map` and `scan` run a body once for each row of some tensors, and put the rows of its results together.
+
+Both have one form here. The arguments of the node are ``(carries, rows, operands)``: what the first round starts with
+(nothing for a `map`), the tensors whose rows are taken, and what every round gets as it is. The body takes these and
+the number of the round, and gives the next carries, then a row of each result. What the emitter adds to a body is in it
+as nodes, since the runtime executes and logs it: an operator that takes the row, and one that copies a carry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.ir import LOOPS, Graph, Input, Node, Ref, map_arg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+ROUNDS: Final = "aten::sym_size.int"
+TAKE: Final = "aten::select_copy.int_out"
+COPY: Final = "aten::copy_"
+APPEND: Final = "executorch_prim::et_copy_index.tensor"
+AFTER_ROUND: Final = ("executorch_prim::add.Scalar", "executorch_prim::eq.Scalar")
+RESET: Final = "executorch_prim::sub.Scalar"
+"""Kernels that the emitter adds: how many rounds there are, a row, a carry, a row of the result, the counter."""
+
+
+def body_of(graph: Graph, node: Node) -> Graph:
+    """What a loop runs."""
+    return graph.subgraphs[node.subgraphs[0]]
+
+
+def begin(name: str, carries: Sequence[Any]) -> list[Node]:
+    """The nodes that copy what the first round starts with; their values are the carries of the loop of this name."""
+    return [Node(f"{name}_carry_{at}", "aten.clone.default", (item,), kernel=COPY) for at, item in enumerate(carries)]
+
+
+def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
+    """Bring what a loop of this name runs from the form that upstream has to that of this module.
+
+    Upstream's takes ``(carries, one row of each tensor, operands)``. Names are made those of the loop: the graph
+    around it may have the same.
+    """
+    users = body.user_inputs()
+    taken = users[carries : carries + rows]
+    whole = [Input(f"{item.name}_rows", "user") for item in taken]
+    at = Input("round", "user")
+    takes = [
+        Node(item.name, "aten.select_copy.int", (Ref(tensor.name), 0, Ref(at.name)), outputs=(item.meta,), kernel=TAKE)
+        for item, tensor in zip(taken, whole, strict=True)
+    ]
+    given = iter([*users[:carries], *whole, *users[carries + rows :], at])
+    others = [item for item in body.inputs if item.kind != "user"]
+    metas = {item.name: item.meta for item in users[:carries]}
+    copies = [
+        Node(f"next_{item.name}", "aten.clone.default", (out,), outputs=(metas[item.name],), kernel=COPY)
+        for item, out in zip(users[:carries], body.outputs, strict=False)
+    ]
+    body.inputs = [*given, *others]
+    body.nodes = [*takes, *body.nodes, *copies]
+    body.outputs = [*(Ref(node.name) for node in copies), *body.outputs[carries:]]
+    _rename(body, f"{name}/")
+
+
+def _rename(graph: Graph, prefix: str) -> None:
+    """Put something before all names of values; names of subgraphs stay, and those inside of delegates."""
+
+    def renamed(leaf: Any) -> Any:
+        return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf
+
+    graph.inputs = [replace(item, name=prefix + item.name) for item in graph.inputs]
+    for node in graph.nodes:
+        node.name = prefix + node.name
+        node.args, node.kwargs = tuple(map_arg(node.args, renamed)), map_arg(node.kwargs, renamed)
+    graph.outputs = [map_arg(out, renamed) for out in graph.outputs]
+    graph.mutations = {target: prefix + name for target, name in graph.mutations.items()}
+    for inner in {name: inner for node in graph.nodes for name, inner in _run_by(graph, node)}.values():
+        _rename(inner, prefix)
+
+
+def _run_by(graph: Graph, node: Node) -> Iterator[tuple[str, Graph]]:
+    return zip(node.subgraphs, graph.branches(node), strict=False)
+
+
+def is_whole(graph: Graph, node: Node) -> bool:
+    """True if a loop's arguments and its body go together; the body is one of the graph's subgraphs."""
+    parts = node.args
+    if len(parts) != 3 or len(node.subgraphs) != 1 or not all(isinstance(part, list) for part in parts):
+        return False
+    body = body_of(graph, node)
+    carries, rows, operands = map(len, parts)
+    return rows > 0 and len(body.user_inputs()) == carries + rows + operands + 1 and len(body.outputs) >= carries
+
+
+def has_loops(graphs: Iterable[Graph]) -> bool:
+    """True if any of some graphs has a loop."""
+    return any(node.target in LOOPS for graph in graphs for node in graph.nodes)
