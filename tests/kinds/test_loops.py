@@ -13,13 +13,14 @@ import pytest
 import torch
 from executorch.exir.backend.partitioner import Partitioner
 from torch import Tensor, nn
-from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.map import map as upstream_map
 from torch._higher_order_ops.scan import scan
 
 import etviz
 from tests.kinds.test_delegate_in_branch import InBranches
 from tests.shelf import Shelf
 
+map_rows: Any = upstream_map  # which is annotated for no more than a tensor that is mapped
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 H = torch.tensor([0.5, -1.0, 2.0, 0.0])
 
@@ -28,7 +29,7 @@ class Mapped(nn.Module):
     """An operator before the loop, three in it, two after it."""
 
     def forward(self, x: Tensor, h: Tensor) -> Tensor:
-        rows: Any = map_rows(lambda row, other: torch.sin(row * other) + other, torch.exp(x), h)
+        rows = map_rows(lambda row, other: torch.sin(row * other) + other, torch.exp(x), h)
         return torch.tanh(rows) * h
 
 
@@ -58,8 +59,7 @@ class Nested(nn.Module):
         def body(row: Tensor, other: Tensor) -> Tensor:
             return torch.cond(row.sum() > 0, lambda y, z: torch.sin(y) * z, lambda y, z: torch.cos(y) + z, (row, other))
 
-        inner: Any = map_rows
-        rows: Any = map_rows(lambda part, other: inner(body, part, other) - other, x.reshape(3, 2, 2), h[:2])
+        rows = map_rows(lambda part, other: map_rows(body, part, other) - other, x.reshape(3, 2, 2), h[:2])
         return torch.exp(rows)
 
 
@@ -89,7 +89,7 @@ def load(shelf: Shelf) -> Load:
         files: dict[str, Any] = {"pte": folder / "model.pte", "etrecord": folder / "etrecord.bin"}
         apart = folder.parent / f"loop_{name}_{'_'.join(kinds)}"
         apart.mkdir(exist_ok=True)
-        given = {kind: shutil.copy(files[kind], apart) for kind in kinds}
+        given: dict[str, Any] = {kind: shutil.copy(files[kind], apart) for kind in kinds}
         return etviz.load(folder / "etdump.etdp", debug_buffer=folder / "debug_buffer.bin", inputs=(X, H), **given)
 
     return get
