@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROCESSES: Final = "processes"
+GUARD: Final = (
+    'Each process runs the script once more, so what the script does has to stand below if __name__ == "__main__"'
+)
+"""What to do where a script asks for processes and does not say what is not for them."""
 _PAYS: Final = 60.0
 """Seconds of work that have to be left for fresh processes to pay: each of them imports torch, and starts a child."""
 _WIDTH: Final = 8
@@ -86,9 +90,14 @@ def is_here(pool: Executor) -> bool:
     return getattr(pool, "is_here", False) is True
 
 
+def runs_a_script() -> bool:
+    """True if fresh processes run this process's script once more."""
+    return getattr(sys.modules.get("__main__"), "__file__", None) is not None
+
+
 def _crosses(*work: Any) -> bool:
     """True if fresh processes can take the work: it can be pickled, and they would not run a script once more."""
-    if getattr(sys.modules.get("__main__"), "__file__", None) is not None:
+    if runs_a_script():
         return False  # only the script knows whether it guards what it does at its top level
     try:
         ForkingPickler.dumps(work)
@@ -149,6 +158,8 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
         count = given if isinstance(given, int) else _cores()
         if count < 1:
             raise UsageError(f"executor must be a positive number of processes, found {given}")
+        if getattr(multiprocessing.current_process(), "_inheriting", False):
+            raise UsageError(f"this is a process of executor={given!r}, come to where that is asked for: {GUARD}")
         pool = _processes(count)
         try:
             yield pool, count

@@ -27,7 +27,7 @@ from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
 from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item, why_not
-from etviz.evidence.executors import executor_of, is_here
+from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
 from etviz.evidence.measuring import (
     COMPARED,
     FAILED,
@@ -474,9 +474,9 @@ def study(
     executor
         Who does the work: any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each
         core; None for this process, and, in a notebook or at a prompt, for one on each core as soon as more than a
-        minute of work is left (a script has to ask for processes, since they run it again). The program runs in a
-        child process in any case. A Dask cluster's is ``client.get_executor()``; its workers must see `folder`. An
-        executor that was given is not shut down.
+        minute of work is left. A script has to ask for processes, below ``if __name__ == "__main__":``, since they run
+        it once more. The program runs in a child process in any case. A Dask cluster's is ``client.get_executor()``;
+        its workers must see `folder`. An executor that was given is not shut down.
     folder
         Where the study is kept: interrupted, or killed, it goes on from there when it is started again with the same
         arguments, and nothing is done twice but the chunk that was under way. None for a temporary folder.
@@ -657,9 +657,10 @@ def _result(future: Future[Measured]) -> Measured:
 
 def _lost(store: Store | None, error: Exception) -> ExecutionError:
     where = f" ({store.folder})" if store is not None else ""
+    hint = f". {GUARD}" if runs_a_script() else ""
     return ExecutionError(
-        f"A worker was lost ({' '.join(str(error).split())}). What was done is kept{where}: start the study again with "
-        "the same folder="
+        f"A worker was lost ({one_line(error).rstrip('.')}). What was done is kept{where}: start the study again with "
+        f"the same folder={hint}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import etviz
+from etviz.errors import UsageError
 from etviz.evidence import executors
 from tests.programs import Executed
 
@@ -52,6 +54,12 @@ def test_processes_take_over_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> 
     with executors.executor_of(None, 4) as (pool, _):
         assert [pool.submit(_own, lambda: 0).result() for _ in range(2)] == [os.getpid()] * 2  # that can't cross
         assert pool.submit(os.getpid).result() != os.getpid()
+
+
+def test_a_script_that_its_own_processes_run_again_is_told_to_guard_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)  # while it is run again
+    with pytest.raises(UsageError, match="below if __name__"), executors.executor_of(2):
+        pass
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
