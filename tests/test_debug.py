@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -235,6 +236,66 @@ def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> No
     etdump, etrecord, debug_buffer = (tmp_path / FILES[kind] for kind in ("etdump", "etrecord", "debug_buffer"))
     by_handles = etviz.load(etdump, etrecord=etrecord, debug_buffer=debug_buffer)
     assert by_handles.gaps["rmse"].isna().all()
+
+
+class NormedOnGrid(torch.nn.Module):
+    """What quantization takes, what follows from that, and what does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm(self.linear(x)), torch.cumsum(x, -1)
+
+
+@pytest.mark.parametrize(("dynamic", "values"), [(False, math.nan), (True, math.inf)])
+def test_integers_that_are_made_of_nan_are_not_held_against_the_runtime(
+    dynamic: bool, values: float, tmp_path: Path
+) -> None:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 8)
+    bad = x.clone()
+    bad[1, 3] = values
+    found = etviz.debug(
+        NormedOnGrid().eval(),
+        (bad,),
+        partitioner=[XnnpackPartitioner()],
+        quantizer=XNNPACKQuantizer().set_global(
+            get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic)
+        ),
+        calibration=[(x,)],
+        workdir=tmp_path,
+    )
+    gaps = found.gaps.set_index("op")
+    delegate, after, apart = (
+        gaps.loc[name] for name in ("DELEGATE_CALL", "aten::native_layer_norm.out", "aten::cumsum.out")
+    )
+    assert math.isnan(delegate["rmse"])
+    assert math.isnan(delegate["introduced_rmse"])
+    assert "any number may come of it" in delegate["reason"]
+    assert after["rmse"].isna().all()
+    assert (after["introduced_severity"].iloc[0] < 1) if not dynamic else True
+    assert apart["reference_nan"] + apart["reference_inf"] == apart["runtime_nan"] + apart["runtime_inf"] > 0
+    assert found.first_divergence is None
+    assert found.digest.verdict == "Final outputs were not compared."
+    assert re.search(r"The input x holds NaN or Inf\. #\d linear puts that on an integer grid", found.summary())
+    etdump, etrecord, debug_buffer = (tmp_path / FILES[kind] for kind in ("etdump", "etrecord", "debug_buffer"))
+    by_handles = etviz.load(etdump, etrecord=etrecord, debug_buffer=debug_buffer)
+    assert by_handles.first_divergence is None
+    assert by_handles.digest.verdict == "Final outputs were not compared."
+    if dynamic:
+        return
+    study = etviz.study(tmp_path, [(bad,), (x.where(bad.isfinite(), math.inf),), (x,)])  # a grid saturates Inf
+    assert study.inputs["matches"].tolist() == [pd.NA, True, True]
+    assert "can't be judged" in study.inputs.loc[0, "reason"]
+    assert "2 of 2; 1 can't be judged" in study.summary()
 
 
 def test_a_model_that_cannot_be_exported(tmp_path: Path) -> None:

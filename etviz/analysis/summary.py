@@ -298,7 +298,7 @@ def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
     rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
     if not rows and created is None and lost is None:
         return Fact("Non-finite", "none")
-    text = f"in {_values(rows)}, the same in the reference"
+    text = f"in {_values(rows)}, the same in the reference" if rows else ""
     return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", _row_number(created))
 
 

@@ -132,7 +132,7 @@ class _Lanes:
     def see(self, node: Node, values: Sequence[Value]) -> None:
         """Compare the values of a node in all executions."""
         for lane, value in zip(self._lanes, values, strict=True):
-            lane.see(node, value, self._unpaired)
+            lane.see(self._graph, node, value, self._unpaired)
 
     def end(self, outputs: Sequence[list[Any]]) -> list[Comparison]:
         """What was found, with the outputs of the reference in each."""
@@ -152,7 +152,7 @@ class _Lane:
         self.steps: dict[str, list[float | None]] = {}
         self._nonfinite, self._introduced, self._pairing = nonfinite, introduced, pairing
 
-    def see(self, node: Node, value: Value, unpaired: _Unpaired) -> None:
+    def see(self, graph: Graph, node: Node, value: Value, unpaired: _Unpaired) -> None:
         """Compare the values of a node."""
         result = self.result
         before = len(result.gaps)
@@ -162,6 +162,9 @@ class _Lane:
             _add(result, self.log, node, value, unpaired, introduced=self._introduced, pairing=self._pairing)
         added = result.gaps[before:]
         counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
+        if added and self._nonfinite.is_ill_defined(graph, node):
+            result.ill_defined.add(node.instruction)
+            result.nonfinite_inputs = self._nonfinite.inputs
         role = self._nonfinite.see(node, value, counted)
         for gap in added:
             gap.non_finite = role

@@ -68,6 +68,8 @@ class Gap:
         """Take back what it says of the reference, which is not the run's."""
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
+        if self.introduced_sums is None or not self.introduced_sums.mismatched:
+            self.status = COMPARED
         self.unpaired = self.unpaired or reason
         self.reference = None
 
@@ -135,7 +137,8 @@ class Comparison:
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
     `readers` are the instructions that read the program's inputs, None where the reference's graph tells. `custom` are
-    the metrics that users registered.
+    the metrics that users registered. `ill_defined` are the instructions that make integers of NaN or Inf,
+    `nonfinite_inputs` then the program's inputs that hold such.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -150,6 +153,8 @@ class Comparison:
     empty: set[int] = field(default_factory=set)
     readers: frozenset[int] | None = None
     judged: bool = True
+    ill_defined: set[int] = field(default_factory=set)
+    nonfinite_inputs: tuple[str, ...] = ()
     run: int = 0
     keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from etviz.comparison.undetermined import is_ill_defined
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Node
+from etviz.graph.quantize_ops import converted, is_quantize
 from etviz.graph.uses import item_of
 
 if TYPE_CHECKING:
@@ -25,7 +27,10 @@ class NonFinite:
 
     def __init__(self, graph: Graph, inputs: Sequence[Any]) -> None:
         names = [item.name for item in graph.user_inputs()]
-        self._has = {name: [True] for name, value in zip(names, inputs, strict=False) if has_nonfinite(value)}
+        given = dict(zip(names, inputs, strict=False))
+        self._has = {name: [True] for name, value in given.items() if has_nonfinite(value)}
+        self.inputs = tuple(self._has)
+        self._nan = {name for name in self._has if has_nan(given[name])}
 
     def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
         """Take note of a node's runtime values; returns its role, empty if everything is finite.
@@ -35,6 +40,7 @@ class NonFinite:
         if (item := item_of(node)) is not None:
             if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):
                 self._has[node.name] = [True]
+                self._nan |= {node.name} if item[0] in self._nan else set()
             return ""
         before = bool(self._has) and not self._has.keys().isdisjoint(node.reads())
         computed = value.local if value.local is not None else value.reference
@@ -42,10 +48,27 @@ class NonFinite:
         known = known or {}
         flags = [known[i] if i in known else has_nonfinite(item) for i, item in enumerate(values)]
         self._has.pop(node.name, None)
+        self._nan.discard(node.name)
         if any(flags):
             self._has[node.name] = flags
+            self._nan |= {node.name} if any(map(has_nan, values)) else set()
             return CARRIED if before else CREATED
         return LOST if before and node.instruction >= 0 else ""
+
+    def is_ill_defined(self, graph: Graph, node: Node) -> bool:
+        """True if a node makes integers of NaN or Inf that the runtime had in what it reads."""
+        reads = self._has.keys() & node.reads() if self._has else ()
+        if not reads:
+            return False
+        grid = is_quantize(node) and bool(reads - {converted(node)})
+        return is_ill_defined(graph, node, nan=grid or not self._nan.isdisjoint(reads))
+
+
+def has_nan(value: Any) -> bool:
+    """True if a floating tensor holds NaN."""
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any())
 
 
 def has_nonfinite(value: Any) -> bool:

@@ -133,8 +133,8 @@ class Census:
         if self.first is None:
             high = float(self._table["high"].max()) if count else math.nan
             return (
-                f"{self.runs} runs of {count} instruction{'s' if count != 1 else ''} gave the same bits. A variation in "
-                f"more than {100 * high:.2g} % of all runs would have been seen (95 % confidence)."
+                f"{self.runs} runs of {count} instruction{'s' * (count != 1)} gave the same bits. A variation in more "
+                f"than {100 * high:.2g} % of all runs would have been seen (95 % confidence)."
             )
         row = self.first
         lines = [f"{self.varying} of {count} instructions varied in {len(self.deviating)} of {self.runs} runs."]

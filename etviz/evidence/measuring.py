@@ -380,6 +380,8 @@ def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None
     )
     row |= _worst_output(rows, "output", OUTPUT_METRICS)
     known = [item for item in rows if item["status"] != NOT_COMPARED]
+    if comparison.ill_defined:
+        row["reason"] = "NaN or Inf was put on an integer grid, so its outputs can't be judged"
     row["matches"] = all(item["matches"] is True or item["matches"] == 1.0 for item in known) if known else None
     if exact is not None:
         row |= _worst_output(compare_outputs(exact, comparison.runtime_outputs, []), "float", FLOAT_METRICS)

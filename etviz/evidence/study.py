@@ -395,8 +395,9 @@ class Study:
         failed, compared = int((rows["status"] == FAILED).sum()), rows[rows["status"] == COMPARED]
         lines = [f"{len(rows)} inputs: {len(compared)} compared, {failed} failed."]
         if len(compared):
-            matching = int((compared["matches"] == True).sum())  # noqa: E712 - objects, None where not known
-            lines.append(f"The final outputs match their reference for {matching} of {len(compared)}.")
+            judged = compared["matches"].dropna()
+            rest = f"; {len(compared) - len(judged)} can't be judged" if len(judged) < len(compared) else ""
+            lines.append(f"The final outputs match their reference for {int(judged.sum())} of {len(judged)}{rest}.")
             for name in self._store.about().get("tasks", []):
                 lines.append(
                     f"{name}: mean {compared[name].mean():.6g} over {int(compared[name].notna().sum())} inputs."

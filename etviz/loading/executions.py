@@ -13,7 +13,6 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
-from etviz.comparison.drawn import Drawn
 from etviz.comparison.exact import compare_side_by_side, compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.inputs import FIRST_FAR_OFF, Entrance, Inputs, why_not
@@ -21,6 +20,7 @@ from etviz.comparison.logged_twice import LoggedTwice
 from etviz.comparison.noise import measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
+from etviz.comparison.undetermined import Undetermined
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation import side_by_side
 from etviz.evaluation.limits import Budget
@@ -118,7 +118,7 @@ def compare_executions(
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
     twice, runs, replayed = LoggedTwice(evaluator.graph) if not ran_here else None, [], []
-    drawn = Drawn(evaluator.graph, known=paired.pairing != HANDLES)
+    undetermined = Undetermined(evaluator.graph, known=paired.pairing != HANDLES)
     for one, states, comparison in stage.compared():
         inputs, log = one.inputs, one.log
         others = [] if given is not None else [i for i in range(len(candidates)) if i != one.expected]
@@ -136,7 +136,7 @@ def compare_executions(
         lost = drop_blank_tail(comparison, log, blank) if blank is not None else ""
         if twice is not None and (foreign := twice.foreign_buffer(log)):
             return Compared(notes=(foreign,))  # one buffer is all executions'
-        notes |= dict.fromkeys(filter(None, (note, lost, drawn.forget(comparison))))
+        notes |= dict.fromkeys(filter(None, (note, lost, *undetermined.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))

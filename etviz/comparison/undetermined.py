@@ -1,0 +1,111 @@
+"""What a program does not determine: random numbers, and the integers that are made of NaN and Inf.
+
+The runtime's are not the reference's, and both may be right. So what follows from them can't be held against the
+reference; what each operator adds to the runtime's own inputs is known as always.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from etviz.graph.draws import drawing
+from etviz.graph.labels import node_label, short_operator
+from etviz.graph.quantize_ops import chooses_grid, is_quantize
+from etviz.tensors.metrics import NAN
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from etviz.comparison.gap import Comparison
+    from etviz.graph.ir import Graph, Node
+
+_DRAWN: Final = "it draws random numbers"
+_MADE: Final = "it puts NaN or Inf on an integer grid, where any number may come of it"
+_FOLLOWS: Final = "it follows from {}: only introduced gaps"
+_NUMBERS, _NONFINITE = "random numbers", "NaN or Inf that was put on an integer grid"
+_INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
+_CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy", "to"})
+
+
+def is_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
+    """True if a node makes integers of NaN, or of Inf, in a way that is not defined, be it inside of a delegate.
+
+    A grid that is given saturates Inf; one that is chosen for Inf is none.
+    """
+    if chooses_grid(node) or (nan and is_quantize(node)):
+        return True
+    if short_operator(node.target) in _CASTS:
+        return any(meta is not None and meta.dtype in _INTEGERS for meta in node.outputs)
+    parts = (graph.subgraphs[name] for name in node.subgraphs if name in graph.subgraphs)
+    return any(is_ill_defined(part, inner, nan=nan) for part in parts for inner in part.nodes)
+
+
+class Undetermined:
+    """Which instructions of a graph make such numbers, and which follow from them.
+
+    `known` says that the graph's instructions are the program's own; else all later ones may follow.
+    """
+
+    def __init__(self, graph: Graph, *, known: bool) -> None:
+        self._graph, self._known = graph, known
+        self._drawing = drawing(graph)
+        self._random = self._following([node.name for node in self._drawing])
+
+    def _following(self, names: Collection[str]) -> tuple[set[int], bool]:
+        """The instructions that follow from some nodes, and whether a final output does."""
+        found, instructions = set(names), set[int]()
+        for node in self._graph.nodes if names else ():
+            if node.name in found or not found.isdisjoint(node.reads()):
+                found.add(node.name)
+                instructions.add(node.instruction)
+        return instructions, not found.isdisjoint(self._graph.results())
+
+    def forget(self, comparison: Comparison) -> Iterator[str]:
+        """Take back what a comparison can't tell of them, and say what to tell the user."""
+        if self._drawing:
+            everything = {gap.instruction for gap in comparison.gaps}
+            following, ends = self._random if self._known else (everything, True)
+            makers = {node.instruction for node in self._drawing} if self._known else everything
+            _forget(comparison, following, makers, _FOLLOWS.format(_NUMBERS), _DRAWN if self._known else "", ends=ends)
+            yield self._about_random()
+        if comparison.ill_defined:
+            yield self._without_ill_defined(comparison)
+
+    def _without_ill_defined(self, comparison: Comparison) -> str:
+        makers, first = comparison.ill_defined, min(comparison.ill_defined)
+        nodes = [node for node in self._graph.nodes if node.instruction in makers]
+        if self._known and len(nodes) == len(makers):  # none of them in a branch
+            following, ends = self._following([node.name for node in nodes])
+        else:
+            following, ends = {gap.instruction for gap in comparison.gaps if gap.instruction >= first}, True
+        _forget(comparison, following, makers, _FOLLOWS.format(_NONFINITE), _MADE, ends=ends)
+        label = next((f" {node_label(self._graph, node)}" for node in nodes if node.instruction == first), "")
+        given = ", ".join(comparison.nonfinite_inputs)
+        return (
+            (f"The input {given} holds NaN or Inf. " if given else "")
+            + f"#{first}{label} puts that on an integer grid, which has neither: any number may come of it, at runtime "
+            "another than in the reference. What follows is judged only by what each operator adds itself."
+        )
+
+    def _about_random(self) -> str:
+        names = dict.fromkeys(node.origin or short_operator(node.target) for node in self._drawing)
+        drop = any("dropout" in name for name in names)
+        return (
+            f"The program draws random numbers ({', '.join(names)}), at runtime others than in the reference: what "
+            "follows from them is judged only by what each operator adds itself."
+            + (" Dropout is for training: call model.eval() before the export." if drop else "")
+        )
+
+
+def _forget(
+    comparison: Comparison, following: Collection[int], makers: Collection[int], follows: str, makes: str, *, ends: bool
+) -> None:
+    """Take back total gaps of what follows, and everything of those that make the numbers if it is known which do."""
+    for gap in comparison.gaps:
+        if gap.instruction in makers:
+            gap.introduced, gap.introduced_sums, gap.introduced_noise = None, None, NAN
+            gap.unpaired = makes
+        if gap.instruction in following:
+            gap.forget_total(follows)
+    if ends:
+        comparison.reference_outputs, comparison.judged = [], False
