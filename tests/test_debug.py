@@ -294,7 +294,7 @@ def test_integers_that_are_made_of_nan_are_not_held_against_the_runtime(
         return
     study = etviz.study(tmp_path, [(bad,), (x.where(bad.isfinite(), math.inf),), (x,)])  # a grid saturates Inf
     assert study.inputs["matches"].tolist() == [pd.NA, True, True]
-    assert "can't be judged" in study.inputs.loc[0, "reason"]
+    assert "can't be judged" in str(study.inputs.loc[0, "reason"])
     assert "2 of 2; 1 can't be judged" in study.summary()
 
 
