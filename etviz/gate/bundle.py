@@ -161,9 +161,10 @@ def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
 def _write(
     manager: ExecutorchProgramManager | None, pte: Path | None, sets: Sets, expected: Sets, path: PathLike
 ) -> Path:
-    from executorch.devtools import BundledProgram
-    from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
-    from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+    with quietly():
+        from executorch.devtools import BundledProgram
+        from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
+        from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
 
     suites = []
     for method, cases in sets.items():

@@ -11,9 +11,12 @@ import functools
 import importlib.util
 import logging
 import sys
+import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.labels import is_foreign
 
 FxNode = Any
 """A `torch.fx.Node`: the types of its arguments are a union of everything, which helps nobody here."""
@@ -302,15 +305,49 @@ def is_view(node: FxNode) -> bool:
 
 @contextlib.contextmanager
 def quietly() -> Generator[None]:
-    """Keep what upstream's libraries say about themselves out of the user's notebook."""
-    loggers = [logging.getLogger(name) for name in ("torch", "torchao", "torch.utils._pytree", "root")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)  # what fails is raised as well
+    """Keep what upstream's libraries say about themselves out of the user's notebook: what fails is raised as well.
+
+    Several may ask for it at a time, from threads too; what others log is left alone. An import of executorch, and of
+    torchao, which comes with each, says that libraries for other machines can't be loaded.
+    """
+    _silence.begin()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        _silence.end()
+
+
+class _Silence:
+    """Begins with the first that asks for it, and ends with the last."""
+
+    def __init__(self) -> None:
+        self._lock, self._count, self._undo = threading.Lock(), 0, contextlib.ExitStack()
+
+    def begin(self) -> None:
+        with self._lock:
+            self._count += 1
+            if self._count > 1:
+                return
+            for logger in map(logging.getLogger, _TALKATIVE):
+                self._undo.callback(logger.setLevel, logger.level)
+                logger.setLevel(logging.CRITICAL)
+            root = logging.getLogger()
+            root.addFilter(_is_not_upstreams)
+            self._undo.callback(root.removeFilter, _is_not_upstreams)
+            self._undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                self._undo.close()
+
+
+def _is_not_upstreams(record: logging.LogRecord) -> bool:
+    """False for what upstream logs in nobody's name."""
+    return record.levelno >= logging.CRITICAL or not is_foreign(record.pathname)
+
+
+_TALKATIVE: Final = ("torch", "torch.utils._pytree", "torchao", "executorch")
+_silence: Final = _Silence()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import ArtifactError
+from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +34,8 @@ class ProgramFile:
         ArtifactError
             If upstream can't read it.
         """
-        from executorch.exir._serialize._program import deserialize_pte_binary
+        with quietly():
+            from executorch.exir._serialize._program import deserialize_pte_binary
 
         try:
             with open(path, "rb") as file:  # noqa: PTH123 - a path may be text
