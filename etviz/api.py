@@ -19,7 +19,7 @@ from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
-from etviz.artifacts.scratch import Scratch
+from etviz.artifacts.scratch import Scratch, sweep
 from etviz.comparison.noise import judge_as_told
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
@@ -249,6 +249,7 @@ def load(
         raise UsageError("give either an ETDump or outputs=")
     factor = scale_factor(source_time_scale)
     _begin_imports()
+    sweep()
     if is_file_name(inputs):
         inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
     with collection_paused(), doing("reading and comparing the artifacts"):

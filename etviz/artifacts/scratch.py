@@ -1,7 +1,7 @@
 """Temporary folders that do not outlive their process for long, even if it is killed.
 
-Each is locked while it is in use, and the system unlocks what a dead process had locked. So whoever makes the next one
-removes those that nobody holds any more.
+Each is locked while it is in use, and the system unlocks what a dead process had locked. So whoever makes the next one,
+or loads files, removes those that nobody holds any more. No process is asked for by its number.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from etviz.errors import ArtifactError
 _PREFIX: Final = "etviz-tmp-"
 _NEW: Final = 60.0
 """Seconds in which a folder may not be locked yet."""
+_LONGEST: Final = 5.0
+"""Seconds after which no further folder is removed."""
 
 
 class Scratch:
@@ -93,14 +95,34 @@ def _lock(name: str | Path) -> int | None:
     return held
 
 
+def sweep() -> None:
+    """Remove the folders that killed processes left where the system has such, once in each process."""
+    _sweep(Path(tempfile.gettempdir()), _PREFIX)
+
+
 @functools.lru_cache(64)
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders that killed processes left, once in each place."""
+    """Remove the folders that killed processes left, once in each place; what is left after a while is the next one's.
+
+    Where anybody may rename what is anybody's, a name means nothing, and nothing is removed.
+    """
+    end = time.monotonic() + _LONGEST
     with contextlib.suppress(OSError):
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return
         for path in parent.glob(f"{prefix}*"):
-            found = path.lstat()
-            own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
-            if own and time.time() - found.st_mtime > _NEW:
-                held = _lock(path)
-                if held is not None:
-                    _remove(str(path), held, os.getpid())
+            if time.monotonic() > end:
+                return
+            with contextlib.suppress(OSError):  # another process may sweep too
+                _sweep_one(path)
+
+
+def _sweep_one(path: Path) -> None:
+    """Remove a folder that is this user's own and held by nobody; a link is none."""
+    found = path.lstat()
+    own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU and stat.S_ISDIR(found.st_mode)
+    if own and time.time() - found.st_mtime > _NEW:
+        held = _lock(path)
+        if held is not None:
+            _remove(str(path), held, os.getpid())

@@ -10,6 +10,7 @@ import contextlib
 import io
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -47,6 +48,19 @@ _KEPT_LINES: Final = 20
 _MOST_SAID: Final = 256 << 20
 _LOOK: Final = 0.2
 """Seconds between two looks at how much a command has printed."""
+_MARK: Final = "ETVIZ_RUN"
+_SWEEPS: Final = 20
+"""How often processes are looked for that went on while others were ended."""
+_GUARD: Final = """
+read -r group && cat && kill -9 "-$group"
+for found in 1 2 3; do
+    for folder in $(grep -lsxzF -e "$1" /proc/[0-9]*/environ); do
+        folder=${folder%/environ}
+        kill -9 "${folder#/proc/}"
+    done
+done
+"""
+"""Ends a group of processes, and those with a mark, as soon as nobody writes to it any more."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
 
 
@@ -237,12 +251,21 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
-    """The exit status of a command; its whole process group ends with it, and with this process."""
+    """The exit status of a command; its whole process group ends with it, and with this process.
+
+    What it starts in sessions of its own may go on when it ends by itself (the server of `adb` does), else not.
+    """
     name, end = Path(command[0]).name, time.monotonic() + timeout
-    with _ending() as started:
+    mark = f"{_MARK}={secrets.token_hex(16)}"
+    with _ending(mark) as started:
         try:
             process = subprocess.Popen(
-                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, _MARK: mark.partition("=")[2]},
             )
         except OSError as error:
             raise ExecutionError(f"{command[0]} can't be started ({error.strerror or error})") from error
@@ -256,10 +279,13 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 
 @contextlib.contextmanager
-def _ending() -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the groups of processes that were started, at the end; a shell does if this process doesn't live so long."""
+def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
+    """End the groups of processes that were started, at the end; a shell does if this process doesn't live so long.
+
+    What left its group is found by a mark in its environment, unless the commands ended by themselves.
+    """
     guard = subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r group && cat && kill -9 "-$group"'],
+        ["/bin/sh", "-c", _GUARD, "etviz", mark],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -273,8 +299,10 @@ def _ending() -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
         with contextlib.suppress(OSError):
             (guard.stdin or io.BytesIO()).write(b"%d\n" % process.pid)
 
+    strays = True
     try:
         yield started
+        strays = False
     finally:
         for process in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -282,6 +310,29 @@ def _ending() -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
             process.wait()
         if guard.stdin is not None:
             guard.stdin.close()
+        if strays:
+            _end_marked(mark.encode())
+
+
+def _end_marked(mark: bytes) -> None:
+    """End this user's processes that have a mark in their environment, and those that they start meanwhile.
+
+    Only Linux tells (`/proc`). A process is held by a descriptor before it is looked at, so that no other one of the
+    same number is ended.
+    """
+    for _ in range(_SWEEPS):
+        found = False
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, AttributeError):
+                held = os.pidfd_open(int(folder.name))
+                try:
+                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                        found = True
+                        signal.pidfd_send_signal(held, signal.SIGKILL)
+                finally:
+                    os.close(held)
+        if not found:
+            return
 
 
 def _why(status: int) -> str:

@@ -101,6 +101,40 @@ def test_what_a_killed_process_left_is_swept(how: signal.Signals, place: Path, t
     assert [path.name for path in reports.iterdir()] == ["report.html"]
 
 
+def test_loading_sweeps(place: Path) -> None:
+    """Whatever a process that was killed had; links, folders that others may look into, and files stay."""
+    code = "import os, signal\nfrom etviz.artifacts.scratch import Scratch\nkept = [Scratch() for _ in range(3)]\n"
+    killed = subprocess.run([sys.executable, "-c", code + "os.kill(os.getpid(), signal.SIGKILL)"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    left = sorted(aged(path) for path in place.iterdir())
+    assert len(left) == 3
+    for folder in left:
+        (folder / "deep" / "deeper").mkdir(parents=True)
+        (folder / "deep" / "link").symlink_to(place / "precious")
+        aged(folder)
+    (precious := place / "precious").mkdir(mode=0o700)
+    (precious / "thesis").write_text("precious")
+    (place / "etviz-tmp-link").symlink_to(precious)
+    (place / "etviz-tmp-open").mkdir(mode=0o755)
+    (place / "etviz-tmp-file").write_text("")
+    (place / "etviz-tmp-file").chmod(0o700)
+    stay = {"etviz-tmp-link", "etviz-tmp-open", "etviz-tmp-file", "precious"}
+    for name in stay:
+        os.utime(place / name, (0, 0), follow_symlinks=False)
+
+    def load() -> set[str]:
+        scratch._sweep.cache_clear()  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(ArtifactError):
+            etviz.load(place / "nothing.etdp")
+        return {path.name for path in place.iterdir()}
+
+    place.chmod(0o777)
+    assert load() == {path.name for path in left} | stay, "anybody could have given them their names"
+    place.chmod(0o1777)
+    assert load() == stay
+    assert (precious / "thesis").exists()
+
+
 def test_a_fork_leaves_the_folder_of_its_parent(place: Path) -> None:
     code = """
     import os, pathlib, sys

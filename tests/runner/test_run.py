@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 import sys
@@ -160,10 +161,42 @@ def test_a_runner_ends_with_the_process_that_started_it(tmp_path: Path):
             assert parent.poll() is None
             time.sleep(0.02)
         parent.kill()
-    runs, end = Path("/proc", (tmp_path / "pid").read_text().strip(), "cmdline"), time.monotonic() + 10
+    _wait_for_the_end(tmp_path / "pid")
+
+
+def _wait_for_the_end(pid: Path):
+    runs, end = Path("/proc", pid.read_text().strip(), "cmdline"), time.monotonic() + 10
     while runs.exists() and runs.read_bytes():  # a zombie has none
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("killed", [False, True], ids=["timeout", "killed"])
+def test_what_a_runner_starts_in_a_session_of_its_own_ends_too(killed: bool, tmp_path: Path):
+    """Like `nohup setsid`, twice over; what others started with a like name goes on."""
+    started = f"sleep 60 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; wait"
+    inner = f"setsid sh -c {shlex.quote(started)} &"
+    command = ["sh", "-c", f"setsid sh -c {shlex.quote(inner)} & sleep 60"]
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom etviz.pipeline.device import Here\n"
+        "folder, timeout, *command = sys.argv[1:]\nHere(folder).run(command, Path(folder, 'log'), float(timeout))\n"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path), "60" if killed else "1.5", *command]
+    foreign = subprocess.Popen(["sleep", "60"], env={"ETVIZ_RUN": "other"})
+    try:
+        with subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True) as parent:
+            while not (tmp_path / "pid").exists():
+                assert parent.poll() is None
+                time.sleep(0.02)
+            if killed:
+                parent.kill()
+            assert killed or "took longer than 1.5 s and was ended" in parent.communicate()[1]
+        _wait_for_the_end(tmp_path / "pid")
+        assert foreign.poll() is None
+    finally:
+        foreign.kill()
+        foreign.wait()
 
 
 USAGE = {
