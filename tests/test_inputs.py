@@ -158,6 +158,9 @@ def test_each_method_has_its_own_inputs(made: Programs) -> None:
     assert found.digest.level != "bad"
 
 
+WAYS = ("exact", "derived", "handles")
+
+
 class Shared(nn.Module):
     """Two methods over one buffer: one fills it, the other reads it."""
 
@@ -175,32 +178,47 @@ class Shared(nn.Module):
         return torch.cos(x)
 
 
+def _ran(programs: dict[str, Any], calls: list[tuple[str, Tensor]], folder: Path, **planning: Any) -> list[Any]:
+    """Lower methods and call them one after the other in Python; the files are in the folder. Their first outputs."""
+    edge = to_edge_transform_and_lower(programs, generate_etrecord=True)
+    manager = edge.to_executorch(ExecutorchBackendConfig(**planning))
+    manager.save(str(folder / "model.pte"))
+    manager.get_etrecord().save(str(folder / "etrecord.bin"))
+    etviz.record(edge, manager, folder / "model.etviz")
+    program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 16)
+    outputs = []
+    for name, x in calls:
+        method = program.load_method(name)
+        assert method is not None
+        outputs.append(method.execute([x])[0].clone())
+    program.write_etdump_result_to_file(str(folder / "etdump.etdp"), str(folder / "debug_buffer.bin"))
+    return outputs
+
+
+def _read(folder: Path, way: str, method: str, inputs: Any = None) -> etviz.Inspection:
+    files: dict[str, Any] = {kind: folder / f"{kind}.bin" for kind in ("etrecord", "debug_buffer")}
+    if way != "handles":
+        files["pte"] = folder / "model.pte"
+    if way == "exact":
+        files["record"] = folder / "model.etviz"
+    return etviz.load(folder / "etdump.etdp", **files, method=method, inputs=inputs)
+
+
 def test_state_that_methods_share_is_said_to_be_unknown(tmp_path: Path) -> None:
     model, x = Shared().eval(), torch.full((2, 4), 0.5)
     programs = {"forward": export(model, (x,))}
     model.forward = model.fill
     programs["fill"] = export(model, (x,))
-    edge = to_edge_transform_and_lower(programs, generate_etrecord=True)
-    config = ExecutorchBackendConfig(
-        memory_planning_pass=MemoryPlanningPass(share_mutable_buffers=True), emit_mutable_buffer_names=True
-    )
-    manager = edge.to_executorch(config)
-    manager.save(str(tmp_path / "model.pte"))
-    etrecord = manager.get_etrecord()
-    etrecord.save(str(tmp_path / "etrecord.bin"))
+    planning = {
+        "memory_planning_pass": MemoryPlanningPass(share_mutable_buffers=True),
+        "emit_mutable_buffer_names": True,
+    }
+    _ran(programs, [("forward", x), ("fill", x), ("forward", x)], tmp_path, **planning)
+    (tmp_path / "model.etviz").unlink()
     states = [method.state for method in read_program(tmp_path / "model.pte").methods]
     assert states[0] == states[1]
     assert list(states[0].values()) == ["cache"]
-    program = Runtime.get().load_program(tmp_path / "model.pte", enable_etdump=True, debug_buffer_size=1 << 16)
-    for name in ("forward", "fill", "forward"):
-        method = program.load_method(name)
-        assert method is not None
-        method.execute([x])
-    program.write_etdump_result_to_file(str(tmp_path / "etdump.etdp"), str(tmp_path / "debug_buffer.bin"))
-    files = {kind: tmp_path / f"{kind}.bin" for kind in ("etrecord", "debug_buffer")}
-    found = etviz.load(
-        tmp_path / "etdump.etdp", **files, pte=tmp_path / "model.pte", method="forward", inputs=[(x,), (x,)]
-    )
+    found = _read(tmp_path, "derived", "forward", [(x,), (x,)])
     assert "1 of 2 executions can't be judged" in found.summary()
     assert "The state cache is shared with another method" in found.summary()
     before, after = (part for _, part in found.gaps.groupby("event_block"))
@@ -209,3 +227,75 @@ def test_state_that_methods_share_is_said_to_be_unknown(tmp_path: Path) -> None:
     assert after["reason"].str.contains("the state cache is shared with another method").all()
     reads = after[after["op"].str.startswith("aten::add")].iloc[0]
     assert np.isnan(reads["introduced_severity"]), "what it read is not known"
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_state_that_another_method_wrote_over_is_no_operators_fault(tmp_path: Path, kept: bool) -> None:
+    """Python's runtime gives all methods of a program the same memory, though each was planned by itself."""
+    x, other = torch.full((2, 4), 0.5), torch.full((1 if kept else 64, 4), 0.5)
+    programs = {"forward": export(Shared(), (x,)), "cosine": export(Cosine(), (other,))}
+    outputs = _ran(programs, [("forward", x), ("forward", x), ("cosine", other), ("forward", x)], tmp_path)
+    assert torch.allclose(outputs[3], torch.sin(3 * x) + x) == kept
+    for way in WAYS:
+        found = _read(tmp_path, way, "forward", [(x,)] * 3)
+        first, second, third = (part for _, part in found.gaps.groupby("event_block"))
+        assert first["severity"].notna().all()
+        assert second["severity"].notna().all()
+        assert third["severity"].notna().all() == kept
+        assert found.first_divergence is None
+        assert ("is not what the method left there" in found.summary()) != kept
+        assert found.digest.level == ("ok" if kept else "warn")
+
+
+class Cosine(nn.Module):
+    """A method without state."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One kernel."""
+        return torch.cos(x)
+
+
+class Head(nn.Module):
+    """A method with weights of its own."""
+
+    def __init__(self, seed: int, width: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Two layers."""
+        return self.second(torch.tanh(self.first(x)))
+
+
+def test_executions_of_methods_that_call_alike_are_not_mistaken(tmp_path: Path) -> None:
+    """An ETDump names no method: those of two heads with other weights look the same."""
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
+    programs = {"one": export(Head(1), (x,)), "other": export(Head(2), (x,))}
+    _ran(programs, [("one", x), ("other", x)], tmp_path)
+    for way in WAYS:
+        found = _read(tmp_path, way, "one")
+        assert found.first_divergence is None
+        assert found.digest.level == "unknown"
+        assert "executions of one or of other, whose calls are alike" in found.summary()
+        assert found.gaps["severity"].isna().all()
+        with pytest.raises(UsageError, match=r"ETDump holds 2 executions; these are executions of one or of other"):
+            _read(tmp_path, way, "one", [(x,)] * 3)
+    _ran(programs, [("other", x)], tmp_path)
+    for way in WAYS:
+        alone = _read(tmp_path, way, "other")
+        assert alone.digest.level == "ok"
+        assert alone.gaps["severity"].notna().all()
+
+
+def test_methods_are_told_apart_by_what_the_etrecord_tells(tmp_path: Path) -> None:
+    """Without the program: by names of kernels and shapes of values, and only the method's own count."""
+    wide, narrow = torch.ones(2, 6), torch.ones(2, 4)
+    programs = {"wide": export(Head(1, 6), (wide,)), "narrow": export(Head(2), (narrow,))}
+    _ran(programs, [("wide", wide), ("narrow", narrow), ("narrow", 2 * narrow)], tmp_path)
+    for way in ("derived", "handles"):
+        for method, inputs in (("wide", [(wide,)]), ("narrow", [(narrow,), (2 * narrow,)])):
+            found = _read(tmp_path, way, method, inputs)
+            assert found.digest.level == "ok"
+            assert len(found.outputs) == len(inputs)
+            assert len(found.coverage) == len(_read(tmp_path, "exact", method, inputs).coverage)

@@ -10,6 +10,8 @@ from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
     from etviz.graph.ir import Node
@@ -136,9 +138,9 @@ class Comparison:
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
-    `readers` are the instructions that read the program's inputs, None where the reference's graph tells. `custom` are
-    the metrics that users registered. `ill_defined` are the instructions that make integers of NaN or Inf,
-    `nonfinite_inputs` then the program's inputs that hold such.
+    `readers` are, by the kind of an input (``user``, ``buffer``), the instructions that read such, None where the
+    reference's graph tells. `custom` are the metrics that users registered. `ill_defined` are the instructions that
+    make integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -151,7 +153,7 @@ class Comparison:
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)
-    readers: frozenset[int] | None = None
+    readers: Mapping[str, frozenset[int]] | None = None
     judged: bool = True
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import COMPARED
+from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.graph.ir import Graph, Input, Ref
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import Comparison, Gap
     from etviz.graph.ir import Node
 
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
@@ -151,7 +151,7 @@ class Entrance:
         That is every total gap, and the introduced gaps of the instructions that read the inputs, be it through others
         that logged nothing; with `state` also of those that read what earlier executions left.
         """
-        readers = self._readers_in(comparison) | self._unknowing(comparison, state=state)
+        readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
             if gap.instruction in readers:
                 gap.introduced = gap.introduced_sums = None
@@ -164,16 +164,28 @@ class Entrance:
 
     def _readers_in(self, comparison: Comparison) -> frozenset[int]:
         """Instructions that read the inputs."""
-        return comparison.readers if comparison.readers is not None else self._readers
+        return comparison.readers["user"] if comparison.readers is not None else self._readers
 
-    def _unknowing(self, comparison: Comparison, *, state: bool) -> set[int]:
-        """Instructions that got a value which follows from inputs, or state, that are not the run's."""
+    def forget(self, comparison: Comparison, reason: str) -> None:
+        """Take back all of a comparison that may be one with the reference of another method."""
+        for gap in comparison.gaps:
+            gap.introduced = gap.introduced_sums = None
+            gap.forget_total(reason)
+        comparison.reference_outputs, comparison.judged = [], False
+
+    def keeps_state(self, comparison: Comparison) -> bool:
+        """True if what reads the mutable buffers gives what it gives on what the method itself left there."""
+        readers = self._unknowing(comparison, "buffer")
+        own = [gap for gap in comparison.gaps if gap.instruction in readers]
+        return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
+
+    def _unknowing(self, comparison: Comparison, *kinds: str) -> set[int]:
+        """Instructions that got a value which follows from such inputs, be it through others that logged nothing."""
+        found = set[int]()
         if comparison.readers is not None:
-            return set()
-        kinds = ("user", "buffer") if state else ("user",)
+            return found.union(*(comparison.readers[kind] for kind in kinds))
         wrong = {item.name for item in self._graph.inputs if item.kind in kinds}
         logged = {gap.instruction for gap in comparison.gaps}
-        found = set[int]()
         for node in self._graph.nodes:
             if wrong.isdisjoint(node.reads()):
                 continue
@@ -182,6 +194,13 @@ class Entrance:
             else:
                 wrong.add(node.name)
         return found
+
+
+def _is_off(gap: Gap) -> bool:
+    """True if an operator gives something else than on the inputs that it is thought to have had."""
+    if gap.introduced is not None:
+        return gap.is_suspicious(introduced=True)
+    return gap.metrics["rel_l2"] > ROUGH
 
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:

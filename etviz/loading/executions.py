@@ -54,6 +54,10 @@ _MAYBE_FORGOTTEN: Final = (
 )
 _OR_OTHER_INPUTS: Final = "they are at fault, or the run had other inputs than inputs=."
 _INPUTS_UNKNOWN: Final = "the inputs of the run are not known: only introduced gaps"
+_OVERWRITTEN: Final = (
+    "the state {} is not what the method left there, most likely as another method's execution wrote over it (Python's "
+    "runtime gives all methods of a program the same memory)"
+)
 _NOT_PROVED: Final = (
     "There are several executions, and nothing that was logged says that these had the inputs that are known; "
     "give the inputs of each (inputs=)."
@@ -112,7 +116,7 @@ def compare_executions(
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
     if judge is measure_total_noise:
         stage.measure_noise()
-    known_inputs = _Judge(paired, stage.entrance, stateful=bool(evaluator.graph.mutations))
+    known_inputs = _Judge(paired, stage.entrance, evaluator.graph, each=ran_here or _each_is_given(paired, given))
     notes = dict.fromkeys(_about_state(paired, evaluator))
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
@@ -160,8 +164,14 @@ def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
     """Flat inputs that the executions may have had."""
     candidates = paired.artifacts.inputs(given, paired.method, graph)
     if given is not None and 1 < len(candidates) != len(paired.executions):
-        raise UsageError(f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions")
+        text = f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions"
+        raise UsageError(f"{text}; {paired.doubt}" if paired.alike else text)
     return candidates
+
+
+def _each_is_given(paired: Paired, given: Any) -> bool:
+    """True if the user says of each execution that it is of this method: by its inputs, or as it is the only one."""
+    return len(paired.executions) == (len(given) if isinstance(given, list) else 1)
 
 
 def _failed_metrics(runs: Sequence[Run]) -> list[str]:
@@ -173,8 +183,9 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 class _Judge:
     """Takes back, of one execution after the other, what can't be said without knowing its inputs and its state."""
 
-    def __init__(self, paired: Paired, entrance: Entrance, *, stateful: bool) -> None:
-        self._entrance, self._stateful = entrance, stateful
+    def __init__(self, paired: Paired, entrance: Entrance, graph: Graph, *, each: bool) -> None:
+        self._entrance, self._whose = entrance, "" if each else paired.doubt
+        self._state = [target.rpartition("/")[2] for target in graph.mutations]
         self._shared = paired.shared_state()
         self._foreign = min(paired.foreign_executions, default=len(paired.artifacts.dump.blocks))
         self._stale = ""
@@ -185,20 +196,26 @@ class _Judge:
         `at` is the position in the ETDump; `note` what is said already. The inputs are `wrong`, or `guessed`: then what
         was logged has to prove them.
         """
+        if self._whose:
+            self._entrance.forget(comparison, self._whose)
+            return f"{self._whose[0].upper()}{self._whose[1:]}."
         reason = _INPUTS_UNKNOWN if wrong else ""
         if guessed and not wrong and not self._entrance.proved(inputs, comparison):
             reason, note = _INPUTS_UNKNOWN, _NOT_PROVED
-        if self._shared and at > self._foreign and not self._stale:
-            self._stale = (
-                f"the state {', '.join(self._shared)} is shared with another method, whose executions change it"
-            )
+        if at > self._foreign and not self._stale:
+            if self._shared:
+                self._stale = (
+                    f"the state {', '.join(self._shared)} is shared with another method, whose executions change it"
+                )
+            elif self._state and not self._entrance.keeps_state(comparison):
+                self._stale = _OVERWRITTEN.format(", ".join(self._state))
         stale = self._stale
         if reason or stale:
             text = reason or f"{stale}: only introduced gaps"
             self._entrance.forget_totals(comparison, text, state=bool(stale))
         if stale and not reason:
             note = f"{stale[0].upper()}{stale[1:]}, so its total gaps are not known from then on."
-        if reason and self._stateful:
+        if reason and self._state:
             self._stale = stale or "what earlier executions left is not known, as their inputs are not"
         return note
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
 from etviz.graph.quantize_ops import is_conversion
+from etviz.pairing.handles import agreement
 from etviz.pairing.same_program import (
     Calls,
     calls_of_etrecord,
@@ -23,7 +25,7 @@ from etviz.pairing.same_program import (
 from etviz.pairing.skeleton import skeleton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
 
@@ -58,6 +60,8 @@ class Paired:
         `EXACT`, `DERIVED` or `HANDLES`.
     executions
         ``(position in the ETDump, block)`` of each.
+    alike
+        Other methods whose executions these may be as well, as far as their events tell.
     constants
         Those of the reference, where they are held for many evaluations; None reads them where they lie.
     own_operators
@@ -77,6 +81,7 @@ class Paired:
     constants: Mapping[str, torch.Tensor] | None = None
     own_operators: OwnFunctions | None = None
     forgotten: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    alike: tuple[str, ...] = ()
     prepared: Prepared | None = None
 
     @property
@@ -84,6 +89,18 @@ class Paired:
         """Positions in the ETDump of the executions of other methods."""
         own = {at for at, _ in self.executions}
         return [at for at, block in enumerate(self.artifacts.dump.blocks) if block.name == "Execute" and at not in own]
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known whether the executions are of this method, in words; empty if it is."""
+        if not self.alike:
+            return ""
+        how = "give the program (pte=), or write" if self.artifacts.program is None else "write"
+        methods = f"{self.method} or of {', '.join(self.alike)}"
+        return (
+            f"these are executions of {methods}, whose calls are alike, and an ETDump does not name methods: {how} an "
+            "ETDump for each method"
+        )
 
     def shared_state(self) -> list[str]:
         """Names of the method's mutable tensors that another method of the program has at the same place too."""
@@ -275,14 +292,13 @@ def pair(artifacts: ArtifactSet, method: str) -> Paired:
     ArtifactError
         If the ETDump belongs to another program, or the ETRecord is damaged.
     """
-    graph, edge, pairing = _graph(artifacts, method)
     dump = _restored(artifacts, method)
-    return Paired(
-        replace(artifacts, dump=dump), method, graph, edge, pairing, tuple(_executions(artifacts, dump, method))
-    )
+    executions, alike = _executions(artifacts, dump, method)
+    graph, edge, pairing = _graph(artifacts, method, [block for _, block in executions])
+    return Paired(replace(artifacts, dump=dump), method, graph, edge, pairing, tuple(executions), alike=alike)
 
 
-def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, str]:
+def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> tuple[Graph, Graph | None, str]:
     """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
     from etviz.artifacts.program.xnnpack_payload import origins
     from etviz.pairing.constants import match_constants
@@ -293,7 +309,6 @@ def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, st
     if artifacts.record is not None:
         return artifacts.record.graphs[method], None, EXACT
     if etrecord is None or method not in etrecord.methods:
-        blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]
         return skeleton(method, program, blocks, None, {}, {}), None, HANDLES
     edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
     if program is not None:
@@ -304,7 +319,6 @@ def _graph(artifacts: ArtifactSet, method: str) -> tuple[Graph, Graph | None, st
             return rebuild(plan, edge, derived), edge, DERIVED
         except InconsistentError:
             pass
-    blocks = [block for block in artifacts.dump.blocks if block.name == "Execute"]
     return skeleton(method, program, blocks, edge, handles, etrecord.backends(method)), edge, HANDLES
 
 
@@ -318,29 +332,60 @@ def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
 
 def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
     """The executions of a method in another ETDump of the same program; an `ArtifactError` if it is of another one."""
-    return [block for _, block in _executions(paired.artifacts, dump, paired.method)]
+    return [block for _, block in _executions(paired.artifacts, dump, paired.method)[0]]
 
 
-def _executions(artifacts: ArtifactSet, dump: ETDump, method: str) -> list[tuple[int, RunBlock]]:
-    """``(position, block)`` of each execution of a method.
+def _executions(
+    artifacts: ArtifactSet, dump: ETDump, method: str
+) -> tuple[list[tuple[int, RunBlock]], tuple[str, ...]]:
+    """``(position, block)`` of each execution of a method, and the methods whose executions these may be as well.
 
     An ETDump does not name methods, so a block belongs to the method whose calls its events tell of.
     """
     blocks = [(at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute"]
     calls, source, methods = _calls(artifacts, method)
-    other: dict[int, str] = {}
-    known, difference = None, ""
-    for at, block in blocks:
-        if (own := outline(block)) != known:
-            known, difference = own, misfit(block, calls) or ("" if dump.made else contradiction(block, calls))
-        other[at] = difference
-    if methods == 1 and (difference := next(filter(None, other.values()), "")):
+    differences = _differences(blocks, calls, values=not dump.made)
+    if methods == 1 and (difference := next(filter(None, differences.values()), "")):
         raise ArtifactError(
             dump.path,
             f"the ETDump belongs to another program than {artifacts.named[source]} ({difference})",
             "give the files of one program",
         )
-    return [(at, block) for at, block in blocks if not other[at]]
+    own = {at: block for at, block in blocks if not differences[at]}
+    alike = []
+    for other in artifacts.methods if methods > 1 else ():
+        if other == method:
+            continue
+        differences = _differences(list(own.items()), _calls(artifacts, other)[0], values=not dump.made)
+        shared = [at for at, difference in differences.items() if not difference]
+        if source == "etrecord":
+            mine, theirs = (_agreements(artifacts, name, [own[at] for at in shared]) for name in (method, other))
+            more = dict(zip(shared, map(operator.sub, mine, theirs), strict=True))
+            own = {at: block for at, block in own.items() if more.get(at, 0) >= 0}
+            shared = [at for at in shared if more[at] == 0]
+        if shared:
+            alike.append(other)
+    return list(own.items()), tuple(alike)
+
+
+def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values: bool) -> dict[int, str]:
+    """What of each execution contradicts a method's calls, by position, in words; empty if nothing does."""
+    found: dict[int, str] = {}
+    known, difference = None, ""
+    for at, block in blocks:
+        if (own := outline(block)) != known:
+            known, difference = own, misfit(block, calls) or (contradiction(block, calls) if values else "")
+        found[at] = difference
+    return found
+
+
+def _agreements(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> list[int]:
+    """How much of each execution is as the ETRecord's graph of a method has it."""
+    etrecord = artifacts.etrecord
+    if etrecord is None or method not in etrecord.methods or not blocks:
+        return [0] * len(blocks)
+    edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
+    return [agreement(edge, handles, block) for block in blocks]
 
 
 def _calls(artifacts: ArtifactSet, method: str) -> tuple[Calls, str, int]:

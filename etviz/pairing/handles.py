@@ -24,6 +24,7 @@ from etviz.graph.ir import Graph, Input, Meta, Node, Ref
 from etviz.graph.labels import instructions_text
 from etviz.graph.uses import Uses, is_size, only_moves, operators
 from etviz.pairing.order import Order, takers
+from etviz.pairing.skeleton import kernels_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -152,6 +153,20 @@ def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
     return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, ref.layout.sizes, strict=True))
 
 
+def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
+    """How many kernels of an execution have the name, and gave the shapes, of an operator of their debug handles."""
+    operator_of: dict[int, list[Node]] = {}
+    for node in operators(edge.nodes):
+        for handle in node.handles:
+            operator_of.setdefault(handle, []).append(node)
+    logged, found = logged_tensors(block), 0
+    for at, name in kernels_of([block]).items():
+        called = _kernel(Node("", "", kernel=name))
+        own = (node for handle in handles.get(at, ()) for node in operator_of.get(handle, ()))
+        found += any(_call(node) == called and _fits_logged(node.outputs, logged.get(at, ())) for node in own)
+    return found
+
+
 def group_by_handles(
     edge: Graph,
     handles: Mapping[int, tuple[int, ...]],
@@ -265,8 +280,8 @@ class HandleGroups:
     `nodes` are those of the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
     are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
     and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
-    group has branches. `readers` are the instructions of matches that read the program's inputs. What can only be
-    inside of a delegate is noted in the edge graph.
+    group has branches. `readers` are by kind the instructions of matches that read inputs of the graph. What can only
+    be inside of a delegate is noted in the edge graph.
     """
 
     def __init__(
@@ -292,8 +307,11 @@ class HandleGroups:
         self._free = self._taken_along()
         cuts = (self._cut(match, (match.group,)) for match in self.matches)
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
-        users = {item.name for item in edge.user_inputs()}
-        self.readers = frozenset(i for i, cut in self.cuts.items() if users & set(cut.reads))
+        self.readers = {kind: self._reading(kind) for kind in ("user", "buffer")}
+
+    def _reading(self, kind: str) -> frozenset[int]:
+        names = {item.name for item in self.edge.inputs if item.kind == kind}
+        return frozenset(i for i, cut in self.cuts.items() if names & set(cut.reads))
 
     def node(self, name: str) -> Node | None:
         """The node of the edge graph itself, not of its branches, that gives a value."""

@@ -37,7 +37,7 @@ def skeleton(
         for handle in node.handles:
             by_handle.setdefault(handle, []).append(node)
     graph = Graph(method)
-    kernels = _from_program(program, method) if program is not None else _from_events(blocks)
+    kernels = _from_program(program, method) if program is not None else kernels_of(blocks)
     for instruction, kernel in sorted(kernels.items()):
         own = _operators(handles.get(instruction, ()), by_handle)
         if kernel.startswith("delegate"):
@@ -84,7 +84,8 @@ def _from_program(program: Program, method: str) -> dict[int, str]:
     return kernels
 
 
-def _from_events(blocks: Sequence[RunBlock]) -> dict[int, str]:
+def kernels_of(blocks: Sequence[RunBlock]) -> dict[int, str]:
+    """The kernel of each instruction, or ``delegate``, as the events of some executions tell."""
     kernels: dict[int, str] = {}
     for block in blocks:
         profile = block.profile
