@@ -327,7 +327,9 @@ class Inspection(ViewState):
         """Likely classes of bug of a gap row: hypotheses with their evidence, best first.
 
         Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels,
-        a single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output.
+        a single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output;
+        and where what an operator introduced is most likely a fault, its other settings, computed on the runtime's own
+        inputs.
 
         Parameters
         ----------

@@ -18,6 +18,7 @@ from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARE
 from etviz.errors import EtvizError, UsageError, during
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
+from etviz.tensors.fingerprints import SETTING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,6 +38,7 @@ _ROW_NUMBERS: Final = (
     *("introduced_rmse", "introduced_severity", "introduced_noise", "latency_ms"),
 )
 _ADVICE: Final = {
+    SETTING: "See how the backend reads this argument of the operator, or give the operator otherwise.",
     "constant output": "The kernel writes nothing, or the same everywhere: check that its output is its own memory.",
     "permuted layout": "The values are right and lie elsewhere: check the memory format (NCHW, NHWC) on both sides.",
     "sign": "Check the sign convention of this operator in the backend.",

@@ -51,7 +51,11 @@ class Pair:
 
         if self.reference is None or not (force or self.level != "ok"):
             return []
-        return [asdict(item) for item in fingerprints(self.reference, self.runtime, scale=self.scale, force=True)]
+        found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
+        setting = self.gap.setting
+        if setting is not None:  # what it explains as well needs no other name
+            found = [setting, *(item for item in found if item.score > setting.score)]
+        return [asdict(item) for item in found]
 
 
 class Values:

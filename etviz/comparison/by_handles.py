@@ -15,6 +15,7 @@ from etviz.comparison.gap import Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import CARRIED, CREATED, LOST, has_nan, has_nonfinite
+from etviz.comparison.settings import find_settings
 from etviz.comparison.undetermined import is_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator
@@ -216,6 +217,7 @@ class _Execution:
         again = partial(self._evaluator.call_again, cut.graph, args)
         plain = [next(iter(flat_values(item)), None) for item in results]
         measure_introduced_noise(gaps, again, plain, several=len(cut.instructions) > 1)
+        find_settings(self._result, gaps, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
         """A cut with what the runtime had as its inputs: together with the groups before it that give unknown ones.

@@ -12,6 +12,7 @@ from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
+from etviz.comparison.settings import find_settings
 from etviz.evaluation import side_by_side
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import CHAINED, Rounding
@@ -204,6 +205,10 @@ class _Unpaired:
             found |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
         return {name: at for name, at in found.items() if at >= 0}
 
+    def operators(self, node: Node) -> list[Node]:
+        """Those that an instruction executes."""
+        return self._graph.inside(node).nodes if node.target == "delegate" else [node]
+
     def apart(self, nodes: Sequence[Node]) -> list[Node]:
         """Those that are operators of their own: a delegate's operators put their inputs on grids themselves."""
         return [node for node in nodes if not (self._graph.backend_id and is_conversion(node))]
@@ -251,7 +256,7 @@ def _add(
         if gap is not None:
             gap.note, gap.rounds = _note(value, step), value.rounds
     if introduced:
-        _explain_introduced(result.gaps[before:], value, unpaired)
+        _explain_introduced(result, result.gaps[before:], value, unpaired)
 
 
 def _note(value: Value, step: float | None) -> str:
@@ -265,10 +270,12 @@ def _chosen_before(value: Value) -> bool:
     return value.chain is not None and any(map(chooses_grid, value.chain.nodes))
 
 
-def _explain_introduced(gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
+def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
     if value.chain is None:
         measure_introduced_noise(gaps, value.again, value.local)
+        if gaps:
+            find_settings(result, gaps, unpaired.operators(gaps[0].node), value.again, value.local)
         return
     nodes = unpaired.apart(value.chain.nodes)
     for gap in gaps if nodes else ():

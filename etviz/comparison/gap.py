@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.custom_metrics import CustomMetrics
-from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, severity_of
+from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, level, severity_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.graph.ir import Node
+    from etviz.tensors.fingerprints import Fingerprint
 
 
 COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
@@ -34,7 +35,8 @@ class Gap:
     says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers. `scale` is
     the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
     outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
-    `failed_metrics` says of registered metrics why they have no number. `rounds` says how many executions of the
+    `setting` is another setting of its operator that gives what the runtime gave. `failed_metrics` says of registered
+    metrics why they have no number. `rounds` says how many executions of the
     instruction in a loop the value is of, one after the other along its first axis; 0 outside of loops.
     """
 
@@ -58,6 +60,7 @@ class Gap:
     source: tuple[str, int] = ("", 0)
     noise: float = NAN
     introduced_noise: float = NAN
+    setting: Fingerprint | None = None
     failed_metrics: tuple[str, ...] = ()
     rounds: int = 0
 
@@ -90,6 +93,12 @@ class Gap:
         if metrics is None or self.status == MISMATCH:
             return False
         return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
+
+    def is_bad(self) -> bool:
+        """True if what it introduced is most likely a fault."""
+        severity = self.introduced["severity"] if self.introduced is not None else NAN
+        noise = self.introduced_noise
+        return level("severity", severity, self.dtype, on_grid=self.scale is not None, noise=noise) == "bad"
 
     @property
     def amplification(self) -> float:
@@ -140,7 +149,8 @@ class Comparison:
     the `empty` ones have values without elements.
     `readers` are, by the kind of an input (``user``, ``buffer``), the instructions that read such, None where the
     reference's graph tells. `custom` are the metrics that users registered. `ill_defined` are the instructions that
-    make integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such.
+    make integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `settings_tried` counts
+    the instructions whose other settings were tried.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -157,6 +167,7 @@ class Comparison:
     judged: bool = True
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()
+    settings_tried: int = 0
     run: int = 0
     keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)

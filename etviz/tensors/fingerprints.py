@@ -55,6 +55,9 @@ NAMES: Final = (
 )
 """All fingerprints; of equal scores the more specific one comes first."""
 
+SETTING: Final = "another setting"
+"""What `etviz.comparison.settings` finds, which knows the operator as well."""
+
 _SPECIAL_CASES: Final = {
     "scale factor": ("sign",),
     "constant offset": ("wrong zero-point",),
@@ -73,7 +76,7 @@ class Fingerprint:
     Attributes
     ----------
     name
-        One of `NAMES`.
+        One of `NAMES`, or `SETTING`.
     score
         From 0 to 1: the share of the squared error that it explains, less what chance would.
     evidence
