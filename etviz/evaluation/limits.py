@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import PairingError
 from etviz.evaluation.operators import ArgumentError, Operator, UnknownOperatorError, resolve
 from etviz.evaluation.result_sizes import Rule, in_order, size_rule
+from etviz.graph import python_operators
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,6 @@ _SECONDS_PER_BYTE: Final = 5e-6
 """Of this thread's computing, for what the estimate of the work misses."""
 _MOMENT: Final = 0.02
 """Seconds after which the system is asked again how long it computed."""
-_LARGEST: Final = 1 << 64
 _WIDE_NAMES: Final = """
 adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d argmax argmin argsort bucketize cummax cummin float_power
 masked_scatter masked_select max_pool1d max_pool2d_with_indices max_pool3d_with_indices median nonzero nonzero_numpy
@@ -126,8 +126,10 @@ class Limits:
     def call(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call an operator; a `TooLargeError` before it runs if its result or its work would be beyond the limits."""
         result = self.admitted(target, args, kwargs)(*args, **kwargs)
-        if isinstance(result, int) and abs(result) >= _LARGEST:
-            raise TooLargeError(f"The graph's {target} gives a number of {result.bit_length()} bits")
+        try:
+            python_operators.check_result(target, result)
+        except python_operators.ArithmeticRefusedError as error:
+            raise TooLargeError(str(error)) from None
         return result
 
     def admitted(
@@ -272,26 +274,20 @@ def nbytes(value: Any) -> int:
     return getattr(value, "nbytes", 0)
 
 
-def _arithmetic(values: list[Any]) -> tuple[int, int]:
-    """Sizes are integers of 64 bits: nothing else is computed with, so that no number or text grows without end."""
-    if not all(isinstance(value, (int, float)) for value in values):
-        raise TooLargeError("The graph computes a size from something that is not a number")
-    if any(isinstance(value, int) and abs(value) >= _LARGEST for value in values):
-        raise TooLargeError("The graph computes with a number of more than 64 bits")
+def _arithmetic(target: str, values: list[Any]) -> tuple[int, int]:
+    """Nothing is needed for numbers."""
+    try:
+        python_operators.check(target, values)
+    except python_operators.ArithmeticRefusedError as error:
+        raise TooLargeError(str(error)) from None
     return 0, 0
-
-
-def _shift(values: list[Any]) -> tuple[int, int]:
-    if len(values) > 1 and not 0 <= values[1] < 64:
-        raise TooLargeError("The graph shifts a number by more than 63 bits")
-    return _arithmetic(values)
 
 
 @functools.cache
 def _rule(target: str) -> tuple[Rule, Callable[[Sequence[Any]], int], tuple[str, ...]]:
     """The rule for the size of a target's result, what tells its width, and the names of its arguments."""
     if target.startswith(("py.", "executorch_prim.")):
-        return (_shift if "shift" in target else _arithmetic), _nothing, ()
+        return functools.partial(_arithmetic, target), _nothing, ()
     function = resolve(target)
     rule = size_rule(target)
     if rule is None:

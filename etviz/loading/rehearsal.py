@@ -8,7 +8,6 @@ which takes longest in a large program. That it lived to the end is what counts,
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.artifacts.ledger import identity, is_known, note_evaluated
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
-from etviz.pipeline.service import serve
+from etviz.pipeline.service import limit_memory, serve
 from etviz.pipeline.worker import Worker
 from etviz.settings import options
 
@@ -123,7 +122,7 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
     from etviz.loading.outputs import outputs_findings
 
     options.isolation = options.look_inside = "never"
-    _limit_memory(request["size"] + _SPARE)
+    limit_memory(request["size"] + _SPARE)
     try:
         inputs, outputs = torch.load(request["values"], weights_only=True)
     except Exception:  # noqa: BLE001 - objects of the caller's own, which no file holds
@@ -138,13 +137,3 @@ def _rehearse(request: dict[str, Any], step: Callable[[int], None]) -> dict[str,
     except EtvizError:
         return {"whole": False}
     return {"whole": True, "noise": told_noise([run.comparison for run in found.compared.runs])}
-
-
-def _limit_memory(spare: int) -> None:
-    """Let allocations fail beyond what the process has now and so many bytes more, where the system can."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text("ascii").splitlines())
-        limit = int(fields["VmData"].split()[0]) * 1024 + spare
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))

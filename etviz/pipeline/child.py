@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
-from etviz.pipeline.service import run_program, serve
+from etviz.pipeline.service import run_program, serve, spared_memory
 from etviz.upstream.executorch import quietly
 from etviz.upstream.xnnpack import BACKEND
 
@@ -58,7 +58,7 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
     given = _Given.read(request)
     step(1)
     try:
-        with quietly(), torch.no_grad():
+        with spared_memory(), quietly(), torch.no_grad():
             payload = _payload(request["ran"])
             shown = show_inside(given.graph, payload, request["candidates"], given.inputs, given.pte)
             step(2)
@@ -82,7 +82,7 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
     given = _Given.read(request)
     attempt = given.attempt()
     try:
-        with quietly(), torch.no_grad():
+        with spared_memory(), quietly(), torch.no_grad():
             given.load_backend()
             step(1)
             shown = _shown(attempt, request["candidates"])
@@ -92,7 +92,10 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
                 plain = attempt([])
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - backends raise what they like; the parent says it
-        return {"problem": reason_of(error), "step": "lower" if isinstance(error, UsageError) else attempt.step}
+        return {
+            "problem": reason_of(error),
+            "step": "lower" if isinstance(error, (UsageError, MemoryError)) else attempt.step,
+        }
     finally:
         step(3)
     return {"problem": "", "names": shown.names, "left_out": shown.left_out}
@@ -119,7 +122,7 @@ def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[s
 
     given = _Given.read(request)
     try:
-        with quietly(), torch.no_grad():
+        with spared_memory(), quietly(), torch.no_grad():
             given.load_backend()
             return {"altered": alterations(given.attempt(), _payload(request["ran"]))}
     except Exception:  # noqa: BLE001 - the file is the user's, and the zoom stands without it

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.program.xnnpack_payload import Payload, changes, pack_graph, unpack
 from etviz.errors import UsageError
+from etviz.graph.admitted import may_be_lowered
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
-from etviz.graph.python_operators import PYTHON
+from etviz.graph.python_operators import PYTHON, ArithmeticRefusedError, compute
 from etviz.pipeline.xnnpack_values import Values
 from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
@@ -65,6 +66,8 @@ class _Builder:
         """Add a call; what is computed of sizes alone becomes a constant."""
         target: Any = operator.getitem if node.target == "getitem" else None
         if target is None and not node.target.startswith("py."):
+            if not may_be_lowered(node.target):
+                raise UsageError(f"the program calls {node.target[:100]}, which etviz does not")
             target = edge_operator(node.target)
         args, kwargs = (node.args, node.kwargs) if node.args or target is None else in_order(target, node.kwargs)
         plain_args = map_arg(args, self._plain)
@@ -72,7 +75,10 @@ class _Builder:
         if target is None:
             if node.target not in PYTHON:
                 raise UsageError(f"the program calls {node.target[:100]}, which etviz does not")
-            self.values[node.name] = PYTHON[node.target](*plain_args)
+            try:
+                self.values[node.name] = compute(node.target, list(plain_args))
+            except ArithmeticRefusedError as error:
+                raise UsageError(str(error)) from None
             return
         value = target(*plain_args, **plain_kwargs)
         if isinstance(value, (bool, int, float)):
@@ -354,5 +360,7 @@ def reason_of(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
+    if isinstance(cause, MemoryError):
+        return "it takes more memory than is free"
     lines = str(cause).strip().splitlines()
     return (lines[0] if lines else type(cause).__name__)[:300]

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_LARGEST_INPUT: Final = 1 << 30
+"""Bytes of an input that a delegate is lowered again with: its values mean nothing, but it is made and handed over."""
 _IN_BRANCH: Final = "it stands in a branch or a loop, which may run never or often"
 _WRITTEN_AGAIN: Final = "another instruction writes over the same value"
 _STATE: Final = "it writes into the program's state"
@@ -376,6 +378,11 @@ def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
     if spec is None or spec.dynamism != "static":
         raise UsageError(
             f"the inputs of the delegate call {instruction} are not tensors of fixed sizes, so no probe goes inside"
+        )
+    if spec.nbytes > _LARGEST_INPUT:
+        raise UsageError(
+            f"an input of the delegate call {instruction} has {spec.nbytes:,} bytes, so no probe goes inside; "
+            f"at most {_LARGEST_INPUT:,} are made up"
         )
     order = spec.dim_order or tuple(range(len(spec.sizes)))
     lying = torch.zeros([spec.sizes[axis] for axis in order], dtype=getattr(torch, spec.dtype))

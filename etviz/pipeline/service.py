@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -140,3 +140,47 @@ def _detached(value: Any) -> Any:
     import torch
 
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def limit_memory(spare: int) -> None:
+    """Let allocations fail beyond what the process has now and so many bytes more, where the system can.
+
+    Memory that is only reserved, as by libraries for later, does not count.
+    """
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        limit = _numbers("/proc/self/status")["VmData"] + spare
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+@contextlib.contextmanager
+def spared_memory() -> Generator[None]:
+    """Leave the machine a quarter of the memory that is free, where the system can tell and see to it."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        limit_memory(min(_numbers("/proc/meminfo")["MemAvailable"], _left_to_group()) * 3 // 4)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ImportError, OSError, ValueError):
+            import resource
+
+            most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+
+def _left_to_group() -> int:
+    """The bytes that the control group of this process may still take."""
+    try:
+        most, now = (
+            Path("/sys/fs/cgroup", name).read_text("ascii").strip() for name in ("memory.max", "memory.current")
+        )
+        return max(0, int(most) - int(now))
+    except (OSError, ValueError):  # "max" is no number
+        return sys.maxsize
+
+
+def _numbers(path: str) -> dict[str, int]:
+    """What the system tells in kilobytes, in bytes."""
+    fields = (line.split(":", 1) for line in Path(path).read_text("ascii").splitlines())
+    return {name: int(value.split()[0]) * 1024 for name, value in fields if value.endswith(" kB")}

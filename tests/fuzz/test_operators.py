@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from etviz.evaluation.limits import Limits, TooLargeError
-from etviz.evaluation.operators import ADMITTED, ArgumentError, UnknownOperatorError, resolve
+from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, resolve
 from etviz.evaluation.result_sizes import size_rule
+from etviz.graph.admitted import ADMITTED
 from tests.fuzz.conftest import Attempts
 from tests.fuzz.operators import admitted
 from tests.fuzz.test_mutations import share, start

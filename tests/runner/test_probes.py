@@ -116,41 +116,68 @@ def test_what_no_probe_goes_into(executed: Callable[[str], Executed], tmp_path: 
         etviz.probe(tmp_path, inside=[0])
 
 
-def test_a_record_can_call_no_other_function_of_python(executed: Callable[[str], Executed], tmp_path: Path):
-    """Python's `operator` has functions that call anything; from a text they lead to `open`."""
-    made, mark = executed("residual_cnn"), tmp_path / "ran"
-
-    def ref(at: int) -> dict[str, str]:
-        return {"$": "ref", "v": f"step_{at}"}
-
-    steps = [
-        ("attrgetter", ["__reduce_ex__"]),
-        ("call", [ref(0), "text"]),
-        ("call", [ref(1), 2]),
-        ("getitem", [ref(2), 0]),
-        ("attrgetter", ["__globals__.get"]),
-        ("call", [ref(4), ref(3)]),
-        ("call", [ref(5), "__builtins__"]),
-        ("getitem", [ref(6), "open"]),
-        ("call", [ref(7), str(mark), "w"]),
-    ]
+def _with_first_steps(made: Executed, steps: list[tuple[str, list[Any]]], folder: Path) -> int:
+    """The files of a program whose delegates begin with some calls, in a folder; the last delegate's instruction."""
 
     def more(like: list[Any]) -> list[Any]:
-        named = [(f"step_{at}", f"py.{name}", args) for at, (name, args) in enumerate(steps)]
-        return [[*each, None, [], -1, "", [], "", *like[9:11], []] for each in named]
+        named = [(f"step_{at}", target, args) for at, (target, args) in enumerate(steps)]
+        return [[*each, None, [["float32", [1 << 34], None]], -1, "", [], "", *like[9:11], []] for each in named]
 
-    with zipfile.ZipFile(made.path("record")) as before, zipfile.ZipFile(tmp_path / "model.etviz", "w") as after:
+    with zipfile.ZipFile(made.path("record")) as before, zipfile.ZipFile(folder / "model.etviz", "w") as after:
         body = json.loads(before.read("record.json"))
         for _, graph in dict(body["graphs"])["forward"]["subgraphs"]:
             graph["nodes"][:0] = more(graph["nodes"][0])
         after.writestr("record.json", json.dumps(body))
         after.writestr("tensors.safetensors", before.read("tensors.safetensors"))
     for kind in ("pte", "etrecord"):
-        (tmp_path / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
+        (folder / made.path(kind).name).write_bytes(made.path(kind).read_bytes())
     delegates = made.inspection.gaps[made.inspection.gaps.kind == "delegate"]
+    return int(delegates.instruction.max())
+
+
+def _step(at: int) -> dict[str, str]:
+    return {"$": "ref", "v": f"step_{at}"}
+
+
+def test_a_record_can_call_no_other_function_of_python(executed: Callable[[str], Executed], tmp_path: Path):
+    """Python's `operator` has functions that call anything; from a text they lead to `open`."""
+    mark = tmp_path / "ran"
+    steps: list[tuple[str, list[Any]]] = [
+        ("py.attrgetter", ["__reduce_ex__"]),
+        ("py.call", [_step(0), "text"]),
+        ("py.call", [_step(1), 2]),
+        ("py.getitem", [_step(2), 0]),
+        ("py.attrgetter", ["__globals__.get"]),
+        ("py.call", [_step(4), _step(3)]),
+        ("py.call", [_step(5), "__builtins__"]),
+        ("py.getitem", [_step(6), "open"]),
+        ("py.call", [_step(7), str(mark), "w"]),
+    ]
+    last = _with_first_steps(executed("residual_cnn"), steps, tmp_path)
     with pytest.raises(EtvizError, match=r"py\.attrgetter"):
-        etviz.probe(tmp_path, inside=[int(delegates.instruction.max())], workdir=tmp_path / "probes")
+        etviz.probe(tmp_path, inside=[last], workdir=tmp_path / "probes")
     assert not mark.exists()
+
+
+GROWING: dict[str, tuple[list[tuple[str, list[Any]]], str]] = {
+    "squares": ([("py.mul", [1 << 40, 1 << 20]), *(("py.mul", [_step(at)] * 2) for at in range(40))], "121 bits"),
+    "shift": ([("py.lshift", [1, 1 << 40])], "shifts a number by more than 63 bits"),
+    "text": ([("py.mul", ["text", 1 << 40])], "something that is not a number"),
+    "another operator": ([("aten.from_file.default", ["/etc/passwd", False, 16])], r"calls aten\.from_file\.default"),
+    "pieces": (
+        [("aten.full.default", [[1 << 31], 1.0]), ("aten.split_copy.Tensor", [_step(0), 1])],
+        "more memory than is free",
+    ),
+}
+
+
+@pytest.mark.parametrize(("steps", "message"), GROWING.values(), ids=GROWING)
+def test_a_record_that_grows_is_refused(
+    steps: list[tuple[str, list[Any]]], message: str, executed: Callable[[str], Executed], tmp_path: Path
+):
+    last = _with_first_steps(executed("residual_cnn"), steps, tmp_path)
+    with pytest.raises(EtvizError, match=message):
+        etviz.probe(tmp_path, inside=[last], workdir=tmp_path / "probes")
 
 
 def test_values_that_only_sometimes_exist_are_left_out_with_a_reason(
