@@ -561,3 +561,20 @@ def test_what_is_not_finite_in_sums_of_large_operands_stays_as_it_is() -> None:
     assert torch.equal(other.isinf(), plain.isinf())
     assert torch.equal(other.isnan(), plain.isnan())
     assert 0.0 < float((other - plain)[finite].abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize(("together", "least", "most"), [(64, 0.001, 0.015), (1, 0.0, 0.002)])
+def test_elements_that_err_together_count_as_one(together: int, least: float, most: float) -> None:
+    """Of 64 correct values with the same error, or each with its own, some are beyond 3 times what five passes found."""
+    generator, value = torch.Generator().manual_seed(0), torch.zeros(64, dtype=torch.float64)
+
+    def drawn() -> Tensor:
+        return torch.randn(64 // together, generator=generator, dtype=torch.float64).repeat_interleave(together)
+
+    beyond = []
+    for _ in range(2000):
+        found = noise.Noise()
+        for _ in range(PASSES):
+            found.add(drawn(), value)
+        beyond.append(float(drawn().square().mean().sqrt()) > 3 * found.rms)
+    assert least <= np.mean(beyond) <= most
