@@ -565,7 +565,7 @@ def test_what_is_not_finite_in_sums_of_large_operands_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize(("together", "least", "most"), [(64, 0.001, 0.015), (1, 0.0, 0.002)])
 def test_elements_that_err_together_count_as_one(together: int, least: float, most: float) -> None:
-    """Of 64 correct values with the same error, or each with its own, some are beyond 3 times what five passes found."""
+    """Of 64 correct values with one error, or one each, few are beyond 3 times what five passes found."""
     generator, value = torch.Generator().manual_seed(0), torch.zeros(64, dtype=torch.float64)
 
     def drawn() -> Tensor:
