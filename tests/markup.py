@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import etviz
@@ -19,12 +20,19 @@ STACK = f'File "/home/<script>{INJECTED}</script>/{IMAGE}.py", line 7, in {MARKU
 
 def poisoned_names(program: Executed, folder: Path) -> etviz.Inspection:
     """Load `program` with a record that someone filled with markup, from a file whose name is markup."""
-    paths = {kind: folder / name for kind, name in FILES.items()} | {"pte": folder / f"{IMAGE}'&.pte"}
+    return rewritten(program, folder, _poison, f"{IMAGE}'&.pte")
+
+
+def rewritten(
+    program: Executed, folder: Path, change: Callable[[Graph], None], name: str = FILES["pte"]
+) -> etviz.Inspection:
+    """Load `program` with a record whose graphs were changed, from a `.pte` of that name."""
+    paths = {kind: folder / file for kind, file in FILES.items()} | {"pte": folder / name}
     for kind, path in paths.items():
         shutil.copy(program.path(kind), path)
     record = read_record(paths["record"])
     for graph in record.graphs.values():
-        _poison(graph)
+        change(graph)
     write_record(record, paths["record"])
     return etviz.load(
         paths["etdump"],

@@ -7,9 +7,12 @@ import re
 import sys
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.text import Text
 
+from etviz.graph.labels import short_name
 from etviz.text import printable
 
 out: Final = Console()
@@ -34,6 +37,19 @@ def plain_json(body: Any) -> Any:
 def plain_text(text: object) -> str:
     """Text from a file, shown as it is: no markup, no control characters that a terminal would obey."""
     return escape(printable(text))
+
+
+class ShortName:
+    """The name of a row, or a line of code, in a cell of a table: where there is no room, its beginning gives way."""
+
+    def __init__(self, text: object) -> None:
+        self._text = printable(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(short_name(self._text, options.max_width), no_wrap=True)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, max(1, len(self._text)))
 
 
 def with_options(text: str) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json, with_options
+from etviz.cli.console import ShortName, err, out, plain_text, print_json, with_options
 from etviz.text import spreadsheet_cell
 
 if TYPE_CHECKING:
@@ -104,18 +104,18 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
     columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right", no_wrap=True, min_width=3)
-    table.add_column("operator", overflow="ellipsis", no_wrap=True, ratio=3)
+    table.add_column("operator", no_wrap=True, ratio=3)
     for column in columns:
         label = column.replace("introduced_", "introduced ").replace("introduced severity", "introduced")
         table.add_column(label.replace("_db", " dB"), justify="right", no_wrap=True)
     if out.width >= 70:
         longest = max((len(str(source)) for source in rows["source"]), default=0)
-        table.add_column("source", overflow="ellipsis", no_wrap=True, width=max(6, min(longest, _SOURCE)))
+        table.add_column("source", no_wrap=True, width=max(6, min(longest, _SOURCE)))
     table.expand = True
     for _, row in rows.iterrows():
         name = row_name(*(row[field] for field in ("kind", "op", "reference_ops", "module", "output")))
-        cells = [str(row["instruction"]), plain_text(name), *(_number(float(row[column])) for column in columns)]
-        table.add_row(*cells, *([plain_text(row["source"])] if out.width >= 70 else []))
+        cells = [str(row["instruction"]), ShortName(name), *(_number(float(row[column])) for column in columns)]
+        table.add_row(*cells, *([ShortName(row["source"])] if out.width >= 70 else []))
     return table
 
 

@@ -26,6 +26,9 @@ _FEW: Final = 4
 _LEVELS: Final = 2
 """How much of a module's path is in a name: its number tells two rows apart anyway."""
 
+_PARTS: Final = re.compile(r"(#\d+ |)(.*?)( · .*|:\d+)", re.DOTALL)
+"""A row's number, where it stands, and what it is called; or a file and the number of a line."""
+_LEGIBLE: Final = 3
 _NUMBERED: Final = re.compile(r"_\d+$")
 _TELLING: Final = (
     *("scaled_dot_product", "sdpa", "lstm", "gru", "conv", "linear", "addmm", "bmm", "matmul", "einsum", "embedding"),
@@ -218,6 +221,27 @@ def describe_row(row: Any) -> str:
     kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))
     name = row_name(kind, op, reference_ops, module)
     return f"#{int(row['instruction'])} {name}"
+
+
+def short_name(text: str, letters: int) -> str:
+    """A row's name, or a line of code, in so many letters: its end tells most, so its place gives way on the left.
+
+    Examples
+    --------
+    >>> short_name("#12 layer.3.attention.self · linear +5", 25), short_name("modeling_swinv2.py:418", 12)
+    ('#12 …ion.self · linear +5', '…inv2.py:418')
+    >>> short_name("layer.3.attention.self · scaled_dot", 14), short_name("linear, relu, softmax", 10)
+    ('scaled_dot', 'linear, r…')
+    """
+    if len(text) <= letters:
+        return text
+    found = _PARTS.fullmatch(text)
+    number, place, kept = found.groups() if found else ("", "", text)
+    room = letters - len(number) - len(kept) - 1
+    if room >= _LEGIBLE and place:
+        return f"{number}…{place[-room:]}{kept}"
+    rest = number + kept.removeprefix(" · ")
+    return rest if len(rest) <= letters else rest[: letters - 1] + "…"
 
 
 def describe_outputs(node: Node) -> str:

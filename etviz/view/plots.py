@@ -14,7 +14,7 @@ import pandas as pd
 from etviz.analysis.summary import row_level
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
-from etviz.graph.labels import describe_row, operator_label
+from etviz.graph.labels import describe_row, operator_label, short_name
 from etviz.tensors.metrics import METRICS, NAN
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Plots:
         if len(frame):
             peak = int(live.argmax())
             axes.annotate(
-                _short(str(frame["name"].iloc[peak]), 40), (peak, live[peak]), xytext=(0, 4),
+                short_name(str(frame["name"].iloc[peak]), 40), (peak, live[peak]), xytext=(0, 4),
                 textcoords="offset points", ha="center", fontsize="x-small",
             )  # fmt: skip
             _bands(axes, list(frame["module"].fillna("")))
@@ -432,7 +432,7 @@ def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Values, look: Values) ->
         row = gaps.iloc[at]
         right = at > 0.8 * len(gaps)
         axes.annotate(
-            _short(describe_row(row), 32),
+            short_name(describe_row(row), 32),
             (at, values[at]),
             xytext=(-4 if right else 4, 5),
             textcoords="offset points",

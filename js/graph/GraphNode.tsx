@@ -1,6 +1,7 @@
 // One node of the graph: what it is, and a stripe in the colour of the error that it introduces.
 import type { JSX } from "preact";
 import type { Gauge } from "../data/gauge";
+import { shortName } from "../data/name";
 import { type Tree, shortBackend } from "../data/tree";
 import { NODE_HEIGHT, NODE_WIDTH, type Placed } from "./picture";
 
@@ -20,22 +21,19 @@ const LETTERS = 21;
 const LETTERS_BELOW = 26;
 const STRIPE = 5;
 
-function short(text: string, letters: number): string {
-  return text.length > letters ? `${text.slice(0, letters - 1)}…` : text;
-}
-
 export function GraphNode({ tree, placed, selected, aside, gauge, figure, onSelect }: Props): JSX.Element {
   const { node, x, y } = placed;
   const instruction = tree.instruction[node];
   const kind = tree.text("kind", node) ?? "";
   const number = instruction >= 0 && kind !== "inner" ? `#${instruction}` : "";
-  const label = [number, tree.text("label", node)].filter(Boolean).join(" ");
+  const name = tree.text("label", node) ?? "";
   const backend = shortBackend(tree.text("backend", node) ?? "");
   const below = [backend || (kind === "kernel" ? "portable" : ""), figure]
     .filter(Boolean)
     .join(" · ");
+  const room = LETTERS - (number ? number.length + 1 : 0);
   const tip = [
-    label,
+    [number, name].filter(Boolean).join(" "),
     tree.text("shape", node),
     tree.text("module", node),
     tree.text("source", node),
@@ -63,10 +61,10 @@ export function GraphNode({ tree, placed, selected, aside, gauge, figure, onSele
       <rect class="etv-graph-box" width={NODE_WIDTH} height={NODE_HEIGHT} rx="4" />
       <rect class="etv-graph-stripe" width={STRIPE} height={NODE_HEIGHT} rx="2" />
       <text class="etv-graph-label" x={STRIPE + 6} y="15">
-        {short(label, LETTERS)}
+        {[number, shortName(name, room)].filter(Boolean).join(" ")}
       </text>
       <text class="etv-graph-below" x={STRIPE + 6} y="29">
-        {short(below, LETTERS_BELOW)}
+        {below.length > LETTERS_BELOW ? `${below.slice(0, LETTERS_BELOW - 1)}…` : below}
       </text>
     </g>
   );

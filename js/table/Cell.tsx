@@ -10,9 +10,11 @@ import {
 } from "../data/columns";
 import { formatCount, formatExact, formatNumber } from "../data/format";
 import { type Gauge, gaugeOf } from "../data/gauge";
+import { wholeName } from "../data/name";
 import { useApp } from "../ui/context";
 import { GaugeBar } from "../ui/Gauge";
 import { Icon } from "../ui/Icon";
+import { Name } from "../ui/Name";
 import { ShareBar } from "../ui/ShareBar";
 import { ZoomButton } from "../ui/ZoomButton";
 
@@ -30,6 +32,8 @@ export interface RowFacts {
   run: number;
   /** A delegate call that can be zoomed into. */
   zoomable: boolean;
+  /** The whole path of the module that called it; empty where it is not known. */
+  module: string;
   /** How many rows are inside of a delegate call that was. */
   inside: number;
   /** Whether they are shown below it. */
@@ -129,6 +133,8 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
   const text = textAt(column, facts.row);
   const first = index === 0 ? " etv-first" : "";
   const op = column.name === "op";
+  const at = op && !Number.isNaN(facts.at) ? `#${facts.at} ` : "";
+  const run = op && !Number.isNaN(facts.run) ? ` run ${facts.run}` : "";
   return (
     <span
       class={`etv-cell etv-text etv-format-${column.format}${first}`}
@@ -136,13 +142,17 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}
       data-unknown={text === null ? true : undefined}
-      data-tip={text ?? undefined}
+      data-tip={text === null ? undefined : op ? wholeName(text, facts.module) : text}
       data-tip-clipped
     >
       {op && facts.inner && <Icon name="inside" />}
-      {op && !Number.isNaN(facts.at) && <span class="etv-at">#{facts.at} </span>}
-      {text ?? "–"}
-      {op && !Number.isNaN(facts.run) && <span class="etv-at"> run {facts.run}</span>}
+      {at && <span class="etv-at">{at}</span>}
+      {text !== null && (op || column.name === "source") ? (
+        <Name text={text} beside={at.length + run.length} />
+      ) : (
+        (text ?? "–")
+      )}
+      {run && <span class="etv-at">{run}</span>}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}
       {op && facts.inside > 0 && <InsideButton {...facts} />}

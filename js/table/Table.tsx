@@ -83,6 +83,7 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
             run={payload.runs ? payload.number("event_block", row) : NaN}
             mismatch={payload.mismatch[row] === 1}
             part={payload.number(INTRODUCED_PART, row)}
+            module={payload.text("module", row) ?? ""}
             inner={payload.zooms.isInner(row)}
             zoomable={kernel && payload.zooms.canZoom(row)}
             inside={rows.filtered.value || !calls.has(row) ? 0 : payload.zooms.inside(row).length}

@@ -2,11 +2,13 @@
 import type { JSX } from "preact";
 import { formatCount, formatMilliseconds, formatNumber } from "../data/format";
 import type { NodeBars } from "../data/nodeBars";
+import { wholeName } from "../data/name";
 import { type Tree, shortBackend } from "../data/tree";
 import type { Zoom } from "../data/zooms";
 import { FaithfulMark } from "../ui/FaithfulBadge";
 import { GaugeBar } from "../ui/Gauge";
 import { Icon } from "../ui/Icon";
+import { Name } from "../ui/Name";
 import { memo } from "../ui/memo";
 import { ZoomButton } from "../ui/ZoomButton";
 
@@ -52,11 +54,13 @@ function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string })
   const op = tree.text("op", node);
   const instruction = tree.instruction[node];
   const numbered = tree.name !== "modules" && instruction >= 0 && kind !== "inner";
-  const tip = op && op !== label ? `${label}\n${op}` : label;
+  const at = numbered ? `#${instruction} ` : "";
+  const whole = wholeName(label, tree.text("module", node) ?? "");
+  const tip = op && op !== label ? `${whole}\n${op}` : whole;
   return (
     <span class="etv-node-label" data-kind={kind} data-tip={tip} data-tip-clipped>
-      {numbered && <span class="etv-at">#{instruction} </span>}
-      {label}
+      {at && <span class="etv-at">{at}</span>}
+      <Name text={label} beside={at.length} />
     </span>
   );
 }

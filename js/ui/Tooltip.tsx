@@ -25,10 +25,16 @@ function seenTo(root: HTMLElement, bottom: number): number {
   return seen;
 }
 
+/** Whether some of its text is out of sight, be it a name's beginning. */
+function isCut(target: HTMLElement): boolean {
+  const parts = [target, ...target.querySelectorAll(".etv-place")];
+  return parts.some((part) => part.scrollWidth > part.clientWidth);
+}
+
 function tipOf(root: HTMLElement, target: HTMLElement): Tip | null {
   const text = target.dataset.tip;
   if (!text) return null;
-  if ("tipClipped" in target.dataset && target.scrollWidth <= target.clientWidth) return null;
+  if ("tipClipped" in target.dataset && !isCut(target)) return null;
   const frame = root.getBoundingClientRect();
   const box = target.getBoundingClientRect();
   const above = seenTo(root, frame.bottom) - box.bottom < ROOM_BELOW;

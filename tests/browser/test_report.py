@@ -15,10 +15,11 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Viewport
 from pypdf import PdfReader
 
 import etviz
+from etviz.graph.ir import Graph
 from tests.browser.accessibility import serious
 from tests.browser.geometry import assert_laid_out
 from tests.browser.network import OfflineGuard
-from tests.markup import IMAGE, MARKUP, poisoned_names
+from tests.markup import IMAGE, MARKUP, poisoned_names, rewritten
 from tests.programs import Executed
 
 WIDE: ViewportSize = {"width": 1400, "height": 900}
@@ -334,6 +335,36 @@ def test_markup_in_names_does_not_run(
     )
     assert counts == [0, 1, 1, 0]
     person.page.screenshot(path=screenshots / "report-markup.png")
+
+
+def test_operators_of_long_modules_stay_legible(
+    reader: Callable[..., Reader], executed: Callable[[str], Executed], tmp_path: Path, screenshots: Path
+) -> None:
+    """The module gives way on the left, in table and tree; the whole path is in the tooltip."""
+    path = "feature_extraction_backbone.encoder.layers.3.shifted_window_attention_block.self_attention_output"
+
+    def lengthen(graph: Graph) -> None:
+        for node in graph.nodes:
+            node.module = path
+        for inner in graph.subgraphs.values():
+            lengthen(inner)
+
+    report = rewritten(executed("residual_cnn"), tmp_path, lengthen).to_html(tmp_path / "long.html", tensors="worst")
+    for viewport in (WIDE, NARROW):
+        view = reader(viewport).open(report)
+        names = view.locator(".etv-row > .etv-first:has(.etv-place), .etv-node-label:has(.etv-place):visible")
+        cut = """(names) => names.map((name) => [".etv-place", null].map((part) => {
+            const { clientWidth, scrollWidth } = part ? name.querySelector(part) : name;
+            return [clientWidth, scrollWidth];
+        }))"""
+        found = names.evaluate_all(cut)
+        assert len(found) > 5
+        for (place, needed), (width, whole) in found:
+            assert 8 < place < needed
+            assert whole <= width
+        view.locator(".etv-row > .etv-first").first.hover()
+        expect(view.locator(".etv-tip")).to_contain_text(path)
+        view.page.screenshot(path=screenshots / f"report-long-{viewport['width']}.png")
 
 
 def test_injected_script_would_be_stopped_by_the_policy(reader: Callable[..., Reader], report: Path) -> None:
