@@ -9,6 +9,7 @@ together, and a kernel that is wrong in another way, are not found so.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _MOST: Final = 12
 """Settings that are tried for one instruction."""
+_SECONDS: Final = 2.0
+"""After them no further setting of the instruction is tried: it may be a whole model."""
 _INSTRUCTIONS: Final = 4
 """Instructions of an execution for which that is done, in program order."""
 _SURE: Final = 0.9
@@ -78,16 +81,16 @@ class _Otherwise:
     ) -> Any:
         """What the operator gives."""
         setting = self._setting
-        if id(node) not in setting.places:
+        if not self.perturbs(node):
             return call(node.target, args, kwargs)
         place = _names(node.target).index(setting.name)
         if place < len(args):
             return call(node.target, [*args[:place], setting.tried, *args[place + 1 :]], kwargs)
         return call(node.target, args, {**kwargs, setting.name: setting.tried})
 
-    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
-        """False: no product is perturbed."""
-        return False
+    def perturbs(self, node: Node) -> bool:
+        """True for the operator."""
+        return id(node) in self._setting.places
 
 
 def _operator(target: str) -> Operator | None:
@@ -145,7 +148,10 @@ def find_settings(
         return
     result.settings_tried += 1
     plain = flat_values(value)
+    end = time.monotonic() + _SECONDS
     for setting in settings(nodes)[:_MOST]:
+        if time.monotonic() > end:
+            return
         try:
             found = flat_values(again(_Otherwise(setting)))  # type: ignore[arg-type] - no product is perturbed
         except Exception:

@@ -203,7 +203,8 @@ class Evaluator(Interpreter):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
         if weight_of(node, args, kwargs) is not None:
-            return self.products(graph, node, [(args, kwargs, self.rounding)])[0]
+            rounding = self.rounding if self.rounding is not None and self.rounding.perturbs(node) else None
+            return self.products(graph, node, [(args, kwargs, rounding)])[0]
         return self._computed(graph, node, args, kwargs, self.rounding)
 
     def _computed(

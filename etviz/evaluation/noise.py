@@ -261,6 +261,10 @@ class Rounding:
         """Leave out a node that is rounded nowhere."""
         self._begin(node)
 
+    def perturbs(self, node: Node) -> bool:
+        """True for every operator."""
+        return True
+
     def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
         """True if a product's large operand is perturbed by way of its sums."""
         return _is_short(node, args)

@@ -84,6 +84,10 @@ class Rounding(Protocol):
         """The perturbed result of an operator, which a backend runs if it is `delegated`."""
         ...
 
+    def perturbs(self, node: Node) -> bool:
+        """True if it perturbs the result of an operator at all."""
+        ...
+
     def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
         """True if a product's large operand is perturbed by way of its sums."""
         ...
