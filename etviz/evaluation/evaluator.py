@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ROUND: Final = 1000
-"""Multiply-adds that count for a round of a loop, beside those of what is in it."""
+_ROUND: Final = 200_000
+"""Multiply-adds that count for a round of a loop, beside its operators: no more than a row of one number justifies."""
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
 
@@ -394,7 +394,12 @@ class Evaluator(Interpreter):
         if node.target == "cond":
             return self._branch(graph, node, scope)
         if node.target in LOOPS:
-            return self.rounds(graph, node, scope)
+            try:
+                return self.rounds(graph, node, scope)
+            except (IndexError, RuntimeError, TypeError, ValueError) as error:
+                if isinstance(error, EtvizError):
+                    raise
+                raise PairingError(f"The loop {node.name} can't be evaluated: {error}") from error
         local, logged = scope.local, scope.logged
         args, kwargs = self.arguments(scope.env, node)
         try:
@@ -508,8 +513,8 @@ class Evaluator(Interpreter):
             for course, start in zip(courses, starts, strict=True):
                 if course is not None and start is not None:
                     course.end([self.look_up(start, out) for out in body.outputs])
-            held = nbytes([course.results for course in courses if course is not None])
-            limits.live = live + held + (rounds.bytes if rounds is not None else 0)
+            held = sum(course.nbytes for course in courses if course is not None)
+            limits.live = live + held + (rounds.nbytes if rounds is not None else 0)
         value = Value(reference.value(), local.value(reference) if local is not None else None, None)
         if perturbed is not None and scope.perturbed is not None:
             scope.perturbed[node.name] = perturbed.value()
@@ -519,6 +524,7 @@ class Evaluator(Interpreter):
         return value
 
     def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
+        """What a loop starts with in a lane."""
         carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
         return Course(carries, rows, operands)
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
 
 Join = Callable[["Sequence[Any]"], Any]
+_OBJECT: Final = 2048
+"""Bytes that a value takes beside those of its tensors."""
 _TOO_LARGE: Final = "the values of its rounds take too much memory together"
 _MISCOUNTED: Final = "how many values the runtime logged for it does not go together with its rounds"
 
@@ -33,17 +35,24 @@ class Course:
         The loop's arguments; the carries are those of the next round.
     results
         For each result, a row of each round.
+    nbytes
+        Of carries and results.
     """
 
     carries: list[Any]
     rows: list[Any]
     operands: list[Any]
     results: list[list[Any]] = field(default_factory=list)
+    _given: int = 0
 
     @property
     def rounds(self) -> int:
         """How many there are."""
         return len(self.rows[0])
+
+    @property
+    def nbytes(self) -> int:  # noqa: D102 - see above
+        return self._given + nbytes(self.carries)
 
     def given(self, at: int) -> list[Any]:
         """What the body takes in a round."""
@@ -53,6 +62,7 @@ class Course:
         """Take what the body gave in a round."""
         self.carries, rest = list(given[: len(self.carries)]), given[len(self.carries) :]
         self.results = self.results or [[] for _ in rest]
+        self._given += nbytes(rest) + _OBJECT * len(rest)
         for result, row in zip(self.results, rest, strict=True):
             result.append(row)
 
@@ -109,7 +119,7 @@ class Rounds:
     """Gathers the values of all rounds; what takes too much memory is let go, node by node."""
 
     def __init__(self, limits: Limits, turns: Turns | None = None) -> None:
-        self.bytes = 0
+        self.nbytes = 0
         self._limits, self._turns = limits, turns
         self._found: dict[str, tuple[Node, list[Value] | None, int]] = {}
 
@@ -117,10 +127,10 @@ class Rounds:
         """Take the values of a node in one round."""
         value = values[0]
         _, known, rounds = self._found.get(node.name, (node, [], 0))
-        size = nbytes([value.reference, value.local, value.runtime])
-        if known is not None and self._limits.has_room(self.bytes + 2 * size):  # twice: they are copied together
+        size = nbytes([value.reference, value.local, value.runtime]) + _OBJECT
+        if known is not None and self._limits.has_room(self.nbytes + 2 * size):  # twice: they are copied together
             known.append(value)
-            self.bytes += size
+            self.nbytes += size
         else:
             known = None
         self._found[node.name] = node, known, rounds + 1

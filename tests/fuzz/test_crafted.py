@@ -183,6 +183,42 @@ def test_hours_of_work(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     assert ask("hostile graphs", "load", files).kind == "TooLargeError"
 
 
+LOOPS: dict[str, tuple[list[Any], list[Any], str]] = {
+    "rounds without end": ([1 << 30, 0], [], "TooLargeError"),
+    "a carry that doubles": ([100], [REF], "TooLargeError"),
+    "no axis": ([], [], "PairingError"),
+    "more carries than it takes": ([2], [REF, REF], "ArtifactError"),
+}
+
+
+@pytest.mark.parametrize(("rows", "carries", "kind"), LOOPS.values(), ids=LOOPS)
+def test_loops(rows: list[int], carries: list[Any], kind: str, ask: Attempts, sound: Sound, tmp_path: Path) -> None:
+    """That never end, grow, or are none."""
+    files = sound("counter", *WHOLE)
+
+    def insert(graph: dict[str, Any]) -> None:
+        def ref(name: str) -> dict[str, str]:
+            return {"$": "ref", "v": name}
+
+        given = [[name, "user", "", None] for name in (*["carry"] * bool(carries), "rows", "round")]
+        nodes = [node("row", "aten.select_copy.int", [ref("rows"), 0, ref("round")])]
+        nodes += [node("twice", "aten.cat.default", [[ref("carry"), ref("carry")]])] * bool(carries)
+        body: dict[str, Any] = {
+            "name": "s",
+            "inputs": given,
+            "nodes": nodes,
+            "outputs": [ref(nodes[-1][0]), ref("row")],
+        }
+        body["outputs"] = body["outputs"] if carries else [ref("row")]
+        body |= {"mutations": [], "subgraphs": [], "backend_id": "", "compile_specs": []}
+        graph["subgraphs"].append(["s", body])
+        first = node("first", "aten.full.default", [rows, 1.0])
+        graph["nodes"][:0] = [first, node("loop", "scan", [carries, [REF], []], ["s"])]
+
+    files["record"] = with_graph(files["record"], tmp_path / "loop.etviz", insert)
+    assert ask("hostile graphs", "load", files).kind == kind
+
+
 def test_subgraphs_that_unfold_without_end(ask: Attempts, sound: Sound, tmp_path: Path) -> None:
     """Forty levels, each of which calls the next one twice."""
     files = sound("counter", *WHOLE)
