@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
 from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
+from etviz.graph.labels import with_cells
 from etviz.graph.loops import begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.graph.uses import items
@@ -89,7 +90,7 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
         outputs=tuple(metas.get(name) for name in names),
         handles=_handles(metadata.get("debug_handle")),
         origin=_origin(metadata.get("from_node"), names[0] if names else ""),
-        stack=str(metadata.get("stack_trace") or ""),
+        stack=with_cells(str(metadata.get("stack_trace") or "")),
         module=shallow(_module(metadata.get("nn_module_stack"))),
     )
     if node.target.startswith("py."):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ _FRAME: Final = re.compile(
 )
 _COPY: Final = re.compile(r"_?to_copy|.*clone_dim_order")
 _FOREIGN: Final = re.compile(r"[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]")
+_CELL: Final = re.compile(r'(?<=")[^"\n]*[/\\]ipykernel_\d+[/\\]\d+\.py(?=")')
 _TRACING: Final = re.compile(r"[/\\]site-packages[/\\]torch[/\\](_dynamo|_export|export|fx|_functorch)[/\\]")
 _FEW: Final = 4
 _LEVELS: Final = 2
@@ -124,6 +126,22 @@ def _own_frame(stack: str) -> re.Match[str] | None:
 def is_foreign(file: str) -> bool:
     """True for a source file of torch, torchao or executorch."""
     return _FOREIGN.search(file) is not None
+
+
+def with_cells(stack: str) -> str:
+    """A stack trace in which cells of this notebook are called as it calls them: ``In[3]``.
+
+    Their files have numbers for names, and are nowhere to be found.
+    """
+    return _CELL.sub(lambda found: cell_name(found[0]) or found[0], stack) if "ipykernel_" in stack else stack
+
+
+def cell_name(file: str) -> str:
+    """``In[3]`` of the file of a cell of this notebook, empty of any other."""
+    shell = sys.modules.get("IPython")
+    compiler = getattr(shell.get_ipython() if shell is not None else None, "compile", None)
+    named = getattr(compiler, "format_code_name", lambda _: None)(file)
+    return str(named[1]) if named else ""
 
 
 def reference_operators(inner: Graph) -> list[str]:

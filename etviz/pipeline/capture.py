@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
+from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
 from etviz.upstream import executorch as et
@@ -224,7 +225,7 @@ def _origins(fx: FxNode) -> dict[str, Any]:
     return {
         "handles": tuple(handles),
         "origin": _origin(fx),
-        "stack": str(fx.meta.get("stack_trace") or ""),
+        "stack": with_cells(str(fx.meta.get("stack_trace") or "")),
         "module": _module(fx.meta.get("nn_module_stack")),
     }
 

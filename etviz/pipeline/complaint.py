@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from etviz.graph.labels import is_foreign, source_code, source_line
+from etviz.graph.labels import cell_name, is_foreign, source_code, source_line, with_cells
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,14 +106,15 @@ def _places(error: BaseException) -> list[str]:
         lines = (_with_code(_at(frame), frame.line or "") for frame in (*nearest[-1:], frames[-1]))
         return list(dict.fromkeys(lines))
     for node in _operators(error):
-        if line := source_line(node.stack_trace or ""):
+        stack = with_cells(node.stack_trace or "")
+        if line := source_line(stack):
             name = getattr(node.target, "__name__", str(node.target))
-            return [f"{_with_code(line, source_code(node.stack_trace or ''))}, which calls {name}"]
+            return [f"{_with_code(line, source_code(stack))}, which calls {name}"]
     return []
 
 
 def _at(frame: traceback.FrameSummary) -> str:
-    return f"{PurePath(frame.filename).name}:{frame.lineno}"
+    return f"{cell_name(frame.filename) or PurePath(frame.filename).name}:{frame.lineno}"
 
 
 def _with_code(line: str, code: str) -> str:

@@ -208,6 +208,7 @@ def _steps() -> Generator[Any]:
             bar.set_postfix_str(name)
 
         yield step
+        bar.update()
 
 
 def _words(command: str, *, data: bool) -> list[str]:

@@ -118,7 +118,9 @@ def lower(
         with torch.no_grad() if _assigns(edge) else nullcontext():  # without gradients upstream emits another program
             manager = _step(bar, "emit", edge.to_executorch)
         bar.set_postfix_str("save")
-        return save(manager, inputs, workdir, listings, floating, refused)
+        saved = save(manager, inputs, workdir, listings, floating, refused)
+        bar.update()  # a notebook shows a bar that is not full at its end in red
+        return saved
 
 
 def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitioner: Any) -> None:

@@ -27,6 +27,7 @@ export interface Excerpt {
 }
 
 const FOREIGN = /[/\\]site-packages[/\\](torch|torchao|executorch)[/\\]/;
+const TRACING = /[/\\]site-packages[/\\]torch[/\\](_dynamo|_export|export|fx|_functorch)[/\\]/;
 const AROUND = 1;
 const MOST = 9;
 
@@ -52,9 +53,9 @@ export function framesOf(stack: string): Frame[] {
   return frames;
 }
 
-/** The innermost frame in the user's own code, else the innermost one; as `source_line` in Python. */
+/** The innermost frame in the user's own code, else of the model; as `source_line` in Python. */
 export function ownFrame(stack: string): Frame | null {
-  const frames = framesOf(stack);
+  const frames = framesOf(stack).filter(({ file }) => !TRACING.test(file));
   const own = frames.filter(({ file }) => !FOREIGN.test(file));
   return own[own.length - 1] ?? frames[frames.length - 1] ?? null;
 }

@@ -16,6 +16,7 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from tqdm.auto import tqdm
 
 import etviz
 from etviz.pipeline.execute import execute
@@ -85,6 +86,20 @@ def test_files_that_are_not_whole_yet_are_for_their_owners_eyes(
 
     execute(executed("counter").path("pte"), [[torch.zeros(3, 4)]], workdir=workdir, progress=look)
     assert modes == [[0o700, 0o700]]
+
+
+def test_the_bar_is_full_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook shows one that is not in red, and for good."""
+    bars: list[tqdm[Any]] = []
+
+    class Kept(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            bars.append(self)
+
+    monkeypatch.setattr("etviz.pipeline.lower.tqdm", Kept)
+    etviz.debug(torch.nn.ReLU(), (torch.randn(3),), workdir=tmp_path)
+    assert [(bar.n, bar.total) for bar in bars] == [(4, 4)]
 
 
 class _Refusing(Partitioner):
