@@ -242,4 +242,5 @@ class Zooms:
         graph = replay.fresh().graph
         owner = owners_of(graph).get(gap.instruction, graph)
         node = next(n for n in owner.nodes if n.instruction == gap.instruction)
-        return operator_alone(graph, owner, node, replay, gap.run)
+        alone = operator_alone(graph, owner, node, replay, gap.run)
+        return replace(alone, piece=replace(alone.piece, rounds=gap.rounds))

@@ -10,6 +10,7 @@ believed (projected gradient ascent: A. Madry et al., "Towards deep learning mod
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -346,8 +347,11 @@ class _Search:
                 for value, bounds in zip(start.values, self._ranges, strict=True)
             ]
 
+            turns: Counter[str] = Counter()
+
             def after(node: Node, value: Any) -> Any:
-                differences = added.get(node.name)
+                differences = added.get((node.name, turns[node.name]))
+                turns[node.name] += 1
                 if differences is None:
                     return value
                 several = isinstance(value, (list, tuple))
@@ -369,14 +373,22 @@ class _Search:
             return [next(found) if isinstance(leaf, torch.Tensor) and leaf.requires_grad else None for leaf in leaves]
 
 
-def _added(evaluator: Evaluator, values: Values, log: RuntimeLog) -> Mapping[str, list[Any]]:
-    """What each instruction of a run added to what its inputs gave, by node: one tensor for each output, or None."""
-    found: dict[str, list[Any]] = {}
+def _added(evaluator: Evaluator, values: Values, log: RuntimeLog) -> Mapping[tuple[str, int], list[Any]]:
+    """What each instruction of a run added to what its inputs gave: one tensor for each output, or None.
+
+    By node, and which of its executions in a loop it is, 0 for the only one.
+    """
+    found: dict[tuple[str, int], list[Any]] = {}
 
     def seen(node: Node, value: Value) -> None:
         local = flat_values(value.local) if value.local is not None else []
         if node.instruction >= 0 and value.runtime is not None and len(local) == len(value.runtime):
-            found[node.name] = [_difference(*pair) for pair in zip(value.runtime, local, strict=True)]
+            differences = [_difference(*pair) for pair in zip(value.runtime, local, strict=True)]
+            if not value.rounds:
+                found[node.name, 0] = differences
+            elif not value.note:  # else some rounds have no value here
+                for turn in range(value.rounds):
+                    found[node.name, turn] = [None if whole is None else whole[turn] for whole in differences]
 
     evaluator.run(values, seen, partial(logged_outputs, log))
     return found

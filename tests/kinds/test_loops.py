@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from executorch.exir.backend.partitioner import Partitioner
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch._higher_order_ops.map import map as upstream_map
 from torch._higher_order_ops.scan import scan
@@ -211,5 +212,12 @@ def test_explanations(name: str, load: Load, tmp_path: Path) -> None:
     assert (after["rmse"] == 0).all()
     assert len(found.ledger()) == len(found.coverage)
     assert any("(taken)" in label for label in found.tree.label) == (name == "nested")
+    assert (found.memory()["live_bytes"] > 0).any()
+    at = found.gaps.index[(found.gaps["reason"] != "") & (found.gaps["op"] != "aten::copy_")][-1]
+    folder = found.repro(at, tmp_path / "repro")
+    last, again = found.tensors(at)[1][-1], load_file(folder / "runtime.safetensors")["output_0"]
+    assert torch.equal(again, last)
+    assert torch.allclose(load_file(folder / "expected.safetensors")["output_0"], last, atol=1e-6)
+    assert "times in a loop; this is the last time" in (folder / "README.md").read_text()
     page = found.to_html(tmp_path / "report.html")
     assert page is None or Path(page).exists()

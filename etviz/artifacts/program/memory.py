@@ -47,6 +47,7 @@ def planned_memory(method: Method) -> PlannedMemory:
             last[slot] = item.index
     for slot in _planned(method, method.inputs):
         first[slot] = 0
+        last.setdefault(slot, 0)  # where only a view of it is read
     for slot in _planned(method, method.outputs):
         last[slot] = end
     for slot, value in enumerate(method.values):

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.operators import resolve
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Input, Node, Ref, pairs_of_args
+from etviz.graph.loops import COPY
 from etviz.graph.quantize_ops import LIBRARIES
 from etviz.graph.uses import items
 from etviz.pipeline.relower import Piece
@@ -58,7 +59,7 @@ def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: 
 
 
 def _check(node: Node, backend: str) -> None:
-    if node.kernel.startswith("executorch_prim::") or node.target == "aten.copy_.default" or "." not in node.target:
+    if node.kernel.startswith("executorch_prim::") or node.kernel == COPY or "." not in node.target:
         raise UsageError(f"{node.kernel or node.target} is the runtime's own and has no program of its own")
     if node.target.split(".")[0] in LIBRARIES and backend:
         raise UsageError("a quantized operator inside of a delegate does not run alone; take the delegate's row")
@@ -72,20 +73,24 @@ class _Watcher(Evaluator):
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
         self._node = node
         self._value: Value | None = None
+        self._called: dict[str, Any] = {}
         self.given: dict[str, Any] = {}
 
     def watch(self, execution: Execution) -> Value | None:
         """The operator's values in one execution, None if it has none."""
-        self.run(execution.inputs, self._seen, execution.logged)
+        self.run(execution.inputs, lambda node, value: None, execution.logged)
         return self._value
+
+    def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
+        """The values of one node; of the watched one the last are kept, where a loop executes it often."""
+        value = super().step(graph, node, scope)
+        if node is self._node and scope.logged is not None:
+            self._value, self.given = value, self._called
+        return value
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the operator of a node gives; the last arguments of the watched one are those of the runtime."""
         if node is self._node:
             leaves = pairs_of_args((node.args, node.kwargs), (args, kwargs))
-            self.given = {leaf.name: value for leaf, value in leaves if isinstance(leaf, Ref)}
+            self._called = {leaf.name: value for leaf, value in leaves if isinstance(leaf, Ref)}
         return super().operator(graph, node, args, kwargs)
-
-    def _seen(self, node: Node, value: Value) -> None:
-        if node is self._node:
-            self._value = value
