@@ -494,7 +494,7 @@ def _exactly(call: Callable[..., Any], target: str, args: Sequence[Any], kwargs:
         return value.double() if floating else value
 
     try:
-        return call(target, wide(args), kwargs)
+        return call(target, wide(args), {name: wide(value) for name, value in kwargs.items()})
     except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
         return None
 

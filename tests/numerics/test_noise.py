@@ -563,6 +563,25 @@ def test_what_is_not_finite_in_sums_of_large_operands_stays_as_it_is() -> None:
     assert 0.0 < float((other - plain)[finite].abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize(
+    ("target", "values"),
+    [
+        ("aten.add.Tensor", {"self": normal(64), "other": normal(64, seed=1)}),
+        ("aten.sqrt.default", {"self": normal(64).abs()}),
+        ("aten.softmax.int", {"self": normal(4, 64), "dim": -1}),
+        (
+            "aten.native_layer_norm.default",
+            {"input": normal(4, 64), "normalized_shape": [64], "weight": None, "bias": None, "eps": 1e-5},
+        ),
+        ("aten.mm.default", {"self": normal(8, 64), "mat2": normal(64, 8, seed=1)}),
+    ],
+)
+def test_arguments_that_are_named_give_the_same_noise(target: str, values: dict[str, Any]) -> None:
+    """As serialized graphs name all of them."""
+    assert noise_of(target, **values) == pytest.approx(noise_of(target, *values.values()), rel=1e-12)
+    assert noise_of(target, **values) > 0
+
+
 @pytest.mark.parametrize(("together", "least", "most"), [(64, 0.001, 0.015), (1, 0.0, 0.002)])
 def test_elements_that_err_together_count_as_one(together: int, least: float, most: float) -> None:
     """Of 64 correct values with one error, or one each, few are beyond 3 times what five passes found."""
