@@ -288,6 +288,34 @@ def test_executions_of_methods_that_call_alike_are_not_mistaken(tmp_path: Path) 
         assert alone.gaps["severity"].notna().all()
 
 
+class Halves(nn.Module):
+    """Its first operators compute in fp16, which an ETDump of Python's runtime logs nothing of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4).half()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product is the first value that is logged."""
+        return torch.tanh(torch.tanh(self.linear(x)).float() * 0.5) * 2
+
+
+def test_what_follows_from_unknown_inputs_through_others_is_not_judged(tmp_path: Path) -> None:
+    """With the ETRecord alone operators are evaluated together with those before them, from the program's inputs."""
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0)).half()
+    programs = {"forward": export(Halves(), (x,)), "cosine": export(Cosine(), (x.float(),))}
+    _ran(programs, [("forward", x), ("forward", x + 1)], tmp_path)
+    found = _read(tmp_path, "handles", "forward")
+    assert "None of the 2 executions can be judged" in found.summary()
+    assert found.first_divergence is None
+    known = _read(tmp_path, "handles", "forward", [(x,), (x + 1,)])
+    assert known.gaps["introduced_severity"].notna().all()
+    first = found.gaps["instruction"] == known.gaps["instruction"].min()
+    assert found.gaps.loc[first, "introduced_severity"].isna().all()
+    assert found.gaps.loc[~first, "introduced_severity"].notna().all(), "what reads logged values is known"
+
+
 def test_methods_are_told_apart_by_what_the_etrecord_tells(tmp_path: Path) -> None:
     """Without the program: by names of kernels and shapes of values, and only the method's own count."""
     wide, narrow = torch.ones(2, 6), torch.ones(2, 4)

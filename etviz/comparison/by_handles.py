@@ -47,9 +47,15 @@ def compare_by_handles(
 ) -> list[Comparison]:
     """Compare what can be paired by debug handle, as `compare_together` does; the evaluator is of the edge graph."""
     scales, share = output_scales(groups.edge), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
-    share |= {"readers": groups.readers}
+    share |= {"readers": groups.readers["user"]}
     results = [
-        Comparison(run=run + at, reasons=dict(groups.reasons), output_scales=list(scales), **share)
+        Comparison(
+            run=run + at,
+            reasons=dict(groups.reasons),
+            output_scales=list(scales),
+            followers={kind: set(own) for kind, own in groups.readers.items()},
+            **share,
+        )
         for at in range(len(logs))
     ]
     executions = [
@@ -173,6 +179,9 @@ class _Execution:
             values, problem = {}, "its group has branches"
         else:
             cut, values, problem = self._known(cut)
+            for kind, names in self._groups.inputs.items():
+                if not names.isdisjoint(cut.reads):
+                    self._result.followers[kind].add(match.instruction)
             together = cut.together if self._introduced else ""
             chosen = dynamic.note(cut.graph) if self._chooses_scales(cut) else ""
             for gap in gaps:

@@ -10,8 +10,6 @@ from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, level, severity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import torch
 
     from etviz.graph.ir import Node
@@ -147,9 +145,10 @@ class Comparison:
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
-    `readers` are, by the kind of an input (``user``, ``buffer``), the instructions that read such, None where the
-    reference's graph tells. `custom` are the metrics that users registered. `ill_defined` are the instructions that
-    make integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `settings_tried` counts
+    `readers` are the instructions that read the program's inputs, None where the reference's graph tells; then
+    `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from such, be it
+    through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
+    integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `settings_tried` counts
     the instructions whose other settings were tried.
     """
 
@@ -163,7 +162,8 @@ class Comparison:
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)
-    readers: Mapping[str, frozenset[int]] | None = None
+    readers: frozenset[int] | None = None
+    followers: dict[str, set[int]] = field(default_factory=dict)
     judged: bool = True
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()

@@ -164,7 +164,7 @@ class Entrance:
 
     def _readers_in(self, comparison: Comparison) -> frozenset[int]:
         """Instructions that read the inputs."""
-        return comparison.readers["user"] if comparison.readers is not None else self._readers
+        return comparison.readers if comparison.readers is not None else self._readers
 
     def forget(self, comparison: Comparison, reason: str) -> None:
         """Take back all of a comparison that may be one with the reference of another method."""
@@ -183,7 +183,7 @@ class Entrance:
         """Instructions that got a value which follows from such inputs, be it through others that logged nothing."""
         found = set[int]()
         if comparison.readers is not None:
-            return found.union(*(comparison.readers[kind] for kind in kinds))
+            return found.union(*(comparison.followers[kind] for kind in kinds))
         wrong = {item.name for item in self._graph.inputs if item.kind in kinds}
         logged = {gap.instruction for gap in comparison.gaps}
         for node in self._graph.nodes:

@@ -280,8 +280,8 @@ class HandleGroups:
     `nodes` are those of the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
     are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
     and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
-    group has branches. `readers` are by kind the instructions of matches that read inputs of the graph. What can only
-    be inside of a delegate is noted in the edge graph.
+    group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the instructions of matches that
+    read such. What can only be inside of a delegate is noted in the edge graph.
     """
 
     def __init__(
@@ -307,11 +307,11 @@ class HandleGroups:
         self._free = self._taken_along()
         cuts = (self._cut(match, (match.group,)) for match in self.matches)
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
-        self.readers = {kind: self._reading(kind) for kind in ("user", "buffer")}
-
-    def _reading(self, kind: str) -> frozenset[int]:
-        names = {item.name for item in self.edge.inputs if item.kind == kind}
-        return frozenset(i for i, cut in self.cuts.items() if names & set(cut.reads))
+        self.inputs = {kind: {item.name for item in edge.inputs if item.kind == kind} for kind in ("user", "buffer")}
+        self.readers = {
+            kind: frozenset(i for i, cut in self.cuts.items() if names & set(cut.reads))
+            for kind, names in self.inputs.items()
+        }
 
     def node(self, name: str) -> Node | None:
         """The node of the edge graph itself, not of its branches, that gives a value."""
