@@ -254,14 +254,16 @@ def _add(
             elif add_introduced(result, gap, own, scale):
                 gap.introduced_problem = value.problem
         if gap is not None:
-            gap.note, gap.rounds = _note(value, step), value.rounds
+            gap.note, gap.rounds = _note(value, step), value.rounds + value.apart
     if introduced:
         _explain_introduced(result, result.gaps[before:], value, unpaired)
 
 
 def _note(value: Value, step: float | None) -> str:
     """What is to be known of the numbers of a value."""
-    times = f"executed {value.rounds} times in a loop, here one after the other" if value.rounds > 1 else ""
+    count = value.rounds + value.apart
+    shown = f"the {value.rounds} where the reference takes the same branch, " if value.apart else ""
+    times = f"executed {count} times in a loop, here {shown}one after the other" if count > 1 else ""
     return "; ".join(filter(None, (value.note if step or value.rounds else "", times)))
 
 

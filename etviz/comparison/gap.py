@@ -34,8 +34,8 @@ class Gap:
     the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
     outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
     `setting` is another setting of its operator that gives what the runtime gave. `failed_metrics` says of registered
-    metrics why they have no number. `rounds` says how many executions of the
-    instruction in a loop the value is of, one after the other along its first axis; 0 outside of loops.
+    metrics why they have no number. `rounds` says how often the instruction
+    was executed in a loop: the value is of these, one after the other along its first axis; 0 outside of loops.
     """
 
     instruction: int

@@ -153,17 +153,18 @@ def _together(values: list[Value] | None, rounds: int) -> Value:
     if missing := next((value.missing for value in values if value.missing), ""):
         return _without(rounds, missing)
     paired = [value for value in values if not value.unpaired] or values
+    apart = sum(max(1, value.rounds) for value in values if value.unpaired) if paired[0].unpaired == "" else 0
     try:
-        return _stacked(paired, rounds)
+        return _stacked(paired, apart)
     except (RuntimeError, TypeError, ValueError) as error:
         return _without(rounds, f"the values of its rounds are not alike: {error}")
 
 
-def _stacked(values: list[Value], rounds: int) -> Value:
-    first = values[0]
+def _stacked(values: list[Value], apart: int) -> Value:
+    first, apart = values[0], apart + sum(value.apart for value in values)
     count = sum(max(1, value.rounds) for value in values)
     join = joined if first.rounds else stacked  # one after the other those of a loop in this one
-    told: Value = replace(first, rounds=count, steps=_steps(values), chain=_chain(values, join))
+    told: Value = replace(first, rounds=count, apart=apart, steps=_steps(values), chain=_chain(values, join))
     told.reference = None if first.unpaired else join([value.reference for value in values])
     told.problem = next((value.problem for value in values if value.problem), "")
     if any(value.local is None for value in values):
@@ -173,9 +174,6 @@ def _stacked(values: list[Value], rounds: int) -> Value:
         same = not first.unpaired and all(_same(own, other) for other, own in lanes)
         told.local = told.reference if same else join([value.local for value in values])
         told.again = _again([value.again for value in values], join)
-    if len(values) < rounds:
-        other = f"the reference takes the other branch in {rounds - len(values)} of {rounds} rounds"
-        told.note = "; ".join(filter(None, (told.note, other)))
     runtimes = [value.runtime for value in values]
     told.runtime = None
     if all(runtime is not None for runtime in runtimes):

@@ -25,8 +25,8 @@ class Value:
     logged, None if nothing was. `unpaired` says why there is no `reference`. `steps` are those of `dynamic.steps`,
     `note` says what they mean. `again` computes `local` with another rounding. `chain`
     says which operators before it are in `local` too, because the runtime logged no value of theirs. Where `rounds` is
-    not 0, the values are those of all rounds of a loop, stacked; see `etviz.evaluation.rounds`. `missing` says why
-    nothing can be compared.
+    not 0, the values are those of all rounds of a loop, stacked; see `etviz.evaluation.rounds`; there are so
+    many more `apart` in which the reference goes another way. `missing` says why nothing can be compared.
     """
 
     reference: Any
@@ -39,6 +39,7 @@ class Value:
     again: Callable[[Rounding], Any] | None = None
     chain: Chain | None = None
     rounds: int = 0
+    apart: int = 0
     missing: str = ""
 
 

@@ -386,7 +386,7 @@ def _added(evaluator: Evaluator, values: Values, log: RuntimeLog) -> Mapping[tup
             differences = [_difference(*pair) for pair in zip(value.runtime, local, strict=True)]
             if not value.rounds:
                 found[node.name, 0] = differences
-            elif not value.note:  # else some rounds have no value here
+            elif not value.apart:  # else some rounds have no value here
                 for turn in range(value.rounds):
                     found[node.name, turn] = [None if whole is None else whole[turn] for whole in differences]
 

@@ -18,6 +18,7 @@ from torch._higher_order_ops.map import map as upstream_map
 from torch._higher_order_ops.scan import scan
 
 import etviz
+from etviz.comparison.exact import compare_exact
 from tests.kinds.test_delegate_in_branch import InBranches
 from tests.shelf import Shelf
 
@@ -185,6 +186,43 @@ def test_without_the_record(name: str, kinds: tuple[str, ...], load: Load) -> No
         assert (found.gaps["rmse"] < 1e-6).all()
         first = found.gaps.iloc[1]  # what the loop's operators added is not known to be its own
         assert "(map)" in first["reason"] or "getitem__all" in first["reason"]
+
+
+@pytest.mark.parametrize(("instruction", "count"), [(4, 2), (4, 4), (3, 0)])
+def test_values_that_do_not_go_with_the_rounds(instruction: int, count: int, load: Load) -> None:
+    """Of an instruction that logged fewer or more values than there are rounds it is not known which are which."""
+    replay = load("mapped", "record").analysis.tables.compared.replay
+    (execution,) = replay.executions
+    stored = execution.log._stored  # what an ETDump of another length holds
+    stored[instruction] = (stored[instruction] * 2)[:count]
+    found = compare_exact(replay.fresh(), execution.log, execution.inputs)
+    assert instruction not in [gap.instruction for gap in found.gaps]
+    reason = "how many values the runtime logged for it does not go together with its rounds"
+    assert found.reasons == {instruction: reason if count else "the runtime logged no value for it"}
+    assert len(found.gaps) == 6
+    after = found.gaps[-1]
+    assert after.metrics["rmse"] < 1e-6
+
+
+def test_a_branch_that_only_the_runtime_takes_in_a_loop(load: Load) -> None:
+    """The rounds in which the reference goes another way have no counterpart, and it is said how many these are."""
+    replay = load("nested", "record").analysis.tables.compared.replay
+    (execution,) = replay.executions
+    condition = execution.log.values(6)
+    assert [bool(value) for value in condition] == [False, False, False, True, True, True]
+    inputs = [execution.inputs[0].clone(), execution.inputs[1]]
+    inputs[0].view(6, 2)[4] *= -1  # of another run than the values: the reference takes the other branch once
+    found = {gap.instruction: gap for gap in compare_exact(replay.fresh(), execution.log, inputs).gaps}
+    assert {at: (gap.rounds, len(gap.runtime)) for at, gap in found.items() if at in (8, 13)} == {8: (3, 2), 13: (3, 3)}
+    assert found[8].note == (
+        "executed 3 times in a loop, here the 2 where the reference takes the same branch, one after the other"
+    )
+    rows = execution.inputs[0].view(6, 2)
+    assert torch.equal(found[8].runtime, torch.sin(rows[[3, 5]]))
+    assert found[8].metrics["rmse"] == 0.0
+    assert tuple(found[20].runtime.shape) == (3, 2, 2)
+    assert found[20].introduced is not None
+    assert found[20].introduced["rmse"] == 0.0
 
 
 def test_a_delegate_in_a_loop(load: Load, tmp_path: Path) -> None:

@@ -344,3 +344,22 @@ def test_the_process_ends_with_its_parent(how: signal.Signals | None, work: str,
         assert ended(child)
         if forked:
             os.killpg(parent.pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits it so")
+def test_memory_that_is_spared() -> None:
+    """What would take all that is free fails at once; then all is as before."""
+    code = """
+    import resource
+    from etviz.pipeline.service import _numbers, spared_memory
+    free, before = _numbers("/proc/meminfo")["MemAvailable"], resource.getrlimit(resource.RLIMIT_DATA)
+    with spared_memory():
+        bytearray(64 << 20)
+        try:
+            bytearray(free)
+        except MemoryError:
+            print("refused")
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert ended.stdout == "refused\n"
