@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { shortName, splitName } from "./name";
 
 test.each([
-  ["attention.self · linear +5", "attention.self", " · linear +5"],
+  ["attention.self · linear +5", "attention.self · ", "linear +5"],
   ["modeling_swinv2.py:418", "modeling_swinv2.py", ":418"],
   ["linear +5", "", "linear +5"],
   ["feature_extraction_backbone", "", "feature_extraction_backbone"],
