@@ -108,13 +108,13 @@ def test_commands_show_the_trace_if_asked(
 
 def test_a_difference_is_put_only_where_it_fits() -> None:
     """What is evaluated again may have another shape, or be no tensor."""
-    contribution = Contribution(0, 0, 1)
+    contribution = Contribution(0, 0, 0, 1)
     contribution.measure(torch.ones(2, 3).double(), torch.zeros(2, 3).double())
     assert contribution.inject(torch.zeros(2, 3).double()).sum() == 6
     for value, found in ((torch.zeros(3, 2), r"\(3, 2\)"), (torch.zeros(3), r"\(3,\)"), (1.0, "float")):
         with pytest.raises(PairingError, match=rf"has (the shape )?{found} where the difference has \(2, 3\)"):
             contribution.inject(value)
-    contribution = Contribution(0, 0, 1)
+    contribution = Contribution(0, 0, 0, 1)
     contribution.measure(torch.ones(4, dtype=torch.int64), torch.arange(4))
     assert contribution.inject(torch.arange(4)).tolist() == [1, 1, 1, 1]
     with pytest.raises(PairingError, match="has the shape"):

@@ -254,7 +254,8 @@ def _add(
             elif add_introduced(result, gap, own, scale):
                 gap.introduced_problem = value.problem
         if gap is not None:
-            gap.note, gap.rounds = _note(value, step), value.rounds + value.apart
+            gap.note = "; ".join(filter(None, (_note(value, step), gap.note)))
+            gap.rounds = value.rounds + value.apart
     if introduced:
         _explain_introduced(result, result.gaps[before:], value, unpaired)
 

@@ -155,7 +155,7 @@ def test_noise_that_a_rehearsal_tells_is_not_measured_again(made: Programs, monk
     program = made("rotary_dynamic_int8")
     expected = program.load("exact")
     rehearsed, measure = rehearsal._rehearse, comparison_noise.measure_noise  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(rehearsal, "_limit_memory", lambda spare: None)
+    monkeypatch.setattr(rehearsal, "limit_memory", lambda spare: None)
     monkeypatch.setattr(rehearsal.WORKER, "warm", lambda: None)
     for whole in (True, False, None):
         told: list[Any] = []
