@@ -59,18 +59,26 @@ def test_the_look_ends_with_its_inspection(made: Programs, monkeypatch: pytest.M
     assert time.monotonic() - started < 10
 
 
+def _severities(made: Programs) -> tuple[float, float]:
+    """Of the delegate, which is off by more roundings than any of its operators: how many depends on the processor."""
+    whole = made("channels_last").load_own("exact")
+    inside, outside = whole.zoom(0).gaps["introduced_severity"].max(), whole.gaps.loc[0, "introduced_severity"]
+    assert outside > 1.1 * inside > 0
+    return inside, outside
+
+
 @pytest.mark.parametrize("way", ["exact", "derived"])
 def test_accumulated_rounding_is_no_culprit(made: Programs, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """A delegate off by 2.5 roundings whose operators are off by 1.1 at most, with a threshold between the two."""
-    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", (2.0, 1e3))
+    """A delegate whose operators are each off by less than it is, with a threshold between the two."""
+    inside, outside = _severities(made)
+    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", ((inside + outside) / 2, 1e3))
     inspection = made("channels_last").load_own(way)
     before = inspection.gaps.loc[0]
-    assert before["introduced_severity"] == pytest.approx(2.5, abs=0.3)
+    assert before["introduced_severity"] == pytest.approx(outside, rel=0.1)
     divergent = inspection.first_divergence
     assert divergent is not None
     assert divergent["instruction"] == before["instruction"]
-    inside = inspection.look_inside()[0]
-    assert inside.gaps["introduced_severity"].max() < 2
+    inspection.look_inside()
     row = inspection.gaps.loc[0]
     assert row["reason"].startswith("accumulated rounding of 4 operators")
     assert row["introduced_noise"] == row["introduced_rmse"] == before["introduced_rmse"]
@@ -81,7 +89,8 @@ def test_accumulated_rounding_is_no_culprit(made: Programs, monkeypatch: pytest.
 
 def test_a_fault_inside_is_not_explained_away(made: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same delegate with a threshold that one of its operators exceeds too."""
-    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", (1.05, 1e3))
+    inside, _ = _severities(made)
+    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", (0.95 * inside, 1e3))
     inspection = made("channels_last").load_own("exact")
     before = inspection.gaps
     inspection.look_inside()
