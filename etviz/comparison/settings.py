@@ -1,9 +1,9 @@
-"""Which setting of an operator the runtime may have computed with: one that it did not read, or another one.
+"""Which setting of an operator the runtime may have computed with: one that it did not read, another one, or a formula.
 
 A backend that does not know an argument takes the operator's default for it, or what it has itself. So where an
 instruction is most likely at fault, its operators are computed once more on the runtime's own inputs, each time with
-one setting changed. If that gives what the runtime gave, the fault has a name. It stays a hypothesis: two changes
-together, and a kernel that is wrong in another way, are not found so.
+one setting changed, or by the formula that kernels are known to use. If that gives what the runtime gave, the fault has
+a name. It stays a hypothesis: two changes together, and a kernel that is wrong in another way, are not found so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.evaluation.operators import Operator, resolve
+from etviz.evaluation.operators import Operator, by_position, resolve
+from etviz.evaluation.orders import LAYER_NORM, by_moments
 from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws
 from etviz.graph.labels import short_operator
@@ -62,11 +63,36 @@ class Setting:
     def __str__(self) -> str:
         return f"As of {short_operator(self.target)} with {self.name}={self.tried!r} (the program says {self.said!r})"
 
+    def compute(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the operator gives with it."""
+        place = _names(node.target).index(self.name)
+        if place < len(args):
+            return call(node.target, [*args[:place], self.tried, *args[place + 1 :]], kwargs)
+        return call(node.target, args, {**kwargs, self.name: self.tried})
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Layer norms by sums and sums of squares, as ExecuTorch's portable kernels compute them."""
+
+    places: frozenset[int]
+    """The ids of the nodes."""
+
+    def __str__(self) -> str:
+        return (
+            "As of layer_norm with the mean square less the squared mean as its variance, which loses digits where the "
+            "mean is larger than the deviation"
+        )
+
+    def compute(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the operator gives so."""
+        return by_moments(by_position(node.target, args, kwargs)[0])
+
 
 class _Otherwise:
     """Computes one operator with another setting, and all others as they are: a rounding that rounds nothing."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting | Moments) -> None:
         self._setting = setting
 
     def call(
@@ -80,13 +106,9 @@ class _Otherwise:
         delegated: bool = False,
     ) -> Any:
         """What the operator gives."""
-        setting = self._setting
         if not self.perturbs(node):
             return call(node.target, args, kwargs)
-        place = _names(node.target).index(setting.name)
-        if place < len(args):
-            return call(node.target, [*args[:place], setting.tried, *args[place + 1 :]], kwargs)
-        return call(node.target, args, {**kwargs, setting.name: setting.tried})
+        return self._setting.compute(call, node, args, kwargs)
 
     def perturbs(self, node: Node) -> bool:
         """True for the operator."""
@@ -106,8 +128,8 @@ def _names(target: str) -> tuple[str, ...]:
     return operator.names if operator is not None else ()
 
 
-def settings(nodes: Sequence[Node]) -> list[Setting]:
-    """The settings of some operators that may have been others: words, numbers that are no defaults, switches."""
+def settings(nodes: Sequence[Node]) -> list[Setting | Moments]:
+    """What some operators may have had instead: formulas, words, numbers that are no defaults, switches."""
     places: dict[tuple[int, str, str, Any, Any], set[int]] = {}
     for node in nodes:
         operator = _operator(node.target)
@@ -119,7 +141,13 @@ def settings(nodes: Sequence[Node]) -> list[Setting]:
             for order, tried in _others(argument.name, said, default):
                 places.setdefault((order, node.target, argument.name, said, tried), set()).add(id(node))
     ordered = sorted(places.items(), key=lambda item: item[0][0])
-    return [Setting(*key[1:], frozenset(ids)) for key, ids in ordered]
+    return [*_formulas(nodes), *(Setting(*key[1:], frozenset(ids)) for key, ids in ordered)]
+
+
+def _formulas(nodes: Sequence[Node]) -> list[Moments]:
+    """That of layer norms, where there are some."""
+    places = frozenset(id(node) for node in nodes if node.target == LAYER_NORM)
+    return [Moments(places)] if places else []
 
 
 def _others(name: str, said: Any, default: Any) -> Iterator[tuple[int, Any]]:
@@ -164,7 +192,7 @@ def find_settings(
                 gap.setting = fits
 
 
-def _fit(gap: Gap, plain: Any, found: Any, setting: Setting) -> Fingerprint | None:
+def _fit(gap: Gap, plain: Any, found: Any, setting: Setting | Moments) -> Fingerprint | None:
     """How much of a gap's introduced error a setting explains; None if it is not worth showing."""
     kind = getattr(found, "shape", None), getattr(found, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:

@@ -74,7 +74,7 @@ def load_digits() -> Digits:
 
 
 def train(digits: Digits, *, epochs: int = EPOCHS, seed: int = 0) -> DigitsNet:
-    """Train the classifier, in float64, so that the same seed gives the same weights on every machine to five digits."""
+    """Train the classifier, in float64: the same seed gives the same weights on every machine, to four digits."""
     torch.manual_seed(seed)
     model = DigitsNet().double()
     images = digits.train_images.double()

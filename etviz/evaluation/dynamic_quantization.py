@@ -3,7 +3,8 @@
 The graph chooses one scale for the whole tensor. XNNPACK has no such kernel and chooses one for each row (for each
 image before a convolution), so its results differ from the graph's by about the error of the quantization itself. That
 error, and not the rounding of float32, is what such a delegate's gap has to be measured by. It is computed by leaving
-the quantization out.
+the quantization out. Where the values lie on the graph's grid by chance, as small whole numbers do, that makes none; a
+backend's own grid is another one, so there the error is that of a grid on which they don't lie.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ ANY: Final = (
     "this delegate quantizes activations with a scale chosen at run time, which a backend may choose in its own way; "
     "severity is relative to the error of that quantization"
 )
+OTHER: Final = (1 + math.sqrt(5)) / 2
+"""Times the step by which another grid is wider: of all ratios, whole steps of it lie furthest from those of both."""
+_ON_GRID: Final = 1e-3
+"""Error relative to the size of an output below which the values may lie on the grid: 8 bits make more."""
 _WHOLE: Final = re.compile(r"quantized_decomposed\.choose_qparams(_symmetric)?\.")
 
 
@@ -48,15 +53,46 @@ def without_quantization(graph: Graph) -> Graph:
 
     def plain(node: Node) -> Node:
         made = uses.nodes.get(converted(node)) if is_dequantize(node) else None
-        grid = grid_arguments(made.target, made.args, made.kwargs) if made is not None and is_quantize(made) else None
-        if made is None or grid is None or not isinstance(grid.scale, Ref):
-            return node
-        chosen = uses.nodes.get(uses.value(grid.scale.name)[0])
-        if chosen is None or not chooses_grid(chosen):
+        if made is None or not is_quantize(made) or _chosen_scale(uses, made) is None:
             return node
         return replace(node, target="aten.alias.default", args=(Ref(converted(made)),), kwargs={})
 
     return replace(graph, nodes=[plain(node) for node in graph.nodes], mutations={})
+
+
+def on_other_grids(graph: Graph) -> Graph:
+    """The same graph with every grid that it chooses `OTHER` times wider."""
+    uses, nodes, wider = Uses(graph), list[Node](), dict[str, Ref]()
+    scales = {scale for node in graph.nodes if (scale := _chosen_scale(uses, node)) is not None}
+    for node in graph.nodes:
+        on_grid = is_quantize(node) or is_dequantize(node)
+        nodes.append(_reading(node, wider) if on_grid else node)
+        if node.name in scales:
+            widened = f"{node.name}_on_another_grid"
+            scaled = replace(node, name=widened, target="aten.mul.Scalar", args=(Ref(node.name), OTHER), kwargs={})
+            nodes.append(scaled)
+            wider[node.name] = Ref(widened)
+    return replace(graph, nodes=nodes, mutations={})
+
+
+def _reading(node: Node, instead: dict[str, Ref]) -> Node:
+    """A node that reads other values."""
+
+    def other(value: Any) -> Any:
+        return instead.get(value.name, value) if isinstance(value, Ref) else value
+
+    return replace(
+        node, args=tuple(map(other, node.args)), kwargs={name: other(value) for name, value in node.kwargs.items()}
+    )
+
+
+def _chosen_scale(uses: Uses, node: Node) -> str | None:
+    """The name of the scale with which a node quantizes, if the graph chooses that when it runs."""
+    grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
+    if grid is None or not isinstance(grid.scale, Ref):
+        return None
+    chosen = uses.nodes.get(uses.value(grid.scale.name)[0])
+    return grid.scale.name if chosen is not None and chooses_grid(chosen) else None
 
 
 def steps(
@@ -68,14 +104,24 @@ def steps(
     difference that the quantization makes. None where that is 0 or not finite. `call` evaluates a graph; `args` went
     in, and `outputs` came out with the quantization.
     """
-    return [step(value, plain) for value, plain in zip(outputs, call(without_quantization(graph), args), strict=True)]
+    plain = call(without_quantization(graph), args)
+    found = [_error(value, exact) for value, exact in zip(outputs, plain, strict=True)]
+    if any(error <= _ON_GRID * _size(value) for error, value in zip(found, outputs, strict=True)):
+        others = call(on_other_grids(graph), args)
+        wider = (_error(value, exact) / OTHER for value, exact in zip(others, plain, strict=True))
+        found = [max(error, own) if error >= 0 else error for error, own in zip(found, wider, strict=True)]
+    return [math.sqrt(12.0) * error if 0 < error < math.inf else None for error in found]
 
 
-def step(value: Any, plain: Any) -> float | None:
-    """As `steps`, of one output: with the quantization, and without."""
+def _error(value: Any, plain: Any) -> float:
+    """RMS of the difference; NaN where there is none."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        return None
-    error = (value.double() - plain.double()).square().mean().sqrt().item()
-    return math.sqrt(12.0) * error if math.isfinite(error) and error > 0 else None
+        return math.nan
+    return (value.double() - plain.double()).square().mean().sqrt().item()
+
+
+def _size(value: Any) -> float:
+    """RMS of the values of which `_error` is known."""
+    return _error(value, value.new_zeros(())) if hasattr(value, "new_zeros") else math.nan

@@ -18,8 +18,9 @@ with the model of rounding below.
   be the difference of two sums, what a correct kernel may make of it is in `orders`.
 - A quantize rounds ``x + u·δ·scale`` with δ = 1e-3: backends requantize in an arithmetic of their own. Where a delegate
   chooses the grid when it runs, it may be another one (a grid for each row, say), so any value may round to its
-  neighbour: ``x + u·scale/√12``. Whoever chooses a grid when it runs divides the range of values in float32, and may
-  take another one where they have hardly any range (see `narrow_grids`).
+  neighbour: ``x + u·scale/√12``, or more where x lies on the grid by chance. Whoever chooses a grid when it runs
+  divides the range of values in float32, and may take another one where they have hardly any range (see
+  `narrow_grids`).
 
 In a small piece of a quantized program such a rounding to the neighbour may happen once in the run, and in no pass, or
 in passes at places where it hardly matters. So there the noise is at least that of one, and of as many as there are on
@@ -71,6 +72,8 @@ STEP: Final = 1e-3
 """Part of a quantization step by which values are perturbed before they are rounded."""
 OTHER_GRID: Final = 0.5
 """The same where a delegate chooses the grid when it runs: a quarter of the values rounds to its neighbour."""
+_FROM_GRID: Final = 4 / 3
+"""Times that a value is moved further where it lies on the grid by chance, so that as many round to their neighbour."""
 _NEIGHBOURS: Final = math.sqrt(1 / 3)
 """What one value in twelve that rounds to its neighbour, the error of a grid's own rounding, makes of that."""
 _AGAIN: Final = 2
@@ -326,13 +329,16 @@ class Rounding:
         value = value if self._plain is None else self._plain.values.get(id(node), value)
         scale = grid.scale if grid is not None else None
         chosen = delegated and isinstance(scale, torch.Tensor)
-        share = OTHER_GRID if chosen else self._step
+        steps = scale
         if isinstance(scale, torch.Tensor):
             scale = float(scale) if scale.numel() == 1 else float(scale.abs().min())
         if not isinstance(scale, (int, float)) or not isinstance(value, torch.Tensor) or not value.any():
             return list(args), kwargs  # zeros lie on every grid
         self.on_grids += 0 if chosen else value.numel()
-        moved = value + self._uniform(value) * (share * scale / _UNIFORM)
+        moved = self._uniform(value) * ((OTHER_GRID if chosen else self._step) * scale / _UNIFORM)
+        if chosen:
+            moved = torch.where(_lie_on_grid(value, steps), _FROM_GRID * moved, moved)
+        moved = value + moved
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
 
     def _other_grid(self, value: Any) -> Any:
@@ -463,6 +469,17 @@ def _lies_on_grid(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         return False
     steps = value / grid.scale
     return not value.numel() or bool((steps - steps.round()).abs().max() < STEP)
+
+
+def _lie_on_grid(value: torch.Tensor, scale: Any) -> torch.Tensor:
+    """Which elements lie on a grid without any rounding, but for 0, which lies on every one."""
+    import torch
+
+    try:
+        steps = (value / scale).abs()
+    except RuntimeError:  # scales of rows or groups, in a shape of their own
+        return torch.zeros((), dtype=torch.bool)
+    return ((steps - steps.round()).abs() < STEP) & (value != 0)
 
 
 def _squared(value: Any) -> Any:

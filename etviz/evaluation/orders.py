@@ -19,6 +19,7 @@ MANY: Final = 1 << 15
 """Elements of a sum from which it matters: what is added is then so small that roundings no longer cancel out."""
 NORMS: Final = frozenset(("aten.native_group_norm.default", "aten._native_batch_norm_legit.no_stats"))
 """Operators that normalize by a variance of their own input."""
+LAYER_NORM: Final = "aten.native_layer_norm.default"
 _SUMS: Final = frozenset(
     ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim", "aten.var.correction")
 )
@@ -96,6 +97,38 @@ def normalized(
     values = values if bias is None else values + bias.reshape(along)
     shape = (x.shape[0], rest[3]) if group else (channels,)
     return [values, mean.reshape(shape), scale.reshape(shape)]
+
+
+def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
+    """What a layer norm gives with its variance as mean square minus squared mean, each step in the type of the values.
+
+    As in ``kernels/portable/cpu/op_native_layer_norm.cpp``: each element is added to the sum of those before. That is
+    not what noise allows: other layer norms keep the digits that it loses.
+
+    Parameters
+    ----------
+    args
+        Values, normalized shape, weight and bias or None, epsilon.
+
+    Returns
+    -------
+    list of Tensor
+        Normalized values, means, 1 over deviations.
+    """
+    import torch
+
+    x, shape, weight, bias, eps = args
+    rows = x.reshape(-1, math.prod(shape))
+    total = squares = torch.zeros(len(rows), dtype=x.dtype)
+    for column in rows.unbind(1):
+        total, squares = total + column, squares + column * column
+    mean = total / rows.shape[1]
+    deviation = (squares / rows.shape[1] - mean * mean + eps).sqrt()
+    values = ((rows - mean[:, None]) / deviation[:, None]).reshape(x.shape)
+    values = values if weight is None else values * weight
+    values = values if bias is None else values + bias
+    along = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
+    return [values, mean.reshape(along), (1 / deviation).reshape(along)]
 
 
 def _summed_up(rows: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import etviz
+from tests.zoo.made import Made
 from tests.zoo.models import Gelu, Shared, TalkingHeads
 
 
@@ -152,3 +153,26 @@ def test_layer_norm_of_wide_rows_of_16_bits() -> None:
     narrow = etviz.debug(nn.LayerNorm(240).to(x.dtype).eval(), (x[:, :240].contiguous(),))
     assert narrow.first_divergence is None
     assert narrow.digest.level == "ok"
+
+
+@pytest.mark.parametrize("way", ["record", "ETRecord"])
+def test_a_layer_norm_far_from_zero_loses_digits_by_its_formula(tmp_path: Path, way: str) -> None:
+    """The kernel's values are those of a loop in float32 that takes the squared mean from the mean square."""
+    torch.manual_seed(0)
+    model, x = nn.LayerNorm(24).eval(), torch.randn(5, 24) + 300.0
+    inspection = etviz.debug(model, (x,), workdir=tmp_path)
+    if way == "ETRecord":
+        inspection = Made("made here", tmp_path).load(way)
+    rows, total, squares = x.numpy(), np.zeros(5, np.float32), np.zeros(5, np.float32)
+    for column in rows.T:
+        total, squares = total + column, squares + column * column
+    mean = total / np.float32(24)
+    deviation = np.sqrt(squares / np.float32(24) - mean * mean + np.float32(1e-5))
+    np.testing.assert_allclose(_run(tmp_path / "model.pte", x), (rows - mean[:, None]) / deviation[:, None], rtol=1e-5)
+
+    finding = inspection.diagnosis(look_inside=False)["finding"]
+    assert finding["row"] == 0
+    assert "as of layer_norm with the mean square less the squared mean as its variance" in finding["text"]
+    (fingerprint,) = inspection.fingerprints(0).to_dict("records")
+    assert fingerprint["name"] == "another setting"
+    assert fingerprint["score"] > 0.99

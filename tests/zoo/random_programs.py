@@ -1,0 +1,338 @@
+"""Random correct programs: what nobody would write, in every precision and on both backends, is left alone too.
+
+``python -m tests.zoo.random_programs --first 0 --count 200`` prints those that etviz calls broken, or fails on. Each is
+a chain of operators drawn by its seed, with branches between them, on inputs of a drawn kind. What ExecuTorch is known
+to compute otherwise (gelu with tanh on XNNPACK, layer norms far from 0) is not among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from torch import Tensor, nn
+from torch.nn import functional
+
+import etviz
+from tests.zoo import judge
+from tests.zoo.made import FILES, WAYS, Made
+from tests.zoo.programs import Recipe
+
+PRECISIONS = ("fp32", "fp32", "fp16", "bf16", "int8", "int8-tensor", "dynamic", "dynamic")
+BACKENDS = ("portable", "xnnpack")
+SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1e3)
+_TASKS = 40
+Draw = random.Random
+Step = Callable[[Tensor, Tensor], Tensor]
+"""Computes a value from the last one and an earlier one of its shape."""
+
+ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "exp": lambda x: torch.exp(x.clamp(-6, 6)),
+    "sqrt": lambda x: torch.sqrt(x.abs()),
+    "rsqrt": lambda x: torch.rsqrt(x.abs() + 0.1),
+    "log": lambda x: torch.log(x.abs() + 0.01),
+    "log1p": lambda x: torch.log1p(x.abs()),
+    "abs": torch.abs,
+    "neg": torch.neg,
+    "square": torch.square,
+    "floor": torch.floor,
+    "round": torch.round,
+    "ceil": torch.ceil,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "erf": torch.erf,
+    "reciprocal": lambda x: torch.reciprocal(x.abs() + 0.5),
+    "pow": lambda x: torch.pow(x, 3),
+    "hardtanh": functional.hardtanh,
+    "hardswish": functional.hardswish,
+    "hardsigmoid": functional.hardsigmoid,
+    "leaky_relu": lambda x: functional.leaky_relu(x, 0.1),
+    "elu": functional.elu,
+    "clamp": lambda x: x.clamp(-0.5, 1.5),
+    "above": lambda x: (x > 0.1).to(x.dtype),
+    "masked": lambda x: x.masked_fill(x < 0, -3.0),
+    "shifted": lambda x: x + 100.0,
+    "scaled": lambda x: x * 0.01,
+}
+TOGETHER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": lambda x, y: x / (y.abs() + 0.5),
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "where": lambda x, y: torch.where(x > y, x, 2 * y),
+    "gated": lambda x, y: x * torch.sigmoid(y),
+    "joined": lambda x, y: torch.cat([x, y], -1)[..., ::2],
+}
+ALONG: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "cumsum": torch.cumsum,
+    "less_mean": lambda x, dim: x - x.mean(dim, keepdim=True),
+    "less_largest": lambda x, dim: x - x.amax(dim, keepdim=True),
+    "over_sum": lambda x, dim: x / (x.abs().sum(dim, keepdim=True) + 1.0),
+    "over_deviation": lambda x, dim: x / (x.var(dim, keepdim=True) + 0.1).sqrt(),
+    "over_norm": lambda x, dim: x / (x.square().mean(dim, keepdim=True) + 1e-3).sqrt(),
+    "less_logsumexp": lambda x, dim: x - torch.logsumexp(x, dim, keepdim=True),
+    "flipped": lambda x, dim: torch.flip(x, [dim]),
+    "rolled": lambda x, dim: torch.cat([x.narrow(dim, 1, x.shape[dim] - 1), x.narrow(dim, 0, 1)], dim),
+}
+
+
+class Layer(nn.Module):
+    """Applies a function of its layers to the last value."""
+
+    def __init__(self, function: Callable[..., Tensor], *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.function = function
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """`y` is what an earlier step gave."""
+        return self.function(x, y, *self.layers)
+
+
+class Chain(nn.Module):
+    """Applies each step to the last value and an earlier one of its shape, if there is one.
+
+    Parameters
+    ----------
+    steps
+        In order.
+    earlier
+        By step: which of the values of its shape it has beside the last one.
+    also
+        Steps whose values are outputs too.
+    """
+
+    def __init__(self, steps: list[Layer], earlier: list[int], also: set[int]) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(steps)
+        self._earlier, self._also = earlier, also
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """All its outputs, the last value first."""
+        values, outputs = [x], []
+        for at, (step, back) in enumerate(zip(self.steps, self._earlier, strict=True)):
+            same = [value for value in values if value.shape == x.shape]
+            x = step(x, same[back % len(same)])
+            values.append(x)
+            if at in self._also:
+                outputs.append(x)
+        return (x, *outputs)
+
+
+def _linear(draw: Draw, shape: list[int]) -> Layer:
+    layer = nn.Linear(shape[-1], width := draw.choice((4, 7, 16, 33)), bias=draw.random() < 0.7)
+    shape[-1] = width
+    return Layer(lambda x, _, layer: layer(x), layer)
+
+
+def _convolution(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) != 4:
+        return _linear(draw, shape)
+    channels, width = shape[1], draw.choice((4, 6, 8))
+    groups = draw.choice((1, channels))
+    layer = nn.Conv2d(channels, width * groups, draw.choice((1, 3)), padding=1, groups=groups)
+    shape[1:] = layer(torch.zeros(shape)).shape[1:]
+    return Layer(lambda x, _, layer: layer(x), layer)
+
+
+def _pooling(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) != 4 or min(shape[2:]) < 4:
+        return _along(draw, shape)
+    layer = draw.choice((nn.MaxPool2d(2), nn.AvgPool2d(3, 1, 1), nn.AvgPool2d(2), nn.Upsample(scale_factor=2)))
+    if isinstance(layer, nn.Upsample) and shape[2] > 12:
+        return _along(draw, shape)
+    shape[2:] = layer(torch.zeros(shape)).shape[2:]
+    return Layer(lambda x, _, layer: layer(x), layer)
+
+
+def _norm(draw: Draw, shape: list[int]) -> Layer:
+    """Layer norms of rows whose mean is 0: ExecuTorch's lose digits where that is far larger than the deviation."""
+    if len(shape) == 4:
+        layer: nn.Module = draw.choice((nn.BatchNorm2d(shape[1]), nn.GroupNorm(1, shape[1])))
+    else:
+        layer = nn.LayerNorm(shape[-1])
+    with torch.no_grad():
+        for name, value in (*layer.named_parameters(), *layer.named_buffers()):
+            if value.is_floating_point():
+                value.copy_(torch.rand_like(value) + (0.5 if "var" in name or "weight" in name else -0.5))
+    if isinstance(layer, nn.LayerNorm):
+        return Layer(lambda x, _, layer: layer(x - x.mean(-1, keepdim=True)), layer)
+    return Layer(lambda x, _, layer: layer(x), layer)
+
+
+def _attention(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) != 3:
+        return _elementwise(draw, shape)
+    size, layers = shape[-1], [nn.Linear(shape[-1], shape[-1]) for _ in range(2)]
+
+    def attend(x: Tensor, y: Tensor, query: nn.Module, key: nn.Module) -> Tensor:
+        return torch.softmax(query(x) @ key(y).transpose(1, 2) / size**0.5, -1) @ y
+
+    return Layer(attend, *layers)
+
+
+def _moved(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) == 4:
+        shape[1:] = shape[2], shape[3], shape[1]
+        return Layer(lambda x, _: x.permute(0, 2, 3, 1))
+    if len(shape) == 3:
+        shape[1:] = shape[2], shape[1]
+        return Layer(lambda x, _: x.transpose(1, 2))
+    return _along(draw, shape)
+
+
+def _elementwise(draw: Draw, shape: list[int]) -> Layer:
+    function = ELEMENTWISE[draw.choice(sorted(ELEMENTWISE))]
+    return Layer(lambda x, _: function(x))
+
+
+def _together(draw: Draw, shape: list[int]) -> Layer:
+    function = TOGETHER[draw.choice(sorted(TOGETHER))]
+    return Layer(function)
+
+
+def _along(draw: Draw, shape: list[int]) -> Layer:
+    function, dim = ALONG[draw.choice(sorted(ALONG))], draw.randrange(1, len(shape))
+    return Layer(lambda x, _: function(x, dim))
+
+
+STEPS: dict[Callable[[Draw, list[int]], Layer], int] = {
+    _linear: 4,
+    _convolution: 3,
+    _pooling: 1,
+    _norm: 2,
+    _attention: 1,
+    _moved: 1,
+    _elementwise: 7,
+    _together: 4,
+    _along: 2,
+}
+"""Make a step for a shape, which they change; drawn so often."""
+
+
+def _inputs(draw: Draw, shape: list[int]) -> Tensor:
+    kind, scale = draw.choice(("normal", "normal", "uniform", "whole", "sparse", "outlier", "constant")), 1.0
+    x = torch.randn(shape)
+    match kind:
+        case "uniform":
+            x = torch.rand(shape)
+        case "whole":
+            x = torch.randint(-6, 7, shape).float()
+        case "sparse":
+            x = x * (torch.rand(shape) < 0.1)
+        case "outlier":
+            x.view(-1)[draw.randrange(x.numel())] = 200.0
+        case "constant":
+            x = torch.full(shape, 0.37)
+    scale = draw.choice(SCALES) if kind != "whole" else 1.0
+    return x * scale
+
+
+def recipe(seed: int) -> Recipe:
+    """The program of a seed."""
+    draw = random.Random(seed)
+    precision, backend = draw.choice(PRECISIONS), draw.choice(BACKENDS)
+    if precision.startswith(("int8", "dynamic")):
+        backend = "xnnpack" if draw.random() < 0.8 else backend
+    return Recipe(f"random {seed}", functools.partial(_built, seed), precision, backend)
+
+
+def _built(seed: int) -> tuple[nn.Module, tuple[Tensor]]:
+    draw = random.Random(-1 - seed)
+    torch.manual_seed(draw.randrange(1 << 30))
+    shape: list[int] = list(draw.choice(((1, 3, 8, 8), (2, 3, 9, 7), (1, 5, 16), (2, 6, 12), (3, 16), (1, 40))))
+    inputs = _inputs(draw, shape)
+    makers = draw.choices(list(STEPS), list(STEPS.values()), k=draw.randint(3, 14))
+    steps = [make(draw, shape) for make in makers]
+    earlier = [draw.randrange(1 << 16) for _ in steps]
+    also = {at for at in range(len(steps) - 1) if draw.random() < 0.1}
+    return Chain(steps, earlier, also).eval(), (inputs,)
+
+
+class NotMadeError(Exception):
+    """ExecuTorch can't lower or run the program; what it says is the cause."""
+
+
+def examine(seed: int, folder: Path) -> dict[str, judge.Said]:
+    """What is said of the program of a seed, by way of loading.
+
+    Raises
+    ------
+    NotMadeError
+        If there is none.
+    """
+    program = recipe(seed)
+    try:
+        exported, inputs = program.export()
+        etviz.debug(exported, inputs, partitioner=program.partitioner(), workdir=folder)
+    except Exception as error:
+        raise NotMadeError(f"{type(error).__name__}: {error}") from error
+    (folder / "model.etviz").rename(folder / FILES["record"])
+    made = Made(program.name, folder)
+    return {way: judge.judge(made, way) for way in WAYS}
+
+
+def _examined(seed: int) -> tuple[int, dict[str, judge.Said] | str]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return seed, examine(seed, Path(folder))
+        except NotMadeError as error:
+            return seed, " ".join(str(error).split())[:150]
+
+
+def _quiet() -> None:
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+
+
+def main() -> int:
+    """Examine some; the exit status is 1 if one is called broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo.random_programs", description=__doc__)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first; %(default)s by default")
+    parser.add_argument("--count", type=int, default=100, help="%(default)s by default")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="%(default)s by default")
+    asked = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True)
+    missing = alarmed = 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(asked.processes, context, _quiet, max_tasks_per_child=_TASKS) as pool:
+        for seed, said in pool.map(_examined, range(asked.first, asked.first + asked.count)):
+            if isinstance(said, str):
+                missing += 1
+                console.print(f"{seed}: not made: {said}", markup=False)
+                continue
+            loud = {way: item for way, item in said.items() if not item.calm}
+            alarmed += bool(loud)
+            for way, item in loud.items():
+                program = recipe(seed)
+                about = f"{item.first} {item.first_severity:.1f}" if item.first else f"worst {item.worst}"
+                kind = f"{program.precision} {program.backend}"
+                console.print(f"{seed} {kind}, {way}: {item.verdict} | {about}", markup=False)
+    console.print(f"{asked.count} programs: {alarmed} alarmed, {missing} not made", markup=False)
+    return 1 if alarmed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
