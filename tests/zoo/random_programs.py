@@ -33,7 +33,6 @@ from tests.zoo.programs import Recipe
 PRECISIONS = ("fp32", "fp32", "fp16", "bf16", "int8", "int8-tensor", "dynamic", "dynamic")
 BACKENDS = ("portable", "xnnpack")
 SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1e3)
-_TASKS = 40
 Draw = random.Random
 Step = Callable[[Tensor, Tensor], Tensor]
 """Computes a value from the last one and an earlier one of its shape."""
@@ -317,7 +316,7 @@ def main() -> int:
     console = Console(highlight=False, soft_wrap=True)
     missing = alarmed = 0
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(asked.processes, context, _quiet, max_tasks_per_child=_TASKS) as pool:
+    with ProcessPoolExecutor(asked.processes, mp_context=context, initializer=_quiet) as pool:
         for seed, said in pool.map(_examined, range(asked.first, asked.first + asked.count)):
             if isinstance(said, str):
                 missing += 1
