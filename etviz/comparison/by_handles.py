@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.gap import Comparison, Gap, Keeper
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.noise import measure_introduced_noise
-from etviz.comparison.nonfinite import CARRIED, CREATED, LOST, has_nan, has_nonfinite
+from etviz.comparison.nonfinite import CARRIED, CREATED, LOST
 from etviz.comparison.settings import find_settings
-from etviz.comparison.undetermined import is_ill_defined
+from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.replay import logged_outputs
@@ -25,6 +25,7 @@ from etviz.graph.ir import Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, output_scales
 from etviz.pairing.handles import Cut, HandleGroups, Match, logged_by_itself
 from etviz.tensors.custom_metrics import CustomMetrics
+from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -192,14 +193,15 @@ class _Execution:
             return
         before = any(self._has_nonfinite(name, value) for name, value in values.items())
         after = any(self._nonfinite[name] for name in match.values if name in self._nonfinite)
-        nan = before and any(map(has_nan, values.values()))
-        if before and any(is_ill_defined(cut.graph, node, nan=nan) for node in cut.graph.nodes):
-            self._result.ill_defined.add(match.instruction)
-            self._result.nonfinite_inputs = tuple(name for name, item in self._given.items() if has_nonfinite(item))
         for gap in gaps:
             gap.non_finite = (CARRIED if before else CREATED) if after else LOST if before else ""
         if self._introduced:
             self._introduce(gaps, cut, values, scales)
+        if before or any(gap.is_bad() for gap in gaps):
+            again = partial(self._evaluator.call_again, cut.graph, list(values.values()))
+            if any(may_be_ill_defined(cut.graph, node, nan=True) for node in cut.graph.nodes) and is_ill_defined(again):
+                self._result.ill_defined.add(match.instruction)
+                self._result.nonfinite_inputs = tuple(name for name, item in self._given.items() if has_nonfinite(item))
 
     def _introduce(
         self, gaps: Sequence[Gap], cut: Cut, values: Mapping[str, Any], scales: Sequence[float | None]

@@ -163,7 +163,8 @@ class _Lane:
             _add(result, self.log, node, value, unpaired, introduced=self._introduced, pairing=self._pairing)
         added = result.gaps[before:]
         counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
-        if added and self._nonfinite.is_ill_defined(graph, node):
+        bad = any(gap.is_bad() for gap in added)
+        if added and self._nonfinite.is_ill_defined(graph, node, value, bad=bad):
             result.ill_defined.add(node.instruction)
             result.nonfinite_inputs = self._nonfinite.inputs
         role = self._nonfinite.see(node, value, counted)

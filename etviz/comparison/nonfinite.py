@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from etviz.comparison.undetermined import is_ill_defined
+from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Node
 from etviz.graph.quantize_ops import converted, is_quantize
 from etviz.graph.uses import item_of
+from etviz.tensors.finite import has_nan, has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,33 +54,13 @@ class NonFinite:
             return CARRIED if before else CREATED
         return LOST if before and node.instruction >= 0 else ""
 
-    def is_ill_defined(self, graph: Graph, node: Node) -> bool:
-        """True if a node makes integers of NaN or Inf that the runtime had in what it reads."""
-        reads = self._has.keys() & node.reads() if self._has else ()
-        if not reads:
-            return False
-        grid = is_quantize(node) and bool(reads - {converted(node)})
-        return is_ill_defined(graph, node, nan=grid or not self._nan.isdisjoint(reads))
+    def is_ill_defined(self, graph: Graph, node: Node, value: Value, *, bad: bool) -> bool:
+        """True if a node makes integers of NaN or Inf that the runtime had in what it reads, or that it makes inside.
 
-
-def has_nan(value: Any) -> bool:
-    """True if a floating tensor holds NaN."""
-    import torch
-
-    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any())
-
-
-def has_nonfinite(value: Any) -> bool:
-    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is.
-
-    NumPy adds in this thread: torch would start its own for every value.
-    """
-    import torch
-
-    if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
-        return False
-    plain = value.detach()
-    values = (plain.float() if plain.element_size() < 4 else plain).numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = np.add.reduce(values, axis=None)
-    return not bool(np.isfinite(total)) and not bool(np.isfinite(values).all())
+        The latter is looked for where what it adds is `bad`.
+        """
+        reads = self._has.keys() & node.reads() if self._has else set[str]()
+        if node.subgraphs and value.again is not None:
+            return bool(reads or bad) and may_be_ill_defined(graph, node, nan=True) and is_ill_defined(value.again)
+        nan = (is_quantize(node) and bool(reads - {converted(node)})) or not self._nan.isdisjoint(reads)
+        return bool(reads) and may_be_ill_defined(graph, node, nan=nan)

@@ -6,18 +6,23 @@ reference; what each operator adds to the runtime's own inputs is known as alway
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import logging
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.graph.draws import drawing
 from etviz.graph.labels import node_label, short_operator
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
+from etviz.tensors.finite import has_nan, has_nonfinite
 from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from etviz.comparison.gap import Comparison
+    from etviz.evaluation.values import Rounding
     from etviz.graph.ir import Graph, Node
+
+logger = logging.getLogger(__name__)
 
 _DRAWN: Final = "it draws random numbers"
 _MADE: Final = "it puts NaN or Inf on an integer grid, where any number may come of it"
@@ -27,17 +32,71 @@ _INTEGERS: Final = frozenset({"uint8", "int8", "int16", "int32", "int64"})
 _CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy", "to"})
 
 
-def is_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
-    """True if a node makes integers of NaN, or of Inf, in a way that is not defined, be it inside of a delegate.
+def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
+    """True if a node makes integers in a way that is not defined for NaN, or for Inf, be it inside of a delegate.
 
     A grid that is given saturates Inf; one that is chosen for Inf is none.
     """
-    if chooses_grid(node) or (nan and is_quantize(node)):
+    if chooses_grid(node) or (nan and is_quantize(node)) or _is_cast(node):
         return True
-    if short_operator(node.target) in _CASTS:
-        return any(meta is not None and meta.dtype in _INTEGERS for meta in node.outputs)
     parts = (graph.subgraphs[name] for name in node.subgraphs if name in graph.subgraphs)
-    return any(is_ill_defined(part, inner, nan=nan) for part in parts for inner in part.nodes)
+    return any(may_be_ill_defined(part, inner, nan=nan) for part in parts for inner in part.nodes)
+
+
+def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
+    """True if NaN or Inf comes to such a node; `again` computes it with another rounding.
+
+    A mask of Inf is often given to a delegate that puts something else on a grid.
+    """
+    watch = _Watch()
+    try:
+        again(watch)  # type: ignore[arg-type] - no product is perturbed
+    except Exception:
+        logger.debug("it can't be computed on the runtime's inputs", exc_info=True)
+        return False
+    return watch.found
+
+
+def _is_cast(node: Node) -> bool:
+    """True if it makes integers of numbers."""
+    return short_operator(node.target) in _CASTS and any(
+        meta is not None and meta.dtype in _INTEGERS for meta in node.outputs
+    )
+
+
+class _Watch:
+    """Looks what becomes an integer, and rounds nothing.
+
+    Attributes
+    ----------
+    found
+        Whether NaN or Inf did where that is not defined.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def call(
+        self,
+        call: Callable[..., Any],
+        terms: int,
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
+    ) -> Any:
+        """What the operator gives."""
+        given = (*args, *kwargs.values())
+        if chooses_grid(node) or _is_cast(node):
+            self.found |= any(map(has_nonfinite, given))
+        elif is_quantize(node):
+            self.found |= any(map(has_nan, given))
+        return call(node.target, args, kwargs)
+
+    def perturbs(self, node: Node) -> bool:
+        """False for every operator."""
+        return False
 
 
 class Undetermined:
@@ -81,10 +140,11 @@ class Undetermined:
         _forget(comparison, following, makers, _FOLLOWS.format(_NONFINITE), _MADE, ends=ends)
         label = next((f" {node_label(self._graph, node)}" for node in nodes if node.instruction == first), "")
         given = ", ".join(comparison.nonfinite_inputs)
+        what = "that" if given else "NaN or Inf"
         return (
             (f"The input {given} holds NaN or Inf. " if given else "")
-            + f"#{first}{label} puts that on an integer grid, which has neither: any number may come of it, at runtime "
-            "another than in the reference. What follows is judged only by what each operator adds itself."
+            + f"#{first}{label} puts {what} on an integer grid, which has neither: any number may come of it, at "
+            "runtime another than in the reference. What follows is judged only by what each operator adds itself."
         )
 
     def _about_random(self) -> str:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.nonfinite import has_nonfinite
 from etviz.evaluation.buffers import give_back
 from etviz.evaluation.interpreter import weight_of
+from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

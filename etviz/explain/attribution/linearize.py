@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.nonfinite import has_nonfinite
 from etviz.errors import EtvizError, FileChangedError, PairingError
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.rounds import Course, Turns, stacked
@@ -24,6 +23,7 @@ from etviz.explain.attribution.float64 import Float64, rounds
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
+from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
