@@ -66,7 +66,7 @@ class Finder:
         if constants := tables.constants:
             text = f"The .pte holds other weights than the reference: {differing(constants)}."
             return Finding(row_of(tables.rows, constants) or 0, text, "bad")
-        divergent = first_divergence(tables.rows, tables.on_grid)
+        divergent = first_divergence(tables.rows, tables.on_grid, tables.unused)
         if divergent is not None:
             return self._divergence(tables, divergent)
         known = "introduced_severity" in tables.rows and not tables.rows["introduced_severity"].isna().all()

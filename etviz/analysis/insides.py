@@ -169,7 +169,8 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     levels = [row_level(tables.rows.iloc[at], tables.on_grid) for at in own]
     if zoom.faithful is not True or zoom.notes or all(level == "ok" for level in levels) or not len(inner):
         return None
-    if inner.rows["introduced_severity"].isna().any() or first_divergence(inner.rows, inner.on_grid) is not None:
+    divergent = first_divergence(inner.rows, inner.on_grid, inner.unused)
+    if inner.rows["introduced_severity"].isna().any() or divergent is not None:
         return None
     count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
     text = f"accumulated rounding of {count} operators, none of which introduces more than its noise"

@@ -70,7 +70,7 @@ def summarize(
     level, verdict = _judge(outputs, judged)
     facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation)]
     facts += [_worst(gaps, coverage, on_grid, unread)]
-    facts += [_first_divergence(gaps, coverage, on_grid), _nonfinite(gaps)]
+    facts += [_first_divergence(gaps, coverage, on_grid, unread), _nonfinite(gaps)]
     found = [fact for fact in facts if fact is not None]
     if level == "ok" and any(fact.level == "bad" for fact in found):
         level = "warn"
@@ -224,7 +224,9 @@ def _worst(
     return None
 
 
-def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Series | None:
+def first_divergence(
+    gaps: pd.DataFrame, on_grid: Collection[int] = (), unread: Collection[int] = ()
+) -> pd.Series | None:
     """The first gap row, in program order, whose introduced error is more than its precision explains.
 
     Parameters
@@ -233,10 +235,13 @@ def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Se
         Gap rows.
     on_grid
         Those whose values lie on a quantization grid.
+    unread
+        Those whose values nobody reads: whatever they are, no other value follows from them.
     """
     if "introduced_severity" not in gaps:
         return None
-    ordered = gaps.sort_values(["event_block", "instruction", "output"], kind="stable")
+    read = gaps[~gaps.index.isin(list(unread))]
+    ordered = read.sort_values(["event_block", "instruction", "output"], kind="stable")
     for _, row in ordered[(ordered["introduced_severity"] > 0) | (ordered["status"] == MISMATCH)].iterrows():
         made = row["status"] == MISMATCH and row["non_finite"] == "created"
         if made or row_level(row, on_grid) != "ok":
@@ -244,11 +249,13 @@ def first_divergence(gaps: pd.DataFrame, on_grid: Collection[int] = ()) -> pd.Se
     return None
 
 
-def _first_divergence(gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int]) -> Fact | None:
+def _first_divergence(
+    gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int], unread: Collection[int]
+) -> Fact | None:
     if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
         return None
     hint = "The first instruction that itself adds more error than the precision of its value explains."
-    row, known = first_divergence(gaps, on_grid), _known(gaps, coverage)
+    row, known = first_divergence(gaps, on_grid, unread), _known(gaps, coverage)
     if known:
         hint += f" Known for {known}; an earlier one may be among the others."
     if row is None:

@@ -88,7 +88,7 @@ class Tables:
     @cached_property
     def first_divergence(self) -> pd.Series | None:
         """The row of the first instruction whose introduced error is more than its precision explains."""
-        row = first_divergence(self.rows, self.on_grid)
+        row = first_divergence(self.rows, self.on_grid, self.unused)
         return None if row is None else row.drop("stack")
 
     @cached_property

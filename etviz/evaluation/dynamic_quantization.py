@@ -31,8 +31,8 @@ ANY: Final = (
 )
 OTHER: Final = (1 + math.sqrt(5)) / 2
 """Times the step by which another grid is wider: of all ratios, whole steps of it lie furthest from those of both."""
-_ON_GRID: Final = 1e-3
-"""Error relative to the size of an output below which the values may lie on the grid: 8 bits make more."""
+_ON_GRID: Final = 3e-3
+"""Step relative to the size of an output below which the values may lie on the grid: 8 bits make more."""
 _WHOLE: Final = re.compile(r"quantized_decomposed\.choose_qparams(_symmetric)?\.")
 
 
@@ -105,23 +105,28 @@ def steps(
     in, and `outputs` came out with the quantization.
     """
     plain = call(without_quantization(graph), args)
-    found = [_error(value, exact) for value, exact in zip(outputs, plain, strict=True)]
-    if any(error <= _ON_GRID * _size(value) for error, value in zip(found, outputs, strict=True)):
-        others = call(on_other_grids(graph), args)
-        wider = (_error(value, exact) / OTHER for value, exact in zip(others, plain, strict=True))
-        found = [max(error, own) if error >= 0 else error for error, own in zip(found, wider, strict=True)]
-    return [math.sqrt(12.0) * error if 0 < error < math.inf else None for error in found]
+    found = list(map(step, outputs, plain))
+    if any(_lies_on_grid(value, own) for value, own in zip(outputs, found, strict=True)):
+        others = map(step, call(on_other_grids(graph), args), plain)
+        pairs = zip(found, others, strict=True)
+        found = [max(own or 0.0, (other or 0.0) / OTHER) or None for own, other in pairs]
+    return found
 
 
-def _error(value: Any, plain: Any) -> float:
-    """RMS of the difference; NaN where there is none."""
+def step(value: Any, plain: Any) -> float | None:
+    """As `steps`, of one output: with the quantization, and without."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        return math.nan
-    return (value.double() - plain.double()).square().mean().sqrt().item()
+        return None
+    error = (value.double() - plain.double()).square().mean().sqrt().item()
+    return math.sqrt(12.0) * error if math.isfinite(error) and error > 0 else None
 
 
-def _size(value: Any) -> float:
-    """RMS of the values of which `_error` is known."""
-    return _error(value, value.new_zeros(())) if hasattr(value, "new_zeros") else math.nan
+def _lies_on_grid(value: Any, own: float | None) -> bool:
+    """True if the quantization makes so little of an output that the values before it may lie on the grid."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return False
+    return (own or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()

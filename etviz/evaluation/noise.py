@@ -243,9 +243,7 @@ class Rounding:
         if terms > 1 or name in _IN_STEPS:
             amount = _amount(terms)
             if name in _SUMS:
-                args = [self._wobbled(arg, amount) for arg in args]
-                value = one_after_another(node.target, args, kwargs) if terms >= MANY else None
-                return self._wobbled(call(node.target, args, kwargs) if value is None else value, amount)
+                return self._wobbled(self._sum(call, node.target, args, kwargs, terms), amount)
             if name in _PRODUCTS and not kwargs and _is_short(node, args):
                 operands, ending = self._product(args, terms)
                 spread = self.spread(node)
@@ -347,6 +345,24 @@ class Rounding:
             return [self._other_grid(item) for item in value]
         half = _half_ulp(value)
         return value if half is None else value * (1 + EPS["float32"] * self._uniform(value))
+
+    def _sum(
+        self, call: Callable[..., Any], target: str, args: Sequence[Any], kwargs: Mapping[str, Any], terms: int
+    ) -> Any:
+        """A sum of perturbed operands, or what adding one after the other makes of them if that is further off.
+
+        It is where the operands are many, or alike: what is rounded then does not cancel out.
+        """
+        wobbled = [self._wobbled(arg, _amount(terms)) for arg in args]
+        added = one_after_another(target, wobbled, kwargs)
+        if added is not None and terms >= MANY:
+            return added
+        value = call(target, wobbled, kwargs)
+        if added is None:
+            return value
+        plain = call(target, args, kwargs)
+        further = (added - value).square().sum() > (value - plain).square().sum()
+        return added if further else value
 
     def _summed(self, total: torch.Tensor, size: torch.Tensor, terms: int) -> torch.Tensor:
         """A sum as its partial sums, which are of some size, may leave it."""

@@ -134,7 +134,7 @@ def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
 def _summed_up(rows: torch.Tensor) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(_accumulated(rows.detach().numpy())) if rows.shape[1] >= MANY else rows.sum(1)
+    return torch.from_numpy(_accumulated(rows.detach().numpy()))
 
 
 def _accumulated(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -91,7 +91,7 @@ def faulty(executed: Make, tmp_path: Path) -> etviz.Inspection:
     program = executed("residual_cnn")
     gaps = program.inspection.gaps
     norm = gaps.loc[gaps["op"].str.contains("layer_norm") & (gaps["output"] == 0)].iloc[0]
-    return load_shifted(program, tmp_path, int(norm["instruction"]), 100.0)
+    return load_shifted(program, tmp_path, int(norm["instruction"]), 100.0, at=-3)
 
 
 def test_the_culprit_with_its_share_its_line_and_what_to_do(faulty: etviz.Inspection, tmp_path: Path) -> None:

@@ -180,6 +180,9 @@ class Logged:
     def values(self, instruction: int) -> list[Any]:
         return [value] if (value := self._values[instruction]) is not None else []
 
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
+        return self.values(instruction)[first : first + count]
+
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
         return self.values(instruction)[-count:] if count else None
 

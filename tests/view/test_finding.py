@@ -28,7 +28,7 @@ def faulty(executed: Callable[[str], Executed], tmp_path: Path) -> etviz.Inspect
     program = executed("residual_cnn")
     gaps = program.inspection.gaps
     norm = gaps.loc[gaps["op"].str.contains("layer_norm") & (gaps["output"] == 0)].iloc[0]
-    return load_shifted(program, tmp_path, int(norm["instruction"]), 100.0)
+    return load_shifted(program, tmp_path, int(norm["instruction"]), 100.0, at=-3)
 
 
 def test_the_culprit_is_named_with_its_module_operator_and_line(faulty: etviz.Inspection) -> None:
