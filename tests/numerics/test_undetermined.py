@@ -1,0 +1,74 @@
+"""NaN and Inf beside integer grids: judged where they don't come to one, not judged where they do."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+from torch import Tensor, nn
+
+import etviz
+from tests.zoo.made import Made
+
+
+class Attention(nn.Module):
+    """What a mask of −Inf is added to, behind a layer that is quantized when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 6)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Weights of a mix."""
+        return torch.softmax(self.second(self.first(x)) * 0.3 + mask, -1)
+
+
+class Divided(nn.Module):
+    """0 / 0 inside of what is quantized, where the input holds zeros; a float operator follows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums along the last axis."""
+        return torch.cumsum((x / (x + x)) + x, -1)
+
+
+def ran(model: nn.Module, inputs: tuple[Tensor, ...], folder: Path, way: str, *, dynamic: bool) -> etviz.Inspection:
+    """What is said of it, loaded in one way."""
+    torch.manual_seed(0)
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=dynamic)
+    found = etviz.debug(
+        model.eval(),
+        inputs,
+        partitioner=[XnnpackPartitioner()],
+        quantizer=XNNPACKQuantizer().set_global(config),
+        calibration=[tuple(torch.rand_like(item) + 0.5 for item in inputs)],
+        workdir=folder,
+    )
+    return found if way == "record" else Made("made here", folder).load(way)
+
+
+@pytest.mark.parametrize("way", ["record", "derived", "ETRecord"])
+def test_a_mask_of_inf_beside_a_grid_that_is_chosen_is_judged(tmp_path: Path, way: str) -> None:
+    x = torch.randn(1, 6, 16)
+    mask = torch.full((6, 6), -math.inf).triu(1)
+    found = ran(Attention(), (x, mask), tmp_path, way, dynamic=True)
+    delegates = found.gaps[found.gaps["kind"] == "delegate"]
+    assert len(delegates) >= 1
+    assert delegates["introduced_rmse"].notna().all()
+    assert found.outputs["rmse"].notna().all()
+    assert found.digest.level in ("ok", "warn")
+    assert "integer grid" not in found.summary()
+
+
+@pytest.mark.parametrize("way", ["record", "derived"])
+def test_nan_that_is_made_inside_and_put_on_a_grid_is_not_judged(tmp_path: Path, way: str) -> None:
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(1))
+    x[1, 2:5] = 0.0
+    found = ran(Divided(), (x,), tmp_path, way, dynamic=False)
+    assert found.first_divergence is None
+    assert found.digest.verdict == "Final outputs were not compared."
+    assert "puts NaN or Inf on an integer grid" in found.summary()
+    assert "any number may come of it" in str(found.gaps["reason"].to_list())
