@@ -90,7 +90,7 @@ def compare_outputs(
             row["noise"] = noise
             row["floor"] = floor(sums, row["dtype"], scale)
             least = max(row["floor"], imposed[index] if index < len(imposed) else NAN)
-            row["amplification"] = noise / least if metrics["rmse"] else NAN
+            row["amplification"] = noise / least if metrics["rmse"] and least > 0 else NAN
         rows.append(row | {name: NAN for name in (*BUILT_IN, "floor") if name not in row})
     return rows
 

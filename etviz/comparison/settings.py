@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from etviz.evaluation.operators import Operator, by_position, resolve
 from etviz.evaluation.orders import LAYER_NORM, by_moments
@@ -45,6 +45,7 @@ _IDLE: Final = frozenset(
     )
 )
 """Switches that change what kind of value it is, or nothing."""
+_RESIZING: Final = frozenset(f"aten.upsample_{kind}.vec" for kind in ("bilinear2d", "bicubic2d", "nearest2d"))
 _CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {"approximate": ("none", "tanh")}
 """What else an argument that is a word can be."""
 
@@ -89,10 +90,36 @@ class Moments:
         return by_moments(by_position(node.target, args, kwargs)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """An image resized by the ratio of its sizes, where the program gives factors that do not make whole ones."""
+
+    target: str
+    factors: tuple[float, ...]
+    sizes: tuple[int, ...]
+    """The last axes of the result."""
+    places: frozenset[int]
+    """The ids of the nodes."""
+
+    def __str__(self) -> str:
+        factors = ", ".join(f"{factor:g}" for factor in self.factors)
+        return (
+            f"As of {short_operator(self.target)} by the ratio of the sizes (the program gives the factors {factors})"
+        )
+
+    def compute(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What the operator gives so."""
+        given = by_position(node.target, args, kwargs)[0]
+        return call(node.target, [given[0], list(self.sizes), *given[2:-1], None], {})
+
+
+Hypothesis: TypeAlias = Setting | Moments | Resized
+
+
 class _Otherwise:
     """Computes one operator with another setting, and all others as they are: a rounding that rounds nothing."""
 
-    def __init__(self, setting: Setting | Moments) -> None:
+    def __init__(self, setting: Hypothesis) -> None:
         self._setting = setting
 
     def call(
@@ -128,7 +155,7 @@ def _names(target: str) -> tuple[str, ...]:
     return operator.names if operator is not None else ()
 
 
-def settings(nodes: Sequence[Node]) -> list[Setting | Moments]:
+def settings(nodes: Sequence[Node]) -> list[Hypothesis]:
     """What some operators may have had instead: formulas, words, numbers that are no defaults, switches."""
     places: dict[tuple[int, str, str, Any, Any], set[int]] = {}
     for node in nodes:
@@ -144,10 +171,22 @@ def settings(nodes: Sequence[Node]) -> list[Setting | Moments]:
     return [*_formulas(nodes), *(Setting(*key[1:], frozenset(ids)) for key, ids in ordered)]
 
 
-def _formulas(nodes: Sequence[Node]) -> list[Moments]:
-    """That of layer norms, where there are some."""
-    places = frozenset(id(node) for node in nodes if node.target == LAYER_NORM)
-    return [Moments(places)] if places else []
+def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
+    """Those of layer norms, and of images whose size is multiplied."""
+    norms = frozenset(id(node) for node in nodes if node.target == LAYER_NORM)
+    if norms:
+        yield Moments(norms)
+    resized: dict[tuple[str, tuple[float, ...], tuple[int, ...]], set[int]] = {}
+    for node in nodes:
+        meta = node.outputs[0] if node.outputs else None
+        if node.target not in _RESIZING or meta is None:
+            continue
+        factors = by_position(node.target, node.args, node.kwargs)[0][-1]
+        sizes = tuple(size for size in meta.shape[-len(factors or ()) :] if isinstance(size, int))
+        if factors and len(sizes) == len(factors):
+            resized.setdefault((node.target, tuple(map(float, factors)), sizes), set()).add(id(node))
+    for key, ids in resized.items():
+        yield Resized(*key, frozenset(ids))
 
 
 def _others(name: str, said: Any, default: Any) -> Iterator[tuple[int, Any]]:
@@ -192,7 +231,7 @@ def find_settings(
                 gap.setting = fits
 
 
-def _fit(gap: Gap, plain: Any, found: Any, setting: Setting | Moments) -> Fingerprint | None:
+def _fit(gap: Gap, plain: Any, found: Any, setting: Hypothesis) -> Fingerprint | None:
     """How much of a gap's introduced error a setting explains; None if it is not worth showing."""
     kind = getattr(found, "shape", None), getattr(found, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:

@@ -81,12 +81,15 @@ class Uses:
 
 
 def unused(graph: Graph) -> frozenset[Key]:
-    """The outputs of operators with several that nobody reads, such as the mean and rstd of a layer norm."""
+    """The outputs of operators with several that nobody reads, such as the mean and rstd of a layer norm.
+
+    Where none of an operator's outputs seems to be read, it is not known who does.
+    """
     uses, found = Uses(graph), set[Key]()
     for operator in operators(graph.nodes):
         users = uses.users.get(operator.name, ())
         read = [item_of(user) for user in users if uses.count(user.name)]
-        if len(operator.outputs) > 1 and operator.name not in uses.results and None not in read:
+        if len(operator.outputs) > 1 and operator.name not in uses.results and read and None not in read:
             found |= {(operator.name, at) for at in range(len(operator.outputs))} - {item for item in read if item}
     return frozenset(found)
 

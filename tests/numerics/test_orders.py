@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import etviz
+from etviz.comparison.outputs import compare_outputs
 from etviz.evaluation.orders import MANY, normalized, one_after_another
 
 
@@ -117,3 +119,29 @@ def test_portable_kernels_that_add_one_after_the_other_are_no_culprits() -> None
     expected = [((rows - mean[:, None]) * scale[:, None]).reshape(x.shape), mean[None], scale[None]]
     for row, value in zip(group.index, expected, strict=True):
         np.testing.assert_array_equal(found.tensors(row)[1].numpy(), value.astype(np.float32))
+
+
+class Centred(nn.Module):
+    """What is left of equal numbers without their mean: nothing, but for the rounding of a kernel."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean = x.mean((2, 3), keepdim=True)
+        return mean, x - mean
+
+
+@pytest.mark.parametrize("side", [16, 60])
+@pytest.mark.parametrize("value", [0.37, 0.1])
+def test_equal_numbers_are_summed_up_with_roundings_that_do_not_cancel_out(side: int, value: float) -> None:
+    """One rounding each, all of one sign while the sum is within one power of 2."""
+    x = torch.full((1, 3, side, side), value)
+    found = etviz.debug(Centred(), (x,))
+    total = added(x.numpy().reshape(3, -1)) / np.float32(side * side)
+    np.testing.assert_array_equal(found.tensors(0)[1].numpy().ravel(), total)
+    assert found.first_divergence is None
+    assert found.digest.level in ("ok", "warn")
+    assert (found.outputs["rmse"] > 0).all()
+
+
+def test_noise_over_a_value_that_is_zero_is_no_number() -> None:
+    (row,) = compare_outputs([torch.zeros(4)], [torch.full((4,), 1e-8)], [None], [1e-8])
+    assert math.isnan(row["amplification"])

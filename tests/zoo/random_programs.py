@@ -2,7 +2,8 @@
 
 ``python -m tests.zoo.random_programs --first 0 --count 200`` prints those that etviz calls broken, or fails on. Each is
 a chain of operators drawn by its seed, with branches between them, on inputs of a drawn kind. What ExecuTorch is known
-to compute otherwise is not among them: gelu with tanh and sines of large numbers on XNNPACK, layer norms far from 0.
+to compute otherwise is not among them: gelu with tanh, sines of large numbers and sizes
+times 1.5 on XNNPACK, layer norms far from 0.
 """
 
 from __future__ import annotations
@@ -191,6 +192,58 @@ def _attention(draw: Draw, shape: list[int]) -> Layer:
     return Layer(attend, *layers)
 
 
+def _masked(draw: Draw, shape: list[int]) -> Layer:
+    """Attention of one head to what came before, with scores of −Inf elsewhere."""
+    if len(shape) != 3:
+        return _elementwise(draw, shape)
+    size, layers = shape[-1], [nn.Linear(shape[-1], shape[-1]) for _ in range(3)]
+
+    def attend(x: Tensor, _: Tensor, query: nn.Module, key: nn.Module, value: nn.Module) -> Tensor:
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = (query(x) @ key(x).transpose(1, 2) / size**0.5).masked_fill(later, -torch.inf)
+        return x + torch.softmax(scores, -1) @ value(x)
+
+    return Layer(attend, *layers)
+
+
+def _recurrent(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) != 3:
+        return _linear(draw, shape)
+    width = draw.choice((4, 8))
+    layer = draw.choice((nn.GRU, nn.LSTM))(shape[-1], width, batch_first=True)
+    shape[-1] = width
+    return Layer(lambda x, _, layer: layer(x)[0], layer)
+
+
+def _upward(draw: Draw, shape: list[int]) -> Layer:
+    if len(shape) != 4 or shape[2] > 12:
+        return _linear(draw, shape)
+    width = draw.choice((4, 8))
+    layer = draw.choice(
+        (
+            nn.ConvTranspose2d(shape[1], width, 3, 2, 1),
+            nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(shape[1], width, 1)),
+            nn.Sequential(nn.Conv2d(shape[1], 4 * width, 1), nn.PixelShuffle(2)),
+        )
+    )
+    shape[1:] = layer(torch.zeros(shape)).shape[1:]
+    return Layer(lambda x, _, layer: layer(x), layer)
+
+
+def _picked(draw: Draw, shape: list[int]) -> Layer:
+    """Rows of a table, of the last axis in another order, or the largest along it."""
+    size = shape[-1]
+    kind = draw.randrange(3)
+    if kind == 0:
+        table = nn.Embedding(5, size)
+        return Layer(lambda x, _, table: x + table(x[..., 0].clamp(0, 4).long()).reshape(x.shape), table)
+    if kind == 1:
+        order = torch.tensor(draw.sample(range(size), size))
+        return Layer(lambda x, _: x[..., order])
+    shape[-1] = max(1, size // 2)
+    return Layer(lambda x, _: torch.topk(x, max(1, size // 2), -1)[0])
+
+
 def _moved(draw: Draw, shape: list[int]) -> Layer:
     if len(shape) == 4:
         shape[1:] = shape[2], shape[3], shape[1]
@@ -222,6 +275,10 @@ STEPS: dict[Callable[[Draw, list[int]], Layer], int] = {
     _pooling: 1,
     _norm: 2,
     _attention: 1,
+    _masked: 1,
+    _recurrent: 1,
+    _upward: 1,
+    _picked: 1,
     _moved: 1,
     _elementwise: 7,
     _together: 4,

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
 import etviz
-from tests.zoo.made import Made
+from tests.zoo.made import WAYS, Made
 from tests.zoo.models import Gelu, Shared, TalkingHeads
 
 
@@ -171,8 +171,27 @@ def test_a_layer_norm_far_from_zero_loses_digits_by_its_formula(tmp_path: Path, 
     np.testing.assert_allclose(_run(tmp_path / "model.pte", x), (rows - mean[:, None]) / deviation[:, None], rtol=1e-5)
 
     finding = inspection.diagnosis(look_inside=False)["finding"]
-    assert finding["row"] == 0
     assert "as of layer_norm with the mean square less the squared mean as its variance" in finding["text"]
-    (fingerprint,) = inspection.fingerprints(0).to_dict("records")
+    (fingerprint,) = inspection.fingerprints(finding["row"]).to_dict("records")
     assert fingerprint["name"] == "another setting"
     assert fingerprint["score"] > 0.99
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_xnnpack_resizes_by_the_ratio_of_the_sizes(tmp_path: Path, way: str) -> None:
+    """13 of 9 rows are not 1.5 times as many: its values are those of torch with the sizes in place of the factors."""
+    torch.manual_seed(0)
+    model, x = (
+        nn.Sequential(nn.Upsample(scale_factor=1.5, mode="bilinear"), nn.Conv2d(3, 4, 1)),
+        torch.randn(1, 3, 9, 7),
+    )
+    inspection = etviz.debug(model.eval(), (x,), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+    with torch.no_grad():
+        by_sizes = model[1](nn.functional.interpolate(x, size=(13, 10), mode="bilinear"))
+    torch.testing.assert_close(_run(tmp_path / "model.pte", x), by_sizes, rtol=0, atol=1e-5)
+    if way != "record":
+        inspection = Made("made here", tmp_path).load(way)
+    finding = inspection.diagnosis(look_inside=False)["finding"]
+    said = "as of upsample_bilinear2d by the ratio of the sizes (the program gives the factors 1.5, 1.5)"
+    assert said in finding["text"]
+    assert etviz.debug(model, (x,)).first_divergence is None
