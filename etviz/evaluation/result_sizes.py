@@ -180,13 +180,16 @@ def _masked(values: list[Any]) -> Size:
 
 
 def _broadcast(values: list[Any]) -> Size:
-    shapes = [tensor.shape for tensor in _tensors(values)]
+    return _broadcast_size([tensor.shape for tensor in _tensors(values)]), 0
+
+
+def _broadcast_size(shapes: Sequence[Sequence[int]]) -> int:
     if all(shape == shapes[0] for shape in shapes):
-        return (math.prod(shapes[0]) if shapes else 1), 0
+        return math.prod(shapes[0]) if shapes else 1
     elements = 1
     for axis in range(max(map(len, shapes))):
         elements *= max(shape[-1 - axis] for shape in shapes if len(shape) > axis)
-    return elements, 0
+    return elements
 
 
 def _together(values: list[Any]) -> Size:
@@ -229,9 +232,20 @@ def _rows_by_width(values: list[Any]) -> Size:
 
 
 def _indexed(values: list[Any]) -> Size:
-    table, indices = values[0], [*_tensors(values[1])]
-    places = _broadcast(indices)[0] if indices else 1
-    return places * max(table.numel() // max(math.prod(table.shape[: len(indices)]), 1), 1) + table.numel(), 0
+    """The axes without an index stay; an index of numbers stands for one axis, a mask for as many as it has."""
+    import torch
+
+    table, indices = values[0], list(values[1])
+    shapes, axis, kept = [], 0, 1
+    for index in indices:
+        if index is None:
+            kept, axis = kept * table.shape[axis], axis + 1
+            continue
+        mask = index.dtype in (torch.bool, torch.uint8)
+        shapes.append((index.numel(),) if mask else index.shape)
+        axis += index.dim() if mask else 1
+    kept *= math.prod(table.shape[axis:])
+    return max(kept, 1) * _broadcast_size(shapes) + table.numel(), 0
 
 
 def _matrices(values: list[Any]) -> Size:

@@ -68,6 +68,8 @@ def test_operators_of_no_program(target: str) -> None:
         ("aten.masked_select.default", [torch.ones(20_000, 1), torch.ones(1, 20_000, dtype=torch.bool)]),
         ("aten.take_along_dim.default", [torch.ones(20_000, 1, 1), torch.zeros(1, 20_000, 1, dtype=torch.int64), 2]),
         ("aten.index_put.default", [torch.ones(2, 2), [Z[:, None], Z[None]], torch.ones(())]),
+        ("aten.index.Tensor", [torch.ones(1, 2, 2), [None, Z[:, None], Z[None]]]),
+        ("aten.index.Tensor", [torch.ones(20_000, 2, 2, 2), [None, Z, None, Z]]),
         ("quantized_decomposed.mixed_mm.default", [torch.ones(20_000, 2), torch.ones(2, 20_000), torch.ones(2), None]),
         ("aten._softmax.default", [torch.ones(4_000_000, 1, dtype=torch.bfloat16), 0, False]),
         ("aten.fft_fft.default", [torch.ones(4_000_000)]),
@@ -91,6 +93,16 @@ def test_work_and_memory_are_estimated(target: str, args: list[Any]) -> None:
     """What would take minutes, or gigabytes, is refused before it begins."""
     with pytest.raises(TooLargeError):
         Limits().call(target, args, {})
+
+
+def test_axes_without_an_index_and_those_of_a_mask_count_once() -> None:
+    """As of a picture that is resized by indices, behind its channels."""
+    x, rows = torch.rand(2, 3, 300, 300), torch.arange(0, 300, 2)
+    resized = Limits().call("aten.index.Tensor", [x, [None, None, rows[:, None], rows]], {})
+    assert torch.equal(resized, x[:, :, ::2, ::2])
+    x = x.permute(2, 3, 0, 1)
+    mask = x[:, :, 0, 0] > 0.5
+    assert torch.equal(Limits().call("aten.index.Tensor", [x, [mask]], {}), x[mask])
 
 
 @pytest.mark.parametrize(
