@@ -219,6 +219,30 @@ class Dropped(nn.Module):
         return torch.nn.functional.dropout(x, 0.5, training=True) * 3, x + 1
 
 
+class DroppedBeside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.sin(torch.exp(3 * self.linear(x)) * 1000)
+        return torch.nn.functional.dropout(x, 0.5, training=True)
+
+
+def test_what_comes_before_random_numbers_is_judged_by_its_noise(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = DroppedBeside(), 3 * torch.randn(16, 64)
+    found = etviz.debug(model, (x,), workdir=tmp_path)
+    assert found.digest.verdict == "Final outputs were not compared."
+    row = found.gaps.set_index("reference_ops").loc["sin"]
+    with torch.no_grad():
+        exact = torch.sin(torch.exp(3 * model.linear.double()(x.double())) * 1000)
+        own = (torch.sin(torch.exp(3 * model.linear.float()(x)) * 1000) - exact).square().mean().sqrt()
+    assert row["rmse"] > 100 * 2**-24
+    assert 0.3 < row["noise"] / own < 3
+    assert row["severity"] < 3
+
+
 def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> None:
     found = etviz.debug(Dropped(), (torch.randn(4, 8),), workdir=tmp_path)
     gaps = found.gaps.set_index("op")

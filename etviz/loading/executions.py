@@ -144,9 +144,8 @@ def compare_executions(
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))
-    known = [item.comparison if item.comparison.reference_outputs else Comparison() for item in runs]
     judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge
-    judge(known, [item.inputs for item in replayed], partial(paired.evaluator, work))
+    judge([item.comparison for item in runs], [item.inputs for item in replayed], partial(paired.evaluator, work))
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
 
