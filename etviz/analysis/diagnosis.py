@@ -18,7 +18,7 @@ from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARE
 from etviz.errors import EtvizError, UsageError, during
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
-from etviz.tensors.fingerprints import SETTING
+from etviz.tensors.fingerprints import FORMULA, SETTING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +39,8 @@ _ROW_NUMBERS: Final = (
 )
 _ADVICE: Final = {
     SETTING: "See how the backend reads this argument of the operator, or give the operator otherwise.",
+    FORMULA: "The mean is large beside the deviation there: take a constant off the values before the norm, which changes "
+    "nothing else, or have a backend compute it that takes the mean off first.",
     "constant output": "The kernel writes nothing, or the same everywhere: check that its output is its own memory.",
     "permuted layout": "The values are right and lie elsewhere: check the memory format (NCHW, NHWC) on both sides.",
     "sign": "Check the sign convention of this operator in the backend.",
@@ -127,7 +129,7 @@ def _row(analysis: Analysis, row: int, own: Analysis | None = None) -> dict[str,
     shares = None if own is not None else analysis.attributions.last
     return {
         "row": row,
-        "name": describe_row(about),
+        "name": describe_row(about, output=True),
         "event_block": int(about["event_block"]),
         "instruction": int(about["instruction"]),
         "output": int(about["output"]),
@@ -206,7 +208,7 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
         "shares": [
             {
                 "row": int(row),
-                "name": describe_row(rows.loc[row]),
+                "name": describe_row(rows.loc[row], output=True),
                 "source": str(rows.loc[row, "source"] or ""),
                 "share": or_none(float(about["share"])),
                 "method": str(about["method"]),

@@ -9,6 +9,7 @@ import typer
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json, with_options
+from etviz.graph.labels import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,8 +55,8 @@ def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
     if culprit is not None:
         if culprit["code"]:
             yield "", ""
-            yield "cyan", f"  {culprit['source']}"[:width]
-            yield "", f"    {culprit['code']}"[:width]
+            yield "cyan", f"  {short_name(culprit['source'], width - 2)}"
+            yield "", f"    {_begin(culprit['code'], width - 4)}"
         yield from _proof(culprit["proof"], width)
         yield from _shares(body["attribution"], width)
         yield from _fingerprints(culprit, width)
@@ -69,10 +70,10 @@ def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]
     shares = [item for item in attribution["shares"] if abs(item["share"]) >= 0.005][:5]
     if shares:
         yield "", ""
-        yield "bold", f"Share of the output's error (sum {100 * attribution['sum']:.0f} %)"
+        yield from _wrapped(f"Share of the output's error (sum {100 * attribution['sum']:.0f} %)", width, style="bold")
     for item in shares:
-        bar = "█" * round(_BAR * min(1.0, max(0.0, item["share"]))) if width >= 60 else ""
-        yield "", f"{100 * item['share']:>6.0f} %  {bar:<{_BAR if width >= 60 else 0}}  {_place(item)}"[:width]
+        bar = f"{'█' * round(_BAR * min(1.0, max(0.0, item['share']))):<{_BAR}}  " if width >= 60 else ""
+        yield from _wrapped(_place(item), width, f"{100 * item['share']:>6.0f} %  {bar}")
     if attribution["note"]:
         yield from _wrapped(attribution["note"], width, "  ")
 
@@ -122,6 +123,10 @@ def _step(step: dict[str, str]) -> str:
 
 def _place(row: dict[str, Any]) -> str:
     return f"{row['name']} ({row['source']})" if row["source"] else row["name"]
+
+
+def _begin(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _number(value: float | str | None) -> str:

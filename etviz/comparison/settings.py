@@ -20,7 +20,7 @@ from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws
 from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import is_conversion
-from etviz.tensors.fingerprints import SETTING, Fingerprint, Pair, explaining
+from etviz.tensors.fingerprints import FORMULA, SETTING, Fingerprint, Pair, explaining
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
@@ -80,10 +80,7 @@ class Moments:
     """The ids of the nodes."""
 
     def __str__(self) -> str:
-        return (
-            "As of layer_norm with the mean square less the squared mean as its variance, which loses digits where the "
-            "mean is larger than the deviation"
-        )
+        return "As of layer_norm whose variance is the mean square less the squared mean, which loses digits"
 
     def compute(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What the operator gives so."""
@@ -237,4 +234,5 @@ def _fit(gap: Gap, plain: Any, found: Any, setting: Hypothesis) -> Fingerprint |
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:
         return None
     score = Pair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, found)
-    return explaining(SETTING, score, str(setting)) if score >= _SURE else None
+    name = FORMULA if isinstance(setting, Moments) else SETTING
+    return explaining(name, score, str(setting)) if score >= _SURE else None

@@ -56,6 +56,7 @@ NAMES: Final = (
 """All fingerprints; of equal scores the more specific one comes first."""
 
 SETTING: Final = "another setting"
+FORMULA: Final = "another formula"
 """What `etviz.comparison.settings` finds, which knows the operator as well."""
 
 _SPECIAL_CASES: Final = {
@@ -76,7 +77,7 @@ class Fingerprint:
     Attributes
     ----------
     name
-        One of `NAMES`, or `SETTING`.
+        One of `NAMES`, or `SETTING` or `FORMULA`.
     score
         From 0 to 1: the share of the squared error that it explains, less what chance would.
     evidence

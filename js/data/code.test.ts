@@ -35,6 +35,18 @@ test("frames have their file, line, function, code, and the part that ran", () =
   expect(ownFrame("nothing of the kind")).toBeNull();
 });
 
+test.each([
+  ["return self.b(self.n(x))", "self.n(x))", "self.n(x)"],
+  ["y = f(self.a(x[0, (1)]), self.c(x))", "self.a(x[0, (1)]), self.c(x))", "self.a(x[0, (1)])"],
+  ["y = self.a(x); return self.b(y)", "self.a(x); return self.b(y)", "self.a(x)"],
+  ['y = f(self.a(x, ")"))', 'self.a(x, ")"))', 'self.a(x, ")")'],
+  ["y = self.a(x, self.b(", "self.a(x, self.b(", "self.a(x, self.b("],
+])("of %s the part that ran ends before what is around it", (code, marked, ran) => {
+  const from = code.indexOf(marked);
+  const mark = framesOf(trace(7, code, " ".repeat(from) + "^".repeat(marked.length)))[1].mark ?? [0, 0];
+  expect(code.slice(...mark)).toBe(ran);
+});
+
 test("the lines around an operator's own are those that other operators come from", () => {
   const excerpt = excerptOf(treeOf([1, 1, 1], [0, 1, 2]), 0);
   expect(excerpt?.lines.map(({ number, own }) => [number, own])).toEqual([

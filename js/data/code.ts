@@ -42,15 +42,28 @@ export function framesOf(stack: string): Frame[] {
     const marks = /^\s*[~^]+\s*$/.test(lines[at + 2] ?? "") ? lines[at + 2] : "";
     const indent = code.length - code.trimStart().length;
     const from = marks.length - marks.trimStart().length - indent;
+    const text = code.trim();
     frames.push({
       file: head[1],
       line: Number(head[2]),
       function: head[3] ?? "",
-      code: code.trim(),
-      mark: marks && from >= 0 ? [from, from + marks.trim().length] : null,
+      code: text,
+      mark: marks && from >= 0 ? [from, endOf(text, from, from + marks.trim().length)] : null,
     });
   }
   return frames;
+}
+
+/** Where what ran ends: Dynamo marks all that follows on the line, with brackets and arguments of what is around it. */
+function endOf(code: string, from: number, end: number): number {
+  let open = 0;
+  for (const { 0: sign, index } of code.slice(from, end).matchAll(/"[^"]*"|'[^']*'|[([{}\]),;]/g)) {
+    if ("([{".includes(sign)) open++;
+    else if (sign.length > 1) continue;
+    else if (open === 0) return from + code.slice(from, from + index).trimEnd().length;
+    else if (")]}".includes(sign)) open--;
+  }
+  return end;
 }
 
 /** The innermost frame in the user's own code, else of the model; as `source_line` in Python. */

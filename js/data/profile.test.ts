@@ -56,6 +56,27 @@ test("bands cover the program without a gap, in no more detail than there is roo
   }
 });
 
+test("a delegate of several modules is not in the module before it", () => {
+  const column = payload.column("module");
+  if (column?.kind !== "text") throw new Error("no modules");
+  const at = [...profile.rows].findIndex((row, place) => {
+    const before = profile.rows[place - 1];
+    const alone = place > 0 && payload.number("instruction", row) !== payload.number("instruction", before);
+    return alone && payload.text("kind", row) === "delegate" && column.codes[before] >= 0;
+  });
+  const [row, before] = [profile.rows[at], profile.rows[at - 1]];
+  const without = (gone: number): ReturnType<typeof profileOf> => {
+    const codes = column.codes.map((code, k) => (k === gone ? -1 : code));
+    const columns = payload.columns.map((one) => (one === column ? { ...column, codes } : one));
+    return profileOf({ ...payload, columns, column: (name) => columns.find((one) => one.name === name) });
+  };
+  expect(bandsOf(without(row), 1000).find(({ from }) => from === at)?.text).toBe("");
+  // A kernel that is in no module was called between others.
+  const band = bandsOf(without(before), 1000).find(({ from, end }) => from < at && at <= end);
+  expect(payload.text("kind", before)).not.toBe("delegate");
+  expect(band?.text).not.toBe("");
+});
+
 test("the axis holds every number, on a logarithmic scale", () => {
   const { top } = profile;
   expect(heightOf(0, top)).toBe(0);

@@ -18,7 +18,7 @@ export interface Profile {
   places: Int32Array;
   /** Places at which another run begins. */
   runs: number[];
-  /** The module of each place, as a number of `paths`; -1 where none is known. */
+  /** The module of each place, as a number of `paths`; -1 where none is known, -2 for a delegate that is of several. */
   modules: Int32Array;
   paths: readonly string[];
   /** The bands in as much detail as so many give, see `bandsOf`. */
@@ -26,6 +26,9 @@ export interface Profile {
   /** The upper end of the axis. */
   top: number;
 }
+
+const UNKNOWN = -1;
+const SEVERAL = -2;
 
 /** Below it, no error is told from another: the lower end of the axis. */
 export const LEAST = 0.1;
@@ -57,9 +60,15 @@ export function profileOf(payload: Payload, shown: Iterable<number> | null = nul
     if (!folded && place > 0 && !Object.is(block[row], block[rows[place - 1]])) runs.push(place);
   });
   const column = payload.column("module");
-  const modules = new Int32Array(rows.length).fill(-1);
+  const modules = new Int32Array(rows.length).fill(UNKNOWN);
   const paths = column?.kind === "text" ? column.dictionary : [];
-  if (column?.kind === "text") for (let place = 0; place < rows.length; place++) modules[place] = column.codes[rows[place]];
+  if (column?.kind === "text") {
+    rows.forEach((row, place) => {
+      const begins = place === 0 || !Object.is(instruction[row], instruction[rows[place - 1]]);
+      const several = column.codes[row] < 0 && begins && payload.text("kind", row) === "delegate";
+      modules[place] = several ? SEVERAL : column.codes[row];
+    });
+  }
   return { rows, places, runs, modules, paths, bands: new Map(), top: topOf(payload) };
 }
 
@@ -67,12 +76,13 @@ function bandsAt({ modules }: Profile, levels: readonly (readonly string[])[], d
   const bands: Band[] = [];
   const texts = levels.map((path) => path.slice(0, depth).join("."));
   let last: Band | null = null;
-  let held = -1;
+  let held = UNKNOWN;
   for (let place = 0; place < modules.length; place++) {
     const code = modules[place];
-    if (last && (code < 0 || code === held || texts[code] === last.text)) last.end = place + 1;
-    else bands.push((last = { from: place, end: place + 1, text: texts[code] ?? "" }));
-    if (code >= 0) held = code;
+    const text = texts[code] ?? "";
+    if (last && (code === UNKNOWN || code === held || text === last.text)) last.end = place + 1;
+    else bands.push((last = { from: place, end: place + 1, text }));
+    if (code !== UNKNOWN) held = code;
   }
   return bands;
 }

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import etviz
 from etviz.cli import console, main
 from tests.programs import Executed
 
@@ -276,6 +278,20 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert culprit["instruction"] == json.loads(text)["compared"]["instructions"] - 1
     assert culprit["code"] == "return self.head(x.flatten(1))"
     assert culprit["proof"]["outputs"][0]["matches"]
+
+
+def test_the_diagnosis_fits_the_terminal(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are broken, and no word of them is lost; only code is cut, and says so."""
+    torch.manual_seed(0)
+    etviz.debug(nn.LayerNorm(24).eval(), (torch.randn(5, 24) + 300.0,), workdir=tmp_path / "far")
+    share = json.loads(run("why", tmp_path / "far", "--json")[1])["attribution"]["shares"][0]
+    for width in (24, 40, 59, 60, 100):
+        monkeypatch.setattr(console.out, "width", width)
+        status, out, _ = run("why", tmp_path / "far")
+        assert status == 0
+        assert [line for line in out.splitlines() if len(line) > width] == []
+        shares = out.partition("Share of the")[2].partition("What it looks like")[0]
+        assert share["name"] in " ".join(shares.split())
 
 
 @pytest.mark.parametrize("command", ["demo", "info", "gaps", "why", "report", "check", "compare", "mcp"])

@@ -170,10 +170,15 @@ def test_a_layer_norm_far_from_zero_loses_digits_by_its_formula(tmp_path: Path, 
     deviation = np.sqrt(squares / np.float32(24) - mean * mean + np.float32(1e-5))
     np.testing.assert_allclose(_run(tmp_path / "model.pte", x), (rows - mean[:, None]) / deviation[:, None], rtol=1e-5)
 
-    finding = inspection.diagnosis(look_inside=False)["finding"]
-    assert "as of layer_norm with the mean square less the squared mean as its variance" in finding["text"]
+    diagnosis = inspection.diagnosis(look_inside=False)
+    finding = diagnosis["finding"]
+    assert "as of layer_norm whose variance is the mean square less the squared mean" in finding["text"]
     (fingerprint,) = inspection.fingerprints(finding["row"]).to_dict("records")
-    assert fingerprint["name"] == "another setting"
+    assert fingerprint["name"] == "another formula"
+    assert "before the norm" in diagnosis["next"][0]["text"]
+    # The instruction's outputs are told from one another.
+    names = [diagnosis["culprit"]["name"], *(suspect["name"] for suspect in diagnosis["suspects"])]
+    assert sorted(set(names)) == ["#0 layer_norm", "#0 layer_norm [2]"] == sorted(names)
     assert fingerprint["score"] > 0.99
 
 
