@@ -39,8 +39,8 @@ _ROW_NUMBERS: Final = (
 )
 _ADVICE: Final = {
     SETTING: "See how the backend reads this argument of the operator, or give the operator otherwise.",
-    FORMULA: "The mean is large beside the deviation there: take a constant off the values before the norm, which changes "
-    "nothing else, or have a backend compute it that takes the mean off first.",
+    FORMULA: "The mean is large beside the deviation there: take a constant off the values before the norm, which "
+    "changes nothing else, or have a backend compute it that takes the mean off first.",
     "constant output": "The kernel writes nothing, or the same everywhere: check that its output is its own memory.",
     "permuted layout": "The values are right and lie elsewhere: check the memory format (NCHW, NHWC) on both sides.",
     "sign": "Check the sign convention of this operator in the backend.",

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { samplePayload } from "../dev/samplePayload";
 import { type NumberColumn, textAt } from "./columns";
 import { decodePayload } from "./payload";
-import { bandsOf, heightOf, peaksOf, profileOf, spanQuery } from "./profile";
+import { bandText, bandsOf, heightOf, peaksOf, profileOf, spanQuery } from "./profile";
 
 const sample = { layers: 50, uncompared: 0 };
 const plain = decodePayload(samplePayload(sample));
@@ -54,6 +54,19 @@ test("bands cover the program without a gap, in no more detail than there is roo
       if (path) expect(path.startsWith(text)).toBe(true);
     }
   }
+});
+
+test.each([
+  ["encoder.layer.0.attention", 30, "encoder.layer.0.attention"],
+  ["encoder.layer.0.attention", 12, "0.attention"],
+  ["encoder.layer.0.attention", 9, "attention"],
+  ["encoder.layer.0.attention", 8, "…tention"],
+  ["encoder.layer.0.attention", 5, ""],
+  ["stem.0", 5, ""],
+  ["norm", 3, ""],
+  ["l", 1, "l"],
+])("the band of %s has in %i letters the name %s", (path, letters, name) => {
+  expect(bandText(path, letters)).toBe(name);
 });
 
 test("a delegate of several modules is not in the module before it", () => {

@@ -104,6 +104,17 @@ export function bandsOf(profile: Profile, most: number): Band[] {
   return bands;
 }
 
+/** Letters of a path's end that tell which module it is. */
+const LEGIBLE = 8;
+
+/** The name of a band in so many letters: as much of the end of its path as there is room for, or nothing. */
+export function bandText(path: string, letters: number): string {
+  if (path.length <= letters) return path;
+  const dots = [...path.matchAll(/\./g)].map(({ index }) => index + 1);
+  const whole = dots.map((at) => path.slice(at)).find((end) => end.length <= letters && !/^\d+$/.test(end));
+  return whole ?? (letters >= LEGIBLE ? `…${path.slice(1 - letters)}` : "");
+}
+
 /** The largest value of the places in each of `columns` equal parts, and the place that has it (-1 for none). */
 export interface Peaks {
   most: Float64Array;

@@ -16,12 +16,36 @@ const HIGHEST = 460;
 const SMALLEST = 80;
 const LARGEST = 20000;
 
+/** Letters are drawn at most so many times as large as elsewhere. */
+const MAGNIFIED = 1.15;
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+/** A box of which a pane of some size makes nothing larger than it should be; the picture is in its middle. */
+function readable({ width, height }: Size, pane: Size): Size {
+  const by = Math.max(1, Math.min(pane.width / width, pane.height / height) / MAGNIFIED);
+  return { width: width * by, height: height * by };
+}
+
+function within(at: number, size: number, whole: number): number {
+  return size >= whole ? (whole - size) / 2 : Math.max(0, Math.min(at - size / 2, whole - size));
+}
+
+const NO_PANE: Size = { width: 0, height: 0 };
+
 /** The box to begin with: everything, or, where that is too small to be read, what is around (x, y). */
-export function startBox(width: number, height: number, x: number, y: number): Box {
-  const box = { width: Math.min(width, WIDEST), height: Math.min(height, HIGHEST) };
-  const within = (at: number, size: number, whole: number): number =>
-    Math.max(0, Math.min(at - size / 2, whole - size));
+export function startBox(width: number, height: number, x: number, y: number, pane = NO_PANE): Box {
+  const box = readable({ width: Math.min(width, WIDEST), height: Math.min(height, HIGHEST) }, pane);
   return { ...box, x: within(x, box.width, width), y: within(y, box.height, height) };
+}
+
+/** The box that shows everything. */
+export function wholeBox(width: number, height: number, pane = NO_PANE): Box {
+  const box = readable({ width, height }, pane);
+  return { ...box, x: within(0, box.width, width), y: within(0, box.height, height) };
 }
 
 /** Zoom by a factor (below 1: nearer), so that the point (x, y) stays where it is. */
@@ -71,12 +95,25 @@ function swallowClick(svg: SVGSVGElement): void {
 export function useCamera(picture: Picture, center: number): Camera {
   const ref = useRef<SVGSVGElement>(null);
   const middle = picture.nodes.find(({ node }) => node === center) ?? { x: 0, y: 0 };
-  const start = startBox(picture.width, picture.height, middle.x, middle.y);
-  const [seen, setSeen] = useState({ picture, box: start });
-  const box = seen.picture === picture ? seen.box : start;
+  const [pane, setPane] = useState(NO_PANE);
+  const [moved, setMoved] = useState<{ picture: Picture; box: Box } | null>(null);
+  const box = moved?.picture === picture ? moved.box : startBox(picture.width, picture.height, middle.x, middle.y, pane);
   const now = useRef(box);
   now.current = box;
-  const set = useCallback((next: Box) => setSeen({ picture, box: next }), [picture]);
+  const set = useCallback((next: Box) => setMoved({ picture, box: next }), [picture]);
+
+  useLayoutEffect(() => {
+    const svg = ref.current;
+    if (!svg) return;
+    const measure = (): void => {
+      const { width, height } = svg.getBoundingClientRect();
+      setPane((known) => (known.width === width && known.height === height ? known : { width, height }));
+    };
+    const observer = new ResizeObserver(measure);
+    observer.observe(svg);
+    measure();
+    return () => observer.disconnect();
+  }, []);
 
   useLayoutEffect(() => {
     const svg = ref.current;
@@ -107,7 +144,7 @@ export function useCamera(picture: Picture, center: number): Camera {
     box,
     ref,
     zoom: (factor) => set(zoomed(box, factor, box.x + box.width / 2, box.y + box.height / 2)),
-    fit: () => set({ x: 0, y: 0, width: picture.width, height: picture.height }),
+    fit: () => set(wholeBox(picture.width, picture.height, pane)),
     onPointerDown,
   };
 }

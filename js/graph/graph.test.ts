@@ -3,7 +3,7 @@
 import { expect, test } from "vitest";
 import { edgesOf } from "../data/edges";
 import { click, openReady, press, until } from "../dev/view";
-import { startBox, zoomed } from "./camera";
+import { startBox, wholeBox, zoomed } from "./camera";
 import { type Around, neighbourhood, onTheWay } from "./neighbourhood";
 import { place } from "./picture";
 
@@ -84,6 +84,15 @@ test("zooming keeps the point under the pointer", () => {
   expect((700 - nearer.x) / nearer.width).toBeCloseTo((700 - box.x) / box.width);
   expect(nearer.width).toBeCloseTo(box.width / 2);
   expect(zoomed(box, 1e-9, 0, 0).width).toBeGreaterThan(0);
+});
+
+test("a small picture is not magnified in a large pane, and stays in its middle", () => {
+  const pane = { width: 600, height: 900 };
+  for (const box of [startBox(148, 240, 74, 20, pane), wholeBox(148, 240, pane)]) {
+    expect(Math.min(pane.width / box.width, pane.height / box.height)).toBeCloseTo(1.15);
+    expect([box.x + box.width / 2, box.y + box.height / 2]).toEqual([74, 120]);
+  }
+  expect(wholeBox(1000, 800, pane)).toEqual({ x: 0, y: 0, width: 1000, height: 800 });
 });
 
 test("the graph shows the selected row; a click on a node selects it", async () => {

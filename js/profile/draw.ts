@@ -3,7 +3,7 @@
 import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
 import type { Payload } from "../data/payload";
-import { type Band, type Peaks, type Profile, bandsOf, heightOf, peaksOf } from "../data/profile";
+import { type Band, type Peaks, type Profile, bandText, bandsOf, heightOf, peaksOf } from "../data/profile";
 import { type Paint, fontOf } from "./picture";
 
 export interface Frame {
@@ -94,11 +94,8 @@ class Picture {
         context.fillStyle = this.paint("--etv-bg-soft");
         context.fillRect(x, frame.top, wide, frame.height - frame.top);
       }
-      const letters = Math.floor((wide - 4) / LETTER);
-      if (letters >= 2 && text) {
-        const short = text.length > letters ? `…${text.slice(1 - letters)}` : text;
-        this.text(letters >= 4 || text.length <= letters ? short : "", x + wide / 2, frame.foot + 11, "--etv-text-soft", "center");
-      }
+      const short = bandText(text, Math.floor((wide - 4) / LETTER));
+      if (short) this.text(short, x + wide / 2, frame.foot + 11, "--etv-text-soft", "center");
     });
     context.fillStyle = this.paint("--etv-line-strong");
     for (const place of scene.profile.runs) context.fillRect(frame.left + place * scale, frame.top, 1, frame.foot - frame.top);

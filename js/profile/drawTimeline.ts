@@ -72,7 +72,10 @@ function fitting(context: CanvasRenderingContext2D, text: string, width: number)
     if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
     else high = middle - 1;
   }
-  return low >= 2 ? `${text.slice(0, low)}…` : "";
+  // The first digits of a number would be another's.
+  const number = /^#\d+/.exec(text)?.[0] ?? "";
+  if (low < number.length || low < 2) return number && context.measureText(number).width <= width ? number : "";
+  return `${text.slice(0, low).trimEnd()}…`;
 }
 
 /** What is written into a bar. */

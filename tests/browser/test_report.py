@@ -390,10 +390,12 @@ def test_injected_script_would_be_stopped_by_the_policy(reader: Callable[..., Re
 def test_without_javascript_the_worst_rows_are_shown(
     reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection, screenshots: Path
 ) -> None:
+    finding = inspection.diagnosis(look_inside=False)["finding"]
     for name, viewport in (("wide", WIDE), ("narrow", NARROW)):
         page = reader(viewport, scripts=False).page
         page.goto(report.as_uri())
         expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.digest.verdict)
+        expect(page.locator(".etv-summary-verdict + p")).to_have_text(finding["text"])
         expect(page.locator(".etv-summary tbody tr")).to_have_count(len(inspection.gaps))
         expect(page.locator("noscript p")).to_be_visible()
         page.screenshot(path=screenshots / f"report-without-script-{name}.png")

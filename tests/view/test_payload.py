@@ -286,6 +286,8 @@ def test_html_shows_the_worst_rows(executed: Callable[[str], Executed]) -> None:
     for _, row in inspection.worst(3).iterrows():
         assert f"{row['introduced_severity']:.3g}" in parser.text
         assert row["source"] in parser.text
+        assert row_name(*row[["kind", "op", "reference_ops", "module", "output"]]) in parser.text
+    assert inspection.diagnosis(look_inside=False)["finding"]["text"] in parser.text
 
 
 def test_limits_are_those_by_which_a_row_is_judged(sent: tuple[etviz.Inspection, dict[str, Any], list[bytes]]) -> None:

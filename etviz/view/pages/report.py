@@ -2,7 +2,7 @@
 
 It holds the same view as a notebook (table, tree, tensor pane) over data that is written into the page. What the view
 would ask a kernel for is answered beforehand; `TENSORS` says how much of it. Where no script runs, and on paper, the
-page shows the verdict, the facts and the worst rows.
+page shows the verdict, the finding, the facts and the worst rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from etviz.settings import TENSORS, options
 from etviz.text import markup
 from etviz.view.pages.container import Answer, laid_out, pack
 from etviz.view.pages.html import view_page
-from etviz.view.pages.tables import MARKS, html_facts, html_table, worst_table
+from etviz.view.pages.tables import MARKS, html_facts, html_finding, html_table, worst_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
@@ -174,6 +174,7 @@ def _summary(analysis: Analysis, title: str) -> str:
 <main class="etv-summary" data-level="{escape(digest.level)}">
 <h1>{markup(title)}</h1>
 <p class="etv-summary-verdict">{MARKS[digest.level]} {markup(digest.verdict)}</p>
+{html_finding(analysis)}
 <ul>{html_facts(digest)}</ul>
 <noscript><p>With JavaScript on, this page shows every row, the delegated graph and the histograms.</p></noscript>
 {worst}

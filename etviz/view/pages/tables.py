@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pandas.api.types import is_numeric_dtype
 
 from etviz.comparison.tables import ranking
+from etviz.graph.labels import row_name
 from etviz.tensors.metrics import METRICS
 from etviz.text import markup
 
@@ -32,9 +33,8 @@ _CELL: Final = (
 _TABLE: Final = ' style="border-collapse:collapse;font-size:90%"'
 _COLUMNS: Final = (
     ("instruction", "#"),
-    ("op", "operator"),
+    ("name", "operator"),
     ("backend", "backend"),
-    ("reference_ops", "reference operators"),
     ("introduced_severity", "introduced severity"),
     ("severity", "severity"),
     ("rmse", "rmse"),
@@ -63,10 +63,17 @@ def _table(columns: Sequence[_Column], attributes: str = "") -> str:
 
 
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
-    """Verdict, facts and the worst rows as HTML with inline styles; every text is escaped."""
+    """Verdict, finding, facts and the worst rows as HTML with inline styles; every text is escaped."""
     digest = analysis.tables.digest
     head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
+    head += html_finding(analysis)
     return f'<div class="{STATIC_TABLE}">{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>'
+
+
+def html_finding(analysis: Analysis) -> str:
+    """The sentence that says where to look first, as a paragraph; empty where nothing was compared."""
+    finding = analysis.finder.finding()
+    return "" if finding is None else f"<p>{markup(finding.text)}</p>"
 
 
 def html_facts(digest: Summary) -> str:
@@ -90,6 +97,8 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
     worst = analysis.worst(rows)
     if worst.empty:
         return ""
+    named = worst[["kind", "op", "reference_ops", "module", "output"]]
+    worst = worst.assign(name=[row_name(*fields) for fields in named.itertuples(index=False)])
     cell, write = (_CELL, markup) if styled else ("", _breakable)
     columns = [
         _Column(
