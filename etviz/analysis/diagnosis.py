@@ -129,7 +129,7 @@ def _row(analysis: Analysis, row: int, own: Analysis | None = None) -> dict[str,
     shares = None if own is not None else analysis.attributions.last
     return {
         "row": row,
-        "name": describe_row(about, output=True),
+        "name": describe_row(about),
         "event_block": int(about["event_block"]),
         "instruction": int(about["instruction"]),
         "output": int(about["output"]),
@@ -208,7 +208,7 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
         "shares": [
             {
                 "row": int(row),
-                "name": describe_row(rows.loc[row], output=True),
+                "name": describe_row(rows.loc[row]),
                 "source": str(rows.loc[row, "source"] or ""),
                 "share": or_none(float(about["share"])),
                 "method": str(about["method"]),

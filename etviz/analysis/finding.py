@@ -70,7 +70,8 @@ class Finder:
         if divergent is not None:
             return self._divergence(tables, divergent)
         known = "introduced_severity" in tables.rows and not tables.rows["introduced_severity"].isna().all()
-        worst = tables.ranked("introduced_severity" if known else "severity").iloc[0]
+        by = "introduced_severity" if known else "severity"
+        worst = tables.ranked(by).iloc[0]
         name, row = _named(worst), _number(worst)
         if not known:
             level = row_level(worst, tables.on_grid, introduced=False)
@@ -78,6 +79,8 @@ class Finder:
         if tables.digest.level == "bad":
             text = f"The outputs differ, but no operator adds more error than its precision explains; {name} adds most."
             return Finding(row, text, "warn")
+        if worst[by] == 0:
+            return Finding(row, "No operator adds any error.", "ok")
         return Finding(row, f"No operator adds more error than its precision explains; {name} adds most.", "ok")
 
     def _divergence(self, tables: Tables, divergent: Any) -> Finding:

@@ -139,7 +139,7 @@ class Census:
         row = self.first
         lines = [f"{self.varying} of {count} instructions varied in {len(self.deviating)} of {self.runs} runs."]
         lines.append(
-            f"First: {describe_row(row)}, {int(row['deviating'])} runs deviate "
+            f"First: {describe_row(row, output=False)}, {int(row['deviating'])} runs deviate "
             f"({100 * row['share']:.3g} %, 95 % interval {100 * row['low']:.3g} to {100 * row['high']:.3g} %), "
             f"{int(row['distinct'])} different values; {row['where']}."
         )

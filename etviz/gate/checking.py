@@ -97,7 +97,7 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None) ->
             found.extend(_worse(row, baseline.rows.get(keys[index], {}), rules.factor))
         cases.append(
             Case(
-                f"{describe_row(row)} output {int(row['output'])}",
+                f"{describe_row(row, output=False)} output {int(row['output'])}",
                 int(str(row.name)),
                 str(row["backend"] or row["kind"]),
                 str(row["source"]),

@@ -234,8 +234,8 @@ def _plain(name: str) -> str:
     return "sdpa" if "scaled_dot_product" in name else name.removeprefix("native_")
 
 
-def describe_row(row: Any, *, output: bool = False) -> str:
-    """A gap row in a few words: ``#12 norm1 · layer_norm``; with its `output`, if that is not the first: ``… [2]``."""
+def describe_row(row: Any, *, output: bool = True) -> str:
+    """A gap row in a few words: ``#12 norm1 · layer_norm``; with its output, if that is not the first: ``… [2]``."""
     kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))
     name = row_name(kind, op, reference_ops, module, row["output"] if output else 0)
     return f"#{int(row['instruction'])} {name}"

@@ -95,6 +95,7 @@ function NumberCell({ column, facts, index, bar }: Props<NumberColumn>): JSX.Ele
       aria-colindex={index + 1}
       style={{ gridColumn: index + 1 }}
       data-step={mismatch ? undefined : gauge?.step}
+      data-nonfinite={unknown && mismatch ? true : undefined}
       data-unknown={unknown && !mismatch ? true : undefined}
       data-tip={tipOf(column, value, facts)}
     >

@@ -14,7 +14,7 @@ import pytest
 import etviz
 from etviz.analysis.diagnosis import _ADVICE, schema  # pyright: ignore[reportPrivateUsage]
 from etviz.cli import console, main
-from etviz.tensors.fingerprints import NAMES, SETTING
+from etviz.tensors.fingerprints import FORMULA, NAMES, SETTING
 from tests.programs import Executed
 from tests.shifted import load_shifted
 
@@ -53,7 +53,7 @@ def described(part: Any, path: str = "") -> list[str]:
 def test_the_schema_is_one_and_describes_every_field() -> None:
     validator().check_schema(schema())
     assert described(schema()) == []
-    assert set(_ADVICE) == {*NAMES, SETTING}
+    assert set(_ADVICE) == {*NAMES, SETTING, FORMULA}
 
 
 @pytest.mark.parametrize("name", ["residual_cnn", "many_outputs", "branches", "casts", "poisoned", "counter"])
@@ -97,7 +97,7 @@ def faulty(executed: Make, tmp_path: Path) -> etviz.Inspection:
 def test_the_culprit_with_its_share_its_line_and_what_to_do(faulty: etviz.Inspection, tmp_path: Path) -> None:
     body = checked(faulty, top=1)
     culprit = body["culprit"]
-    assert culprit["name"].endswith("norm · layer_norm")
+    assert culprit["name"].endswith("norm · layer_norm [2]")
     assert culprit["code"] == "x = self.norm(x + self.block(x))"
     assert culprit["inside"] is None
     row = faulty.gaps.loc[culprit["row"]]

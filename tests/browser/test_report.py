@@ -16,9 +16,11 @@ from pypdf import PdfReader
 
 import etviz
 from etviz.graph.ir import Graph
+from etviz.graph.labels import describe_row
 from tests.browser.accessibility import serious
 from tests.browser.geometry import assert_laid_out
 from tests.browser.network import OfflineGuard
+from tests.kinds.making import Made
 from tests.markup import IMAGE, MARKUP, poisoned_names, rewritten
 from tests.programs import Executed
 
@@ -367,6 +369,27 @@ def test_operators_of_long_modules_stay_legible(
         view.page.screenshot(path=screenshots / f"report-long-{viewport['width']}.png")
 
 
+def test_which_output_it_is_stays_legible_and_no_bar_is_below_words(
+    reader: Callable[..., Reader], made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    outputs = made("outputs").load("record").to_html(tmp_path / "outputs.html")
+    nonfinite = made("nonfinite").load("record").to_html(tmp_path / "nonfinite.html")
+    words = """(cells) => cells.map((cell) => {
+        const words = new Range(), bar = cell.querySelector(".etv-gauge").getBoundingClientRect();
+        words.selectNode(cell.lastChild);
+        return [bar.width && bar.right, words.getBoundingClientRect().left];
+    })"""
+    for width in (1400, 1024, 800, 480, 390):
+        view = reader({"width": width, "height": 900}).open(outputs)
+        named = view.locator(".etv-row > .etv-first:has(.etv-word)")
+        assert named.count() > 1
+        assert all(named.evaluate_all("(cells) => cells.map((cell) => cell.scrollWidth <= cell.clientWidth)"))
+        found = reader({"width": width, "height": 900}).open(nonfinite).locator("[data-nonfinite]:has(.etv-gauge)")
+        assert found.count() > 0
+        for end, start in found.evaluate_all(words):
+            assert end <= start
+
+
 def test_injected_script_would_be_stopped_by_the_policy(reader: Callable[..., Reader], report: Path) -> None:
     person = reader()
     person.open(report)
@@ -427,8 +450,8 @@ def test_paper_has_the_verdict_and_the_worst_rows(
     assert len(pdf.pages) == 1
     text = _letters(pdf.pages[0].extract_text())
     assert _letters(inspection.digest.verdict) in text
-    for op in inspection.worst(10)["op"]:
-        assert _letters(str(op)) in text
+    for _, row in inspection.worst(10).iterrows():
+        assert _letters(describe_row(row).partition(" ")[2]) in text
     page.set_viewport_size({"width": 700, "height": 1000})
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

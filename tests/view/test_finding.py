@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import etviz
 from etviz.view.payload.program import build_payload
@@ -42,6 +44,13 @@ def test_the_culprit_is_named_with_its_module_operator_and_line(faulty: etviz.In
     assert row["source"] in finding["text"]
     assert column("op", payload, buffers)[finding["row"]].startswith("norm · layer_norm")
     assert faulty.analysis.tables.digest.facts[-2].value.startswith(f"#{row['instruction']} norm · layer_norm")
+
+
+def test_where_no_operator_adds_any_error_none_adds_most() -> None:
+    inspection = etviz.debug(nn.ReLU(), (torch.randn(4, 8),))
+    finding = inspection.analysis.finder.finding()
+    assert finding is not None
+    assert (finding.row, finding.level, finding.text) == (0, "ok", "No operator adds any error.")
 
 
 def test_where_nothing_is_wrong_it_says_so(executed: Callable[[str], Executed]) -> None:

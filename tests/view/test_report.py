@@ -19,6 +19,7 @@ import pytest
 import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.labels import describe_row
 from etviz.view.pages import html as page_module
 from etviz.view.pages import report as report_module
 from etviz.view.payload.program import build_payload
@@ -165,8 +166,8 @@ def test_without_a_script_verdict_and_worst_rows_are_there(residual: etviz.Inspe
     assert residual.digest.verdict in text
     for fact in residual.digest.facts:
         assert f"{fact.label}: {fact.value}" in text
-    for op in residual.worst(5)["op"]:
-        assert op in text
+    for _, row in residual.worst(5).iterrows():
+        assert describe_row(row).partition(" ")[2] in text
     assert f"etviz {etviz.__version__}" in text
 
 
