@@ -99,9 +99,10 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
     """False where what explains an error can't be: noise that no rounding makes, or a grid that the value can't lie on.
 
     Both come from the files that are judged. Where rounding leaves nothing of a value, its noise is √2 of its size, as
-    that of two independent ones; measured on a few elements it may be somewhat more.
+    that of two independent ones; measured on a few elements it may be somewhat more. That is the larger of both sizes:
+    what a norm makes of equal numbers is nothing, or rounding alone.
     """
-    size = math.sqrt(sums.rr / sums.count) * sums.r_unit if sums.count else 0.0
+    size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
     return on_grid and (math.isnan(noise) or noise < _INDEPENDENT * size or sums.max_r == 0.0)
 

@@ -118,7 +118,7 @@ _REDUCING: Final = frozenset(
     )
 )
 """Operators that sum up many elements, beside the products of matrices and convolutions."""
-_SUMS: Final = frozenset(("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "cumsum"))
+_SUMS: Final = frozenset(("sum", "mean", "var", "std", "linalg_vector_norm", "norm", "cumsum", "avg_pool2d"))
 """Those of them whose result is the sum, or grows with it."""
 _LONG: Final = 1 << 12
 """Products in a sum from which its result is perturbed too, in case all have one sign."""

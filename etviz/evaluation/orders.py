@@ -23,19 +23,34 @@ LAYER_NORM: Final = "aten.native_layer_norm.default"
 _SUMS: Final = frozenset(
     ("aten.sum.default", "aten.sum.dim_IntList", "aten.mean.default", "aten.mean.dim", "aten.var.correction")
 )
+_POOLING: Final = "aten.avg_pool2d.default"
+_RUNNING: Final = frozenset(("aten.cumsum.default", _POOLING))
+_WINDOWS: Final = 1 << 22
+"""Elements of windows that are laid side by side at most."""
 
 
 def one_after_another(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     """A sum, mean or variance in float32, each element added to the sum of those before; None of what is none."""
+    import torch
+
+    if target not in _SUMS | _RUNNING or not args or kwargs.get("dtype") not in (None, torch.float32):
+        return None
+    x = args[0]
+    if x.dtype != torch.float32 or not x.numel():
+        return None
+    if target == _POOLING:
+        return _pooled(args, kwargs)
+    if target in _RUNNING:
+        return _running(x, kwargs.get("dim", args[1] if len(args) > 1 else 0))
+    return _reduced(target, args, kwargs)
+
+
+def _reduced(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
     import numpy as np
     import torch
 
-    if target not in _SUMS or not args or kwargs.get("dtype") not in (None, torch.float32):
-        return None
     name, x = target.split(".")[1], args[0]
     dims, keep = [*args[1:], None, None][:2]
-    if x.dtype != torch.float32:
-        return None
     dims, keep = kwargs.get("dim", dims), kwargs.get("keepdim", keep)
     axes = sorted({int(dim) % x.ndim for dim in ([dims] if isinstance(dims, int) else dims or range(x.ndim))})
     rows = np.moveaxis(x.detach().numpy(), axes, range(-len(axes), 0))
@@ -54,6 +69,37 @@ def one_after_another(target: str, args: Sequence[Any], kwargs: Mapping[str, Any
     for axis in axes if keep else ():
         found = found.unsqueeze(axis)
     return found
+
+
+def _running(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Sums of all elements up to each."""
+    import numpy as np
+    import torch
+
+    return torch.from_numpy(np.add.accumulate(x.detach().numpy(), axis=dim)) if x.ndim else x.clone()
+
+
+def _both(value: Any) -> list[int]:
+    """What holds for both axes of an image; empty where nothing is said."""
+    return [value, value] if isinstance(value, int) else [*value, *value][:2] if value else []
+
+
+def _pooled(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """Averages over windows of images; None where windows that lie side by side take too much memory."""
+    import torch
+
+    names = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    given = dict(zip(names, args[1:], strict=False)) | dict(kwargs)
+    x, (kernel, stride, padding) = args[0], (_both(given.get(name)) for name in names[:3])
+    value = torch.ops.aten.avg_pool2d.default(x, **given)
+    if x.ndim != 4 or given.get("ceil_mode") or value.numel() * math.prod(kernel) > _WINDOWS:
+        return None
+    images = x.reshape(-1, 1, *x.shape[2:])
+    windows = torch.ops.aten.im2col.default(images, kernel, [1, 1], padding or [0, 0], stride or kernel)
+    rows = windows.transpose(1, 2).reshape(value.numel(), -1)
+    exact = rows.double().sum(1)
+    ratio = torch.from_numpy(_accumulated(rows.numpy())) / exact.where(exact != 0, 1.0)
+    return (value * ratio.reshape(value.shape)).to(x.dtype)
 
 
 def normalized(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from torch import Tensor, nn
 
 import etviz
@@ -140,6 +141,55 @@ def test_equal_numbers_are_summed_up_with_roundings_that_do_not_cancel_out(side:
     assert found.first_divergence is None
     assert found.digest.level in ("ok", "warn")
     assert (found.outputs["rmse"] > 0).all()
+
+
+class Blank(nn.Module):
+    """What is made of equal numbers by operators that add them up."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        functional = nn.functional
+        return (
+            functional.avg_pool2d(x, 16),
+            functional.avg_pool2d(x, (9, 20), stride=3, padding=2, count_include_pad=False),
+            torch.cumsum(x.flatten(2), -1),
+            functional.instance_norm(x),
+        )
+
+
+@pytest.mark.parametrize("partitioner", [None, [XnnpackPartitioner()]])
+def test_a_blank_image_gives_no_culprit(partitioner: list[XnnpackPartitioner] | None) -> None:
+    found = etviz.debug(Blank(), (torch.full((1, 3, 64, 64), 0.1),), partitioner=partitioner)
+    assert (found.outputs["max_ulp"] > 20).sum() >= 2
+    assert found.first_divergence is None
+    assert found.digest.level in ("ok", "warn")
+    assert found.outputs["matches"].all()
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_running_sums_one_after_another(dim: int) -> None:
+    x = normal(3, 40, 7)
+    found = one_after_another("aten.cumsum.default", [x, dim], {})
+    assert found is not None
+    rows = np.moveaxis(x.numpy(), dim, -1)
+    expected = np.stack([added(rows[..., : end + 1]) for end in range(rows.shape[-1])], axis=-1)
+    np.testing.assert_array_equal(found.numpy(), np.moveaxis(expected, -1, dim))
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": [1, 2], "stride": [2, 3]}, {"divisor_override": 7}])
+def test_averages_of_windows_one_after_another(options: dict[str, Any]) -> None:
+    x = normal(2, 3, 12, 14) + 1.0
+    args = [x, [5, 6]]
+    found = one_after_another("aten.avg_pool2d.default", args, options)
+    exact = torch.ops.aten.avg_pool2d.default(x.double(), [5, 6], **options)
+    assert found is not None
+    error = (found - exact).square().mean().sqrt() / exact.square().mean().sqrt()
+    assert 2.0**-25 < error < 30 * 2.0**-24
+    plain = nn.functional.avg_pool2d(x[:1, :1, :5, :6], (5, 6))
+    first = one_after_another("aten.avg_pool2d.default", [x[:1, :1, :5, :6], [5, 6]], {})
+    total = added(x.numpy()[0, 0, :5, :6].reshape(1, -1)) / np.float32(30)
+    assert first is not None
+    torch.testing.assert_close(first.ravel(), torch.from_numpy(total), rtol=2.0**-23, atol=0)
+    torch.testing.assert_close(first, plain, rtol=1e-5, atol=0)
 
 
 def test_noise_over_a_value_that_is_zero_is_no_number() -> None:
