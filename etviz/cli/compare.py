@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.table import Table
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.console import ShortName, err, out, plain_text, print_json
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pandas as pd
+
+_PLACED: Final = 70
+"""Columns of a terminal from which the source has a column, too."""
 
 
 def compare(
@@ -47,14 +53,29 @@ def compare(
         return
     for line in comparison.summary().splitlines():
         out.print(plain_text(line), highlight=False)
+    out.print(_table(worst, by, comparison.labels))
+
+
+def _table(worst: pd.DataFrame, by: str, labels: Sequence[str]) -> Table:
+    """What became worse, as wide as the terminal; the place where there is room for it."""
+    from etviz.cli.gaps import number
+    from etviz.tensors.metrics import METRICS
+
+    known = [label for label in labels if f"{by}.{label}" in worst]
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"
+    table.add_column("loss in dB" if decibel else "times worse", justify="right", no_wrap=True)
+    table.add_column("operator", no_wrap=True, ratio=1)
+    for label in known:
+        table.add_column(ShortName(label), justify="right", no_wrap=True, min_width=6)
+    placed = out.width >= _PLACED
+    if placed:
+        table.add_column("source", no_wrap=True)
     for _, row in worst.iterrows():
-        values = " → ".join(
-            f"{row[f'{by}.{label}']:.3g}" for label in comparison.labels if f"{by}.{label}" in worst.columns
-        )
-        where = plain_text(row["module"] or row["source"])
-        out.print(
-            f"  {row['change']:>9.3g}  {plain_text(row['operator'])} [dim]{where}[/dim]  {values}", highlight=False
-        )
+        values = [number(row[f"{by}.{label}"]) for label in known]
+        place = [ShortName(row["source"])] if placed else []
+        table.add_row(number(row["change"]), ShortName(row["operator"]), *values, *place)
+    return table
 
 
 def _beside(etdump: Path, inputs: Sequence[str] | None) -> given.Artifacts:

@@ -114,7 +114,7 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
     table.expand = True
     for _, row in rows.iterrows():
         name = row_name(*(row[field] for field in ("kind", "op", "reference_ops", "module", "output")))
-        cells = [str(row["instruction"]), ShortName(name), *(_number(float(row[column])) for column in columns)]
+        cells = [str(row["instruction"]), ShortName(name), *(number(float(row[column])) for column in columns)]
         table.add_row(*cells, *([ShortName(row["source"])] if out.width >= 70 else []))
     return table
 
@@ -124,5 +124,6 @@ def given_texts(rows: pd.DataFrame) -> set[str]:
     return set(rows.select_dtypes(exclude="number").columns)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A number in three digits; a dash where it is not known."""
     return "–" if math.isnan(value) else f"{value:.3g}"

@@ -153,6 +153,19 @@ def test_compare(run: Run, executed: Make, tmp_path: Path) -> None:
     assert 'id="etviz-data"' in page
 
 
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_programs_side_by_side_fit_the_terminal(
+    run: Run, executed: Make, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console.out, "width", width)
+    folders = [shutil.copytree(executed("residual_cnn").folder, tmp_path / name) for name in ("before", "now")]
+    status, out, _ = run("compare", *folders)
+    assert status == 0
+    assert [line for line in out.splitlines() if len(line) > width] == []
+    heading = next(line for line in out.splitlines() if "times worse" in line)
+    assert heading.split() == ["times", "worse", "operator", "before", "now", *(["source"] if width >= 70 else [])]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
