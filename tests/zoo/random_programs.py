@@ -327,7 +327,7 @@ def _built(seed: int) -> tuple[nn.Module, tuple[Tensor]]:
 
 
 class NotMadeError(Exception):
-    """ExecuTorch can't lower or run the program; what it says is the cause."""
+    """ExecuTorch can't lower or run the program, or its values overflow: a kernel's partial sums may do so before."""
 
 
 def examine(seed: int, folder: Path) -> dict[str, judge.Said]:
@@ -341,7 +341,11 @@ def examine(seed: int, folder: Path) -> dict[str, judge.Said]:
     program = recipe(seed)
     try:
         exported, inputs = program.export()
+        if not all(output.isfinite().all() for output in exported.module()(*inputs)):
+            raise NotMadeError("its values overflow")
         etviz.debug(exported, inputs, partitioner=program.partitioner(), workdir=folder)
+    except NotMadeError:
+        raise
     except Exception as error:
         raise NotMadeError(f"{type(error).__name__}: {error}") from error
     (folder / "model.etviz").rename(folder / FILES["record"])
