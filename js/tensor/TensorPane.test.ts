@@ -26,3 +26,19 @@ test("a failed tensor keeps the rest of the row, and Retry asks again", async ()
   click(view.one(".etv-failure .etv-button"));
   await until(() => view.all(".etv-histogram").length === 2);
 });
+
+test("a row's severity is judged by the row's own limits, as in the table", async () => {
+  const view = await openReady();
+  const head = view.all("[role=columnheader]").find((one) => one.textContent?.startsWith("introduced severity"));
+  const at = head?.getAttribute("aria-colindex");
+  const seen = new Set<string | null>();
+  for (const row of view.all(".etv-row").slice(0, 12)) {
+    click(row);
+    await until(() => row.getAttribute("aria-selected") === "true");
+    const step = row.querySelector(`[role=gridcell][aria-colindex="${at}"]`)?.getAttribute("data-step") ?? null;
+    const line = view.all(".etv-figures tr").find((one) => one.textContent?.startsWith("severity"));
+    expect(line?.querySelectorAll("td")[1]?.getAttribute("data-step") ?? null).toBe(step);
+    seen.add(step);
+  }
+  expect(seen.size).toBeGreaterThan(1);
+});

@@ -63,7 +63,8 @@ function ColumnCell({ payload, name, row, rated = false }: ColumnCellProps): JSX
   const column = payload.column(name);
   const value = payload.number(name, row);
   if (column?.kind !== "number" || Number.isNaN(value)) return <Unknown />;
-  const step = rated && column.thresholds ? gaugeOf(column)(value, false)?.step : undefined;
+  const judged = column.thresholds || column.limits;
+  const step = rated && judged ? gaugeOf(column)(value, false, row)?.step : undefined;
   return (
     <td data-step={step} data-tip={formatExact(value)}>
       {formatNumber(value, column.format) + (column.format === "db" ? " dB" : "")}
