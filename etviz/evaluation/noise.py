@@ -334,7 +334,7 @@ class Rounding:
             return list(args), kwargs  # zeros lie on every grid
         self.on_grids += 0 if chosen else value.numel()
         moved = self._uniform(value) * ((OTHER_GRID if chosen else self._step) * scale / _UNIFORM)
-        if chosen:
+        if chosen and isinstance(steps, torch.Tensor):
             moved = torch.where(_lie_on_grid(value, steps), _FROM_GRID * moved, moved)
         moved = value + moved
         return ([moved, *args[1:]], kwargs) if args else ([], {**kwargs, "input": moved})
@@ -487,14 +487,16 @@ def _lies_on_grid(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return not value.numel() or bool((steps - steps.round()).abs().max() < STEP)
 
 
-def _lie_on_grid(value: torch.Tensor, scale: Any) -> torch.Tensor:
+def _lie_on_grid(value: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Which elements lie on a grid without any rounding, but for 0, which lies on every one."""
     import torch
 
-    try:
-        steps = (value / scale).abs()
-    except RuntimeError:  # scales of rows or groups, in a shape of their own
-        return torch.zeros((), dtype=torch.bool)
+    if scale.numel() != 1:
+        rows = value.shape[:-1]
+        if scale.numel() != math.prod(rows):  # those of groups have a shape of their own
+            return torch.zeros((), dtype=torch.bool)
+        scale = scale.reshape(*rows, 1)
+    steps = (value / scale).abs()
     return ((steps - steps.round()).abs() < STEP) & (value != 0)
 
 

@@ -12,10 +12,12 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from torch import Tensor, nn
 from torch.export import export
+from torchao.quantization import quantize_
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import etviz
 from tests.zoo.made import Made
+from tests.zoo.programs import TORCHAO
 
 LINEAR: Any = torch.ops.aten.linear.default
 
@@ -84,3 +86,28 @@ def test_a_wrong_weight_is_still_seen(tmp_path: Path) -> None:
     changed = reference.clone()
     changed[:, 3] *= 1.5
     assert float((changed - reference).square().mean().sqrt()) > 3 * step
+
+
+class Rows(nn.Module):
+    """Layers of which each row has a grid of its own, and a portable kernel behind each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sums along the last axis."""
+        for layer in self.layers:
+            x = torch.cumsum(layer(x), -1)
+        return x
+
+
+@pytest.mark.parametrize("shape", [(6, 1, 32), (6, 6, 32), (1, 6, 32)])
+def test_the_grids_of_rows_in_any_number_of_axes(shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = Rows().eval()
+    quantize_(model, TORCHAO["8da4w"]())
+    found = etviz.debug(model, (torch.randn(shape),), partitioner=[XnnpackPartitioner()], workdir=tmp_path)
+    assert not found.gaps["reason"].str.contains("could not be measured").any()
+    assert found.outputs["noise"].notna().all()
+    assert found.outputs["matches"].all()
