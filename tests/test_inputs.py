@@ -16,7 +16,7 @@ from executorch.exir.passes import MemoryPlanningPass
 from executorch.runtime import Runtime
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.export import export
+from torch.export import Dim, export
 from typer.testing import CliRunner
 
 import etviz
@@ -178,19 +178,22 @@ class Shared(nn.Module):
         return torch.cos(x)
 
 
-def _ran(programs: dict[str, Any], calls: list[tuple[str, Tensor]], folder: Path, **planning: Any) -> list[Any]:
+def _ran(programs: dict[str, Any], calls: list[tuple[Any, ...]], folder: Path, **planning: Any) -> list[Any]:
     """Lower methods and call them one after the other in Python; the files are in the folder. Their first outputs."""
     edge = to_edge_transform_and_lower(programs, generate_etrecord=True)
     manager = edge.to_executorch(ExecutorchBackendConfig(**planning))
     manager.save(str(folder / "model.pte"))
-    manager.get_etrecord().save(str(folder / "etrecord.bin"))
+    etrecord = manager.get_etrecord()
+    if len(programs) == 1:
+        etrecord.update_representative_inputs(tuple(calls[0][1:]))
+    etrecord.save(str(folder / "etrecord.bin"))
     etviz.record(edge, manager, folder / "model.etviz")
     program = Runtime.get().load_program(folder / "model.pte", enable_etdump=True, debug_buffer_size=1 << 16)
     outputs = []
-    for name, x in calls:
+    for name, *given in calls:
         method = program.load_method(name)
         assert method is not None
-        outputs.append(method.execute([x])[0].clone())
+        outputs.append(method.execute(given)[0].clone())
     program.write_etdump_result_to_file(str(folder / "etdump.etdp"), str(folder / "debug_buffer.bin"))
     return outputs
 
@@ -202,6 +205,31 @@ def _read(folder: Path, way: str, method: str, inputs: Any = None) -> etviz.Insp
     if way == "exact":
         files["record"] = folder / "model.etviz"
     return etviz.load(folder / "etdump.etdp", **files, method=method, inputs=inputs)
+
+
+class Asked(nn.Module):
+    """A decoder's step: it reads tokens, of which there may be any number, and what an encoder gave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, tokens: Tensor, encoded: Tensor) -> Tensor:
+        return torch.softmax(self.query(tokens) @ self.key(encoded).transpose(1, 2), -1) @ encoded
+
+
+@pytest.mark.parametrize("way", ["exact", "derived", "handles"])
+def test_another_number_of_tokens_is_another_input(way: str, tmp_path: Path) -> None:
+    """Though what reads the other input gives what it gave before."""
+    torch.manual_seed(0)
+    encoded, first, second = torch.randn(1, 6, 8), torch.randn(1, 4, 8), torch.randn(1, 3, 8)
+    shapes = {"tokens": {1: Dim("count", min=2, max=9)}, "encoded": None}
+    program = export(Asked().eval(), (first, encoded), dynamic_shapes=shapes)
+    _ran({"forward": program}, [("forward", first, encoded), ("forward", second, encoded)], tmp_path)
+    found = _read(tmp_path, way, "forward")
+    assert "give inputs= for each execution" in found.digest.verdict
+    known = _read(tmp_path, way, "forward", [(first, encoded), (second, encoded)])
+    assert "Both final outputs match" in known.digest.verdict
 
 
 def test_state_that_methods_share_is_said_to_be_unknown(tmp_path: Path) -> None:
