@@ -197,7 +197,7 @@ class _Execution:
             gap.non_finite = (CARRIED if before else CREATED) if after else LOST if before else ""
         if self._introduced:
             self._introduce(gaps, cut, values, scales)
-        if before or any(gap.is_bad() for gap in gaps):
+        if (before or any(gap.is_bad() for gap in gaps)) and not all(gap.is_exact() for gap in gaps):
             again = partial(self._evaluator.call_again, cut.graph, list(values.values()))
             if any(may_be_ill_defined(cut.graph, node, nan=True) for node in cut.graph.nodes) and is_ill_defined(again):
                 self._result.ill_defined.add(match.instruction)

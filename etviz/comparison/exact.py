@@ -164,7 +164,8 @@ class _Lane:
         added = result.gaps[before:]
         counted = {gap.output: gap.total.runtime_is_nonfinite for gap in added if not gap.unpaired}
         bad = any(gap.is_bad() for gap in added)
-        if added and self._nonfinite.is_ill_defined(graph, node, value, bad=bad):
+        exact = all(gap.is_exact() for gap in added)
+        if not exact and self._nonfinite.is_ill_defined(graph, node, value, bad=bad):
             result.ill_defined.add(node.instruction)
             result.nonfinite_inputs = self._nonfinite.inputs
         role = self._nonfinite.see(node, value, counted)

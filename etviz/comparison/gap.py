@@ -92,6 +92,10 @@ class Gap:
             return False
         return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
 
+    def is_exact(self) -> bool:
+        """True if the runtime's value is the reference's in each element."""
+        return self.status == COMPARED and self.metrics["max_abs"] == 0
+
     def is_bad(self) -> bool:
         """True if what it introduced is most likely a fault."""
         severity = self.introduced["severity"] if self.introduced is not None else NAN

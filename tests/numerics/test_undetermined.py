@@ -35,6 +35,21 @@ class Divided(nn.Module):
         return torch.cumsum((x / (x + x)) + x, -1)
 
 
+class Buckets(nn.Module):
+    """A bias by distance as in T5: the logarithm of 0 becomes an integer, which a `where` replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Embedding(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Weights of the values at each distance."""
+        distance = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])[None]
+        distance = -torch.min(distance, torch.zeros_like(distance))
+        far = torch.min(3 + torch.log(distance.float() / 3).to(torch.int64), torch.full_like(distance, 7))
+        return x[..., None, None] * torch.softmax(self.bias(torch.where(distance < 3, distance, far)), -1)
+
+
 def ran(model: nn.Module, inputs: tuple[Tensor, ...], folder: Path, way: str, *, dynamic: bool) -> etviz.Inspection:
     """What is said of it, loaded in one way."""
     torch.manual_seed(0)
@@ -61,6 +76,18 @@ def test_a_mask_of_inf_beside_a_grid_that_is_chosen_is_judged(tmp_path: Path, wa
     assert found.outputs["rmse"].notna().all()
     assert found.digest.level in ("ok", "warn")
     assert "integer grid" not in found.summary()
+
+
+@pytest.mark.parametrize("way", ["record", "derived", "ETRecord"])
+def test_integers_made_of_inf_that_are_the_references_are_judged(tmp_path: Path, way: str) -> None:
+    torch.manual_seed(0)
+    found = etviz.debug(Buckets().eval(), (torch.randn(2, 5),), workdir=tmp_path)
+    found = found if way == "record" else Made("made here", tmp_path).load(way)
+    made = found.gaps[found.gaps["op"].str.contains("_to_dim_order_copy") & found.gaps["dtype"].eq("int64")]
+    assert len(made) >= (way != "ETRecord")
+    assert made["rmse"].eq(0).all()
+    assert found.digest.level == "ok"
+    assert found.outputs["rmse"].notna().all()
 
 
 @pytest.mark.parametrize("way", ["record", "derived"])
