@@ -54,7 +54,7 @@ from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.interpreter import Environment
 from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operators import by_position
-from etviz.evaluation.orders import MANY, NORMS, normalized, one_after_another
+from etviz.evaluation.orders import LAYER_NORM, MANY, NORMS, in_two_passes, normalized, one_after_another
 from etviz.evaluation.products import weight_of
 from etviz.evaluation.rounds import Rounds
 from etviz.evaluation.unpacked import elements, largest_value
@@ -124,7 +124,7 @@ _LONG: Final = 1 << 12
 """Products in a sum from which its result is perturbed too, in case all have one sign."""
 _PRODUCTS: Final = frozenset(("mm", "bmm", "addmm", "linear", "matmul", "convolution"))
 """Operators that are linear in each operand, so that the squares of all give the sum of the squared products."""
-_BY_POSITION: Final = _SUMS | _PRODUCTS | {target.split(".")[1] for target in NORMS}
+_BY_POSITION: Final = _SUMS | _PRODUCTS | {target.split(".")[1] for target in (*NORMS, LAYER_NORM)}
 """Operators whose arguments are looked at."""
 _DROWNED: Final = 100.0
 """Times that what comes with an operand is larger than what the order of its sums makes, which is nothing then."""
@@ -251,9 +251,11 @@ class Rounding:
                     spread = call(node.target, [_squared(arg) for arg in args], {}).sqrt_()
                     self.keep_spread(node, spread)
                 return ending(call(node.target, operands, {}), spread)
-            args = [self._wobbled(arg, amount) for arg in args]
-            kwargs = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
-            value = call(node.target, args, kwargs)
+            wobbled = [self._wobbled(arg, amount) for arg in args]
+            named = {name: self._wobbled(arg, amount) for name, arg in kwargs.items()}
+            value = call(node.target, wobbled, named)
+            if node.target == LAYER_NORM and (added := in_two_passes(wobbled)) is not None:
+                return _further(added, value, call(node.target, args, kwargs))
             return self._wobbled(value, amount) if name in _PRODUCTS and terms >= _LONG else value
         value = call(node.target, args, kwargs) if value is None else value
         return self._rounded(value, _exactly(call, node.target, args, kwargs))
@@ -358,11 +360,7 @@ class Rounding:
         if added is not None and terms >= MANY:
             return added
         value = call(target, wobbled, kwargs)
-        if added is None:
-            return value
-        plain = call(target, args, kwargs)
-        further = (added - value).square().sum() > (value - plain).square().sum()
-        return added if further else value
+        return value if added is None else _further(added, value, call(target, args, kwargs))
 
     def _summed(self, total: torch.Tensor, size: torch.Tensor, terms: int) -> torch.Tensor:
         """A sum as its partial sums, which are of some size, may leave it."""
@@ -444,6 +442,13 @@ class BeforeGrids(Rounding):
     def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
         """Never, as nothing is perturbed."""
         return False
+
+
+def _further(one: Any, other: Any, plain: Any) -> Any:
+    """Of two values, or lists of them, that whose first is further off."""
+    firsts = (next(iter(flat_values(value))) for value in (one, other, plain))
+    a, b, exact = firsts
+    return one if (a - exact).square().sum() > (b - exact).square().sum() else other
 
 
 def _amount(terms: int) -> float:

@@ -145,6 +145,33 @@ def normalized(
     return [values, mean.reshape(shape), scale.reshape(shape)]
 
 
+def in_two_passes(args: Sequence[Any]) -> list[torch.Tensor] | None:
+    """A layer norm in float32, each element added to the sum of those before: first the mean, then the variance.
+
+    `args` and outputs as for `by_moments`; None of other types.
+    """
+    import torch
+
+    x, shape, _, _, eps = args
+    if not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or not x.numel():
+        return None
+    rows = x.reshape(-1, math.prod(shape))
+    mean = _summed_up(rows) / rows.shape[1]
+    centred = rows - mean[:, None]
+    scale = (_summed_up(centred.square()) / rows.shape[1] + eps).rsqrt()
+    return _scaled(centred * scale[:, None], mean, scale, args)
+
+
+def _scaled(values: torch.Tensor, mean: torch.Tensor, scale: torch.Tensor, args: Sequence[Any]) -> list[torch.Tensor]:
+    """What a layer norm makes of normalized rows, and the mean and scale of each, in their shapes."""
+    x, shape, weight, bias, _ = args
+    values = values.reshape(x.shape)
+    values = values if weight is None else values * weight
+    values = values if bias is None else values + bias
+    along = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
+    return [values, mean.reshape(along), scale.reshape(along)]
+
+
 def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
     """What a layer norm gives with its variance as mean square minus squared mean, each step in the type of the values.
 
@@ -163,18 +190,14 @@ def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
     """
     import torch
 
-    x, shape, weight, bias, eps = args
+    x, shape, _, _, eps = args
     rows = x.reshape(-1, math.prod(shape))
     total = squares = torch.zeros(len(rows), dtype=x.dtype)
     for column in rows.unbind(1):
         total, squares = total + column, squares + column * column
     mean = total / rows.shape[1]
     deviation = (squares / rows.shape[1] - mean * mean + eps).sqrt()
-    values = ((rows - mean[:, None]) / deviation[:, None]).reshape(x.shape)
-    values = values if weight is None else values * weight
-    values = values if bias is None else values + bias
-    along = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
-    return [values, mean.reshape(along), (1 / deviation).reshape(along)]
+    return _scaled((rows - mean[:, None]) / deviation[:, None], mean, 1 / deviation, args)
 
 
 def _summed_up(rows: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.comparison.outputs import compare_outputs
-from etviz.evaluation.orders import MANY, normalized, one_after_another
+from etviz.evaluation.orders import MANY, in_two_passes, normalized, one_after_another
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -153,6 +153,7 @@ class Blank(nn.Module):
             functional.avg_pool2d(x, (9, 20), stride=3, padding=2, count_include_pad=False),
             torch.cumsum(x.flatten(2), -1),
             functional.instance_norm(x),
+            functional.layer_norm(x, (64,)),
         )
 
 
@@ -163,6 +164,24 @@ def test_a_blank_image_gives_no_culprit(partitioner: list[XnnpackPartitioner] | 
     assert found.first_divergence is None
     assert found.digest.level in ("ok", "warn")
     assert found.outputs["matches"].all()
+
+
+def test_layer_norms_in_two_passes_one_after_another() -> None:
+    x, weight, bias = normal(4, 3, 10) + 2.0, normal(3, 10, seed=1), normal(3, 10, seed=2)
+    found = in_two_passes([x, [3, 10], weight, bias, 1e-3])
+    assert found is not None
+    rows = x.numpy().reshape(4, 30)
+    mean = added(rows) / np.float32(30)
+    centred = rows - mean[:, None]
+    scale = 1 / np.sqrt(added(centred * centred) / np.float32(30) + np.float32(1e-3))
+    values = (centred * scale[:, None]).reshape(4, 3, 10) * weight.numpy() + bias.numpy()
+    for got, expected in zip(found, (values, mean.reshape(4, 1, 1), scale.reshape(4, 1, 1)), strict=True):
+        np.testing.assert_allclose(got.numpy(), expected, rtol=1e-6, atol=1e-6)
+    exact = torch.ops.aten.native_layer_norm.default(x.double(), [3, 10], weight.double(), bias.double(), 1e-3)
+    for got, wide in zip(found, exact, strict=True):
+        assert got.shape == wide.shape
+        torch.testing.assert_close(got.double(), wide, rtol=1e-5, atol=1e-5)
+    assert in_two_passes([x.half(), [3, 10], None, None, 1e-3]) is None
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
