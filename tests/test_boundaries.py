@@ -296,3 +296,7 @@ def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, e
     assert " of run " not in found.verdict
     twice = pd.concat([outputs, outputs.assign(event_block=7, close=0.0)], ignore_index=True)
     assert "output 0 of run 7: " in summarize(analysis.gaps, analysis.tables.coverage, twice, None, []).verdict
+    given = (analysis.gaps, analysis.tables.coverage, outputs.iloc[:0], None, [])
+    drawn = summarize(*given, judged=[False, False], undetermined="random numbers")
+    assert drawn.verdict == "None of the 2 executions can be judged: their outputs follow from random numbers."
+    assert "give inputs= for each execution" in summarize(*given, judged=[False, False]).verdict

@@ -233,7 +233,7 @@ def test_what_comes_before_random_numbers_is_judged_by_its_noise(tmp_path: Path)
     torch.manual_seed(0)
     model, x = DroppedBeside(), 3 * torch.randn(16, 64)
     found = etviz.debug(model, (x,), workdir=tmp_path)
-    assert found.digest.verdict == "Final outputs were not compared."
+    assert found.digest.verdict == "Final outputs were not compared: they follow from random numbers."
     row = found.gaps.set_index("reference_ops").loc["sin"]
     with torch.no_grad():
         exact = torch.sin(torch.exp(3 * model.linear.double()(x.double())) * 1000)
@@ -252,7 +252,7 @@ def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> No
     assert after["introduced_rmse"] == 0
     assert apart["rmse"] == 0
     assert found.first_divergence is None
-    assert found.digest.verdict == "Final outputs were not compared."
+    assert found.digest.verdict == "Final outputs were not compared: they follow from random numbers."
     assert "draws random numbers (dropout)" in found.summary()
     assert "model.eval()" in found.summary()
     with pytest.raises(UsageError, match="notes"):
@@ -308,12 +308,18 @@ def test_integers_that_are_made_of_nan_are_not_held_against_the_runtime(
     assert (after["introduced_severity"].iloc[0] < 1) if not dynamic else True
     assert apart["reference_nan"] + apart["reference_inf"] == apart["runtime_nan"] + apart["runtime_inf"] > 0
     assert found.first_divergence is None
-    assert found.digest.verdict == "Final outputs were not compared."
+    assert (
+        found.digest.verdict
+        == "Final outputs were not compared: they follow from NaN or Inf that was put on an integer grid."
+    )
     assert re.search(r"The input x holds NaN or Inf\. #\d linear puts that on an integer grid", found.summary())
     etdump, etrecord, debug_buffer = (tmp_path / FILES[kind] for kind in ("etdump", "etrecord", "debug_buffer"))
     by_handles = etviz.load(etdump, etrecord=etrecord, debug_buffer=debug_buffer)
     assert by_handles.first_divergence is None
-    assert by_handles.digest.verdict == "Final outputs were not compared."
+    assert (
+        by_handles.digest.verdict
+        == "Final outputs were not compared: they follow from NaN or Inf that was put on an integer grid."
+    )
     if dynamic:
         return
     study = etviz.study(tmp_path, [(bad,), (x.where(bad.isfinite(), math.inf),), (x,)])  # a grid saturates Inf

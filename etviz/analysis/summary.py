@@ -61,13 +61,15 @@ def summarize(
     constants: Sequence[Difference] = (),
     judged: Sequence[bool] = (),
     unread: Collection[int] = (),
+    undetermined: str = "",
 ) -> Summary:
     """The summary of one Inspection.
 
     `on_grid` are the gap rows whose values lie on a quantization grid, `unread` those that nobody reads; `constants`
-    are those that differ; `judged` says of each execution whether its inputs and state are known.
+    are those that differ; `judged` says of each execution whether its inputs and state are known, and the program
+    determines its outputs; where it does not, they follow from what is `undetermined`.
     """
-    level, verdict = _judge(outputs, judged)
+    level, verdict = _judge(outputs, judged, undetermined)
     facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation)]
     facts += [_worst(gaps, coverage, on_grid, unread)]
     facts += [_first_divergence(gaps, coverage, on_grid, unread), _nonfinite(gaps)]
@@ -77,25 +79,26 @@ def summarize(
     return Summary(level, verdict, found, notes)
 
 
-def _judge(outputs: pd.DataFrame, judged: Sequence[bool]) -> tuple[str, str]:
+def _judge(outputs: pd.DataFrame, judged: Sequence[bool], undetermined: str) -> tuple[str, str]:
     """The verdict on the executions that can be judged, and how many can't."""
     unknown = len(judged) - sum(judged)
     if not unknown or len(judged) == 1:  # of a single one, its notes say why
-        return _verdict(outputs)
-    how = "give inputs= for each execution, from the first"
+        return _verdict(outputs, undetermined)
+    why, how = "their inputs or state are not known", "give inputs= for each execution, from the first"
+    if undetermined:
+        why = how = f"their outputs follow from {undetermined}"
     if unknown == len(judged):
-        return (
-            "unknown",
-            f"None of the {unknown} executions can be judged: their inputs or state are not known ({how}).",
-        )
-    level, verdict = _verdict(outputs)
+        advice = "" if undetermined else f" ({how})"
+        return "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
+    level, verdict = _verdict(outputs, undetermined)
     text = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
     return ("warn" if level == "ok" else level), text
 
 
-def _verdict(outputs: pd.DataFrame) -> tuple[str, str]:
+def _verdict(outputs: pd.DataFrame, undetermined: str) -> tuple[str, str]:
     if outputs.empty:
-        return "unknown", "Final outputs were not compared."
+        why = f": they follow from {undetermined}" if undetermined else ""
+        return "unknown", f"Final outputs were not compared{why}."
     known = outputs[outputs["status"] != NOT_COMPARED]
     if known.empty:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."

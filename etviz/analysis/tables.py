@@ -95,7 +95,7 @@ class Tables:
     def digest(self) -> Summary:
         """Verdict, facts and notes."""
         notes = [*self._findings.notes, *self.compared.notes]
-        found, judged = self._findings, [run.comparison.judged for run in self.compared.runs]
+        found, comparisons = self._findings, [run.comparison for run in self.compared.runs]
         return summarize(
             self.rows,
             self.coverage,
@@ -104,8 +104,9 @@ class Tables:
             notes,
             self.on_grid,
             found.constants,
-            judged,
+            [item.judged for item in comparisons],
             self.unused,
+            next((item.undetermined for item in comparisons if item.undetermined), ""),
         )
 
     @property

@@ -152,8 +152,9 @@ class Comparison:
     `readers` are the instructions that read the program's inputs, None where the reference's graph tells; then
     `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from such, be it
     through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
-    integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `settings_tried` counts
-    the instructions whose other settings were tried.
+    integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
+    final outputs follow from if the program does not determine them. `settings_tried` counts the instructions whose
+    other settings were tried.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -169,6 +170,7 @@ class Comparison:
     readers: frozenset[int] | None = None
     followers: dict[str, set[int]] = field(default_factory=dict)
     judged: bool = True
+    undetermined: str = ""
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()
     settings_tried: int = 0

@@ -125,7 +125,7 @@ class Undetermined:
             everything = {gap.instruction for gap in comparison.gaps}
             following, ends = self._random if self._known else (everything, True)
             makers = {node.instruction for node in self._drawing} if self._known else everything
-            _forget(comparison, following, makers, _FOLLOWS.format(_NUMBERS), _DRAWN if self._known else "", ends=ends)
+            _forget(comparison, following, makers, _NUMBERS, _DRAWN if self._known else "", ends=ends)
             yield self._about_random()
         if comparison.ill_defined:
             yield self._without_ill_defined(comparison)
@@ -137,7 +137,7 @@ class Undetermined:
             following, ends = self._following([node.name for node in nodes])
         else:
             following, ends = {gap.instruction for gap in comparison.gaps if gap.instruction >= first}, True
-        _forget(comparison, following, makers, _FOLLOWS.format(_NONFINITE), _MADE, ends=ends)
+        _forget(comparison, following, makers, _NONFINITE, _MADE, ends=ends)
         label = next((f" {node_label(self._graph, node)}" for node in nodes if node.instruction == first), "")
         given = ", ".join(comparison.nonfinite_inputs)
         what = "that" if given else "NaN or Inf"
@@ -158,7 +158,7 @@ class Undetermined:
 
 
 def _forget(
-    comparison: Comparison, following: Collection[int], makers: Collection[int], follows: str, makes: str, *, ends: bool
+    comparison: Comparison, following: Collection[int], makers: Collection[int], what: str, makes: str, *, ends: bool
 ) -> None:
     """Take back total gaps of what follows, and everything of those that make the numbers if it is known which do."""
     for gap in comparison.gaps:
@@ -166,6 +166,6 @@ def _forget(
             gap.introduced, gap.introduced_sums, gap.introduced_noise = None, None, NAN
             gap.unpaired = makes
         if gap.instruction in following:
-            gap.forget_total(follows)
+            gap.forget_total(_FOLLOWS.format(what))
     if ends:
-        comparison.reference_outputs, comparison.judged = [], False
+        comparison.reference_outputs, comparison.judged, comparison.undetermined = [], False, what
