@@ -37,7 +37,7 @@ install: $(INSTALLED) $(BUNDLE) $(SIDE_PANEL)/package.json ## create .venv, inst
 
 # torch goes first and alone: any other order may bring the newest build with gigabytes of CUDA.
 # pip leaves the front end to the rules below, which show their output and also know when it is out of date.
-$(INSTALLED): pyproject.toml etviz/_version.py $(wildcard etviz/native/*.c etviz/native/build.py)
+$(INSTALLED): pyproject.toml etviz/_version.py $(wildcard etviz/native/*.c etviz/native/*.h etviz/native/build.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "etviz needs Python 3.10 or newer; choose one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install '$(TORCH)'

@@ -1,7 +1,7 @@
-"""Compiles the C files beside it when etviz is installed; without a C compiler NumPy does the same work.
+"""Compiles the C files of this folder when etviz is installed; without a C compiler NumPy does the same work.
 
-A hatchling build hook (see ``tool.hatch.build.hooks.custom`` in pyproject.toml). It can also be run by hand:
-``python etviz/native/build.py``.
+This is a hatchling build hook (``tool.hatch.build.hooks.custom`` in pyproject.toml). ``python etviz/native/build.py``
+runs it by hand. ``ETVIZ_PURE=1`` skips it, which gives the wheel for every platform.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ SOURCES = sorted(FOLDER.glob("*.c"))
 # Sums may be taken in any order and no element is infinite by then, so loops become vector instructions. No fused
 # multiply-add: a threshold must be met by the same elements as in NumPy.
 FLAGS = [
-    *("-O3", "-fPIC", "-shared", "-std=c11", "-ffp-contract=off", "-fassociative-math", "-ffinite-math-only"),
+    *("-O3", "-shared", "-std=c11", "-ffp-contract=off", "-fassociative-math", "-ffinite-math-only"),
     *("-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros"),
+    *([] if sys.platform == "win32" else ["-fPIC"]),
 ]
 
 
 def compile_library() -> bool:
-    """Compile; returns False, with a word on stderr, where that is not possible."""
+    """Compile the library; without a compiler return False and say so on stderr."""
+    if os.environ.get("ETVIZ_PURE") == "1":
+        LIBRARY.unlink(missing_ok=True)
+        return False
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", ""), "cc", "gcc", "clang"))), None)
     if compiler is None:
         sys.stderr.write("etviz: no C compiler, so NumPy computes the metrics (slower, the same numbers)\n")
@@ -48,12 +52,12 @@ def compile_library() -> bool:
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Puts the compiled pass into wheels and editable installs."""
+    """Adds the compiled library to wheels and editable installs."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile before a wheel is packed; it then fits this platform only, but any Python."""
+        """Compile before a wheel is packed. That wheel fits this platform and every Python version."""
         if self.target_name != "wheel" or not compile_library():
             return
         build_data["artifacts"].append("etviz/native/_native.so")

@@ -6,11 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(ETVIZ_ONE_TARGET)
-#define EACH_TARGET __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EACH_TARGET
-#endif
+#include "targets.h"
 
 enum { CHUNK = 1024, REFERENCE = 0, RUNTIME = 1, ERROR = 2 };
 enum { FLOAT32, FLOAT64, INT8, UINT8, INT16, INT32, INT64 };
@@ -160,7 +156,7 @@ static int64_t take(const void *r, int r_kind, const void *q, int q_kind, int64_
 }
 
 /* Adds what is in a pair to `out` (reference, runtime, error) and to the 4 × 4 `classes`; `r` may be NULL. */
-void etviz_describe(const void *r, int r_kind, const void *q, int q_kind, int64_t n, series *out, int64_t *classes) {
+EXPORTED void etviz_describe(const void *r, int r_kind, const void *q, int q_kind, int64_t n, series *out, int64_t *classes) {
     double chunk[3][CHUNK];
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t m = take(r, r_kind, q, q_kind, at, n, chunk);
@@ -171,7 +167,7 @@ void etviz_describe(const void *r, int r_kind, const void *q, int q_kind, int64_
 }
 
 /* Counts a pair into bins, and adds the squared distances from the means that `described` has to its spreads. */
-void etviz_count(const void *r, int r_kind, const void *q, int q_kind, int64_t n, series *described,
+EXPORTED void etviz_count(const void *r, int r_kind, const void *q, int q_kind, int64_t n, series *described,
                  const binned *to) {
     double chunk[3][CHUNK];
     for (int64_t at = 0; at < n; at += CHUNK) {

@@ -5,12 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiles a function for several instruction sets, of which the processor's best one runs. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(ETVIZ_ONE_TARGET)
-#define EACH_TARGET __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define EACH_TARGET
-#endif
+#include "targets.h"
 
 enum { BLOCK = 4096 };
 
@@ -65,7 +60,7 @@ static int add_block(const float *restrict r, const float *restrict q, int64_t n
 }
 
 /* Sums of q against r, both of n elements; returns 0, with `out` unfinished, if an element is not finite. */
-int etviz_sums_f32(const float *r, const float *q, int64_t n, double rtol, double atol, pair_sums *out) {
+EXPORTED int etviz_sums_f32(const float *r, const float *q, int64_t n, double rtol, double atol, pair_sums *out) {
     memset(out, 0, sizeof *out);
     for (int64_t at = 0; at < n; at += BLOCK)
         if (!add_block(r + at, q + at, n - at < BLOCK ? n - at : BLOCK, rtol, atol, out)) return 0;

@@ -1,0 +1,19 @@
+/* How the functions of this folder are compiled and found. */
+#ifndef ETVIZ_TARGETS_H
+#define ETVIZ_TARGETS_H
+
+/* Compiles a function for several instruction sets; the processor runs the best of them. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(ETVIZ_ONE_TARGET)
+#define EACH_TARGET __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define EACH_TARGET
+#endif
+
+/* Makes a function visible to ctypes. */
+#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED __attribute__((visibility("default")))
+#endif
+
+#endif
