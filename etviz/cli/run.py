@@ -1,7 +1,8 @@
-"""`etviz run`: one command from a program to an Inspection, on this machine or on a device."""
+"""`etviz run`: run a program on this machine or on a device, and compare the result."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -45,7 +46,7 @@ def run(
     top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
     as_json: given.JsonOption = False,
 ) -> None:
-    """Run a program with a runner of your own or on a device, and compare what it wrote."""
+    """Run a program with your runner or on a device, and compare its values with the reference."""
     from etviz.api import load
     from etviz.artifacts.program.program import read_program
     from etviz.loading.artifact_set import ArtifactSet
@@ -69,7 +70,7 @@ def run(
     if not runs:
         raise UsageError("the inputs of the run are not known; give --inputs, or --etrecord with representative inputs")
     place = _place(adb, device, device_folder, output, push or [])
-    command = runner or place.name(_RUNNER)
+    command = runner or shlex.quote(place.name(_RUNNER))
     ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout, files["data"])
     if ran.problem:
         err.print(f"etviz: {plain_text(ran.problem)}", style="red", highlight=False, soft_wrap=True)

@@ -1,7 +1,11 @@
-"""Running a program with somebody else's runner: a command of this machine, or on a phone or board behind `adb`.
+"""Runs a program with a runner that is not etviz's: a command on this machine, or on a device behind `adb`.
 
-The command says with placeholders where its files are; what it prints is kept in a log and means nothing. Files are
-brought back one by one, so that what came before something broke stays.
+Placeholders in the command name its files. etviz keeps what the command prints in a log and does not interpret it.
+Files are copied back one by one, so a failure keeps the files before it.
+
+File and method names come from other people, and a command may pass its words to a shell (``ssh``, ``sh -c``, a script
+that does either). No quoting survives an unknown number of shells, so `_fill` lets only plain characters into text
+that a shell may read.
 """
 
 from __future__ import annotations
@@ -29,28 +33,28 @@ from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import Program
 from etviz.artifacts.program.raw_values import write_inputs
 from etviz.artifacts.scratch import Scratch
-from etviz.errors import ExecutionError, UsageError, checked
+from etviz.errors import ArtifactError, ExecutionError, UsageError, checked
 
 PLACEHOLDERS: Final = ("pte", "inputs", "etdump", "debug_buffer", "debug_buffer_size", "outputs", "method", "data")
 DEFAULT_TIMEOUT: Final = 600.0
-"""Seconds that a run may take if the caller names no limit."""
+"""Seconds that a run may take where the caller names no limit."""
 DEVICE_FOLDER: Final = "/data/local/tmp/etviz"
-"""Where files go on a device behind `adb`."""
+"""Folder for the files on a device behind `adb`."""
 _FLAGS: Final = (
     "--model {pte} --method {method} --inputs {inputs} --etdump {etdump} --debug-output {debug_buffer} "
     "--debug-buffer-size {debug_buffer_size} --dump-intermediate-outputs --outputs {outputs}"
 )
-"""What is added to a command without placeholders: the flags of `examples/cpp_runner`."""
+"""Flags of `examples/cpp_runner`, for a command without placeholders."""
 _PTE, _ETDUMP, _DEBUG_BUFFER, _OUTPUTS = "model.pte", "etdump.etdp", "debug_output.bin", "outputs"
 _LOG: Final = "run.log"
 _DEVICE_LOG: Final = "logcat.txt"
 _KEPT_LINES: Final = 20
 _MOST_SAID: Final = 256 << 20
 _LOOK: Final = 0.2
-"""Seconds between two looks at how much a command has printed."""
+"""Seconds between two checks of how much a command has printed."""
 _MARK: Final = "ETVIZ_RUN"
 _SWEEPS: Final = 20
-"""How often processes are looked for that went on while others were ended."""
+"""Maximum number of searches for processes that started while others were ended."""
 _GUARD: Final = """
 read -r group && cat && kill -9 "-$group"
 for found in 1 2 3; do
@@ -60,22 +64,26 @@ for found in 1 2 3; do
     done
 done
 """
-"""Ends a group of processes, and those with a mark, as soon as nobody writes to it any more."""
+"""Script that ends a group of processes, and all processes with a mark, when its standard input closes."""
 _STATUS: Final = re.compile(rb"etviz-status:(\d+)\s*$")
+_SHELL: Final = re.compile(r"[\w-]*sh|adb|su|shell|watch|parallel|plink|dbclient|cmd|powershell", re.ASCII)
+"""Names of programs that pass their arguments to a shell."""
+_PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+"""Characters that mean nothing to any shell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run left behind, None for files that it did not write.
+    """Files of a run; None for a file that the command did not write.
 
     Attributes
     ----------
     log
-        What the command printed.
+        File with all that the command printed.
     outputs
-        The raw files of the final outputs.
+        Raw files of the final outputs.
     problem
-        What went wrong although the run itself ended well, empty if nothing did.
+        A problem with the files of a run that ended well, or an empty text.
     """
 
     log: Path
@@ -86,22 +94,22 @@ class Ran:
 
 
 class Place(Protocol):
-    """Where a program is run: files are put there, a command is run, files are brought back."""
+    """A machine that runs programs."""
 
     def put(self, path: Path) -> str:
-        """Copy a file there, and return its name there."""
+        """Copy a file to the machine, and return its path there."""
         ...
 
     def name(self, file: str) -> str:
-        """How a file of the run is called there."""
+        """Return the path of a file of the run on the machine."""
         ...
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run a command; an `ExecutionError` if it fails."""
+        """Run a command; raise an `ExecutionError` if it fails."""
         ...
 
     def get(self, folder: Path) -> str:
-        """Bring the files of the run into a folder; returns what is wrong with them, empty if nothing is."""
+        """Copy the files of the run into a folder; return a problem with them, or an empty text."""
         ...
 
 
@@ -117,36 +125,40 @@ def run_elsewhere(
     timeout: float | None = None,
     data: PathLike | None = None,
 ) -> Ran:
-    """Run a program's method, and bring back what it wrote.
+    """Run a program's method, and copy its files back.
 
     Parameters
     ----------
     place
-        Where.
+        This machine or a device.
     pte, program, method
-        What; `program` is what the file says.
+        The file, its content, and the method's name.
     runs
-        The flat inputs of each execution.
+        Flat inputs of each execution.
     command
-        With the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
-        {data}``; one without any gets the flags of `examples/cpp_runner`. It is split as a shell does, but no
-        shell runs it.
+        A command with the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
+        {data}``. A command without placeholders gets the flags of `examples/cpp_runner`. etviz splits it into words as
+        a shell does, and starts it without a shell.
     folder
-        Where the files go.
+        Folder for the files of the run.
     timeout
         Seconds, `DEFAULT_TIMEOUT` if None.
     data
-        What the program keeps outside of the `.pte`: ``{data}``.
+        File with the weights that are not in the `.pte`: ``{data}``.
 
     Raises
     ------
     UsageError
-        If the command or `timeout` makes no sense.
+        If the command or `timeout` makes no sense, or a shell could read a file name that it would obey.
     ArtifactError
-        If `folder` can't be made or written to.
+        If the method's name is no identifier, or `folder` can't be made or written to.
     ExecutionError
-        If it can't be started, fails, takes too long, or writes nothing. What was brought back stays.
+        If the command can't be started, fails, takes too long, or writes nothing. Files that came back stay.
     """
+    if not method.isidentifier():
+        raise ArtifactError(
+            pte, f"it names a method {method!r}", "give a program whose methods have identifiers as names"
+        )
     words = _words(command, data=data is not None)
     make_folder(folder)
     for old in (*folder.glob(f"{_OUTPUTS}-*.bin"), *(folder / name for name in (_ETDUMP, _DEBUG_BUFFER, _LOG))):
@@ -169,11 +181,12 @@ def run_elsewhere(
             "method": method,
             "data": place.put(Path(data)) if data is not None else "",
         }
+        filled = _fill(words, values)
         step("run")
         failed = None
         try:
             limit = DEFAULT_TIMEOUT if timeout is None else timeout
-            place.run([_filled(word, values) for word in words], folder / _LOG, limit)
+            place.run(filled, folder / _LOG, limit)
         except ExecutionError as error:
             failed = error
         step("get")
@@ -190,7 +203,7 @@ def run_elsewhere(
         raise ExecutionError(failed.problem.rstrip(". ") + "." + tail, failed.exit_status, failed.last_lines)
     if ran.etdump is None and not ran.outputs:
         raise ExecutionError(
-            "The command ended well but wrote neither an ETDump nor outputs where it was told to ({etdump}, {outputs})",
+            "The command ended well but wrote neither an ETDump nor outputs to {etdump} and {outputs}",
             0,
             _last_lines(folder / _LOG),
         )
@@ -230,8 +243,23 @@ def _words(command: str, *, data: bool) -> list[str]:
     return words
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], word)
+def _fill(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Put the values of a run into the words of a command, where no shell can obey them.
+
+    A word that is exactly one placeholder of a direct command reaches the program as it is. Everywhere else a shell may
+    read the text, perhaps twice (``sh -c 'ssh board …'``), so values of other than plain characters are refused.
+    """
+    direct = not any(_SHELL.fullmatch(Path(word).name.lower().removesuffix(".exe")) for word in words)
+
+    def value(name: str, alone: bool) -> str:
+        if not (direct and alone) and not _PLAIN.fullmatch(values[name]):
+            raise UsageError(
+                f"{{{name}}} is {values[name]!r}, and a shell may read it in this command: rename the file or its "
+                f"folder, or run a program without a shell, with {{{name}}} as a word of its own"
+            )
+        return values[name]
+
+    return [re.sub(r"\{(\w+)\}", lambda match, word=word: value(match[1], match[0] == word), word) for word in words]
 
 
 def _written(path: Path) -> Path | None:
@@ -252,9 +280,9 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
-    """The exit status of a command; its whole process group ends with it, and with this process.
+    """The exit status of a command; its process group ends with it, and with this process.
 
-    What it starts in sessions of its own may go on when it ends by itself (the server of `adb` does), else not.
+    Processes that it started in other sessions go on if it ends well (the server of `adb` does), and end otherwise.
     """
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"
@@ -281,9 +309,9 @@ def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
 
 @contextlib.contextmanager
 def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
-    """End the groups of processes that were started, at the end; a shell does if this process doesn't live so long.
+    """End the started process groups at the end of the block; a guarding shell does it if this process is killed first.
 
-    What left its group is found by a mark in its environment, unless the commands ended by themselves.
+    After a failure, processes that left their group are found by a mark in their environment.
     """
     guard = subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "etviz", mark],
@@ -316,10 +344,10 @@ def _ending(mark: str) -> Generator[Callable[[subprocess.Popen[bytes]], None]]:
 
 
 def _end_marked(mark: bytes) -> None:
-    """End this user's processes that have a mark in their environment, and those that they start meanwhile.
+    """End this user's processes that have a mark in their environment, and the processes that they start meanwhile.
 
-    Only Linux tells (`/proc`). A process is held by a descriptor before it is looked at, so that no other one of the
-    same number is ended.
+    This works on Linux only (`/proc`). A descriptor holds each process before its environment is read, so no other
+    process can take its number.
     """
     for _ in range(_SWEEPS):
         found = False
@@ -346,27 +374,27 @@ def _why(status: int) -> str:
 
 
 class Here:
-    """The machine that etviz runs on: the command writes straight into the folder.
+    """The local machine: the command writes straight into the folder.
 
     Parameters
     ----------
     folder
-        Where the files of the run are.
+        Folder for the files of the run.
     """
 
     def __init__(self, folder: PathLike) -> None:
         self._folder = Path(folder).absolute()
 
     def put(self, path: Path) -> str:
-        """The file is here already."""
+        """Return the file's absolute path."""
         return str(path.absolute())
 
     def name(self, file: str) -> str:
-        """Its path."""
+        """Return its path in the folder."""
         return str(self._folder / file)
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run it."""
+        """Run the command."""
         with log.open("wb") as file:
             try:
                 status = _call(command, file, timeout)
@@ -376,7 +404,7 @@ class Here:
             raise ExecutionError(f"The runner {_why(status)}", status, _last_lines(log))
 
     def get(self, folder: Path) -> str:
-        """Nothing is to be brought."""
+        """Return an empty text: the files are here already."""
         return ""
 
 
@@ -386,9 +414,9 @@ class Adb:
     Parameters
     ----------
     serial
-        Which device, if there are several.
+        Serial number of the device, if there are several.
     folder
-        Where files go there.
+        Folder for the files on the device.
     timeout
         Seconds that pushing or pulling one file may take.
     """
@@ -414,11 +442,11 @@ class Adb:
         return f"{self._folder}/{path.name}"
 
     def name(self, file: str) -> str:
-        """Its path on the device."""
+        """Return its path on the device."""
         return f"{self._folder}/{file}"
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run it in the folder; its status comes with its last line, since older devices do not pass it on."""
+        """Run the command in the folder; its last line holds the status, since older devices do not return it."""
         with contextlib.suppress(ExecutionError):
             self._begin = self._shell("date", "+%m-%d %H:%M:%S.000")
         line = f"cd {shlex.quote(self._folder)} && {shlex.join(command)}; echo etviz-status:$?"
@@ -437,7 +465,7 @@ class Adb:
             raise ExecutionError(f"The runner on the device {_why(status)}", status, _last_lines(log))
 
     def get(self, folder: Path) -> str:
-        """Pull what the run wrote, and the device's log of that time."""
+        """Pull the files of the run, and the device's log of that time."""
         problems = []
         wanted = re.compile(rf"{re.escape(_ETDUMP)}|{re.escape(_DEBUG_BUFFER)}|{_OUTPUTS}-[\d-]+\.bin")
         listed = [name for name in self._shell("ls", self._folder).split() if wanted.fullmatch(name)]
@@ -460,7 +488,7 @@ class Adb:
         return self._do(f"adb {words[0]} failed", *words)
 
     def _do(self, problem: str, *words: str) -> str:
-        """What adb printed; an `ExecutionError` that begins with `problem` if it failed."""
+        """The output of adb; an `ExecutionError` that begins with `problem` if adb fails."""
         with tempfile.TemporaryFile() as file:
             status = _call([*self._adb, *words], file, self._timeout)
             file.seek(0)

@@ -6,8 +6,9 @@
 namespace etviz {
 namespace {
 
-// The installed package has no header of the bundle's flatbuffer, so its few tables are read by hand. Every read is
-// checked against the end of the file.
+// The installed package has no header of the bundle's flatbuffer, so its few tables are read here. Every read is checked
+// against the end of the file. No two vectors of a written file share bytes, so all vectors together are no larger than
+// the file: otherwise a small file could name one vector again and again.
 class Reader {
  public:
   explicit Reader(const Bytes& file) : data_(file.data()), size_(file.size()) {}
@@ -20,13 +21,13 @@ class Reader {
     return value;
   }
 
-  // Where an offset leads to.
+  // The target of an offset.
   size_t follow(size_t at) const { return at + number<uint32_t>(at); }
 
-  // Where a field of a table is, 0 if it is absent.
+  // The position of a field of a table, 0 if it is absent.
   size_t field(size_t table, size_t index) const {
     const int64_t vtable = static_cast<int64_t>(table) - number<int32_t>(table);
-    if (vtable < 0) throw std::runtime_error("the BundledProgram is damaged");
+    if (vtable < 0) damaged();
     const size_t slot = static_cast<size_t>(vtable) + 4 + 2 * index;
     if (slot + 2 > static_cast<size_t>(vtable) + number<uint16_t>(vtable)) return 0;
     const uint16_t offset = number<uint16_t>(slot);
@@ -39,7 +40,7 @@ class Reader {
     return at ? number<T>(at) : T{};
   }
 
-  // A vector's elements: where they begin, and how many there are.
+  // The position and number of a vector's elements.
   struct Span {
     size_t at = 0;
     size_t count = 0;
@@ -50,8 +51,10 @@ class Reader {
     if (!at) return {};
     const size_t start = follow(at);
     const size_t count = number<uint32_t>(start);
-    if (count > size_ / width) throw std::runtime_error("the BundledProgram is damaged");
+    if (count > size_ / width) damaged();
     require(start + 4, count * width);
+    read_ += 4 + count * width;
+    if (read_ > size_) damaged();
     return {start + 4, count};
   }
 
@@ -59,11 +62,14 @@ class Reader {
 
  private:
   void require(size_t at, size_t count) const {
-    if (at > size_ || count > size_ - at) throw std::runtime_error("the BundledProgram is damaged or cut off");
+    if (at > size_ || count > size_ - at) damaged();
   }
+
+  [[noreturn]] static void damaged() { throw std::runtime_error("the BundledProgram is damaged or cut off"); }
 
   const uint8_t* data_;
   size_t size_;
+  mutable size_t read_ = 0;
 };
 
 BundledTensor read_tensor(const Reader& reader, size_t table) {

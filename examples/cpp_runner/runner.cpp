@@ -1,10 +1,12 @@
-// Runs an ExecuTorch program on a machine without Python, and keeps what etviz reads: the ETDump, the debug buffer,
-// the outputs. `etviz_runner --help` says how.
+// Runs an ExecuTorch program on a machine without Python, and writes the files that etviz reads: the ETDump, the debug
+// buffer, the outputs. `etviz_runner --help` lists the flags.
 //
-// Exit status: 0 fine, 1 an output differs from the expected one, 2 bad usage, a bad file, or the runtime failed.
+// Exit status: 0 fine, 1 an output differs from the expected one, 2 bad usage, a bad file, or a failure of the runtime.
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,10 +15,13 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <unistd.h>
 
 #include <executorch/extension/data_loader/buffer_data_loader.h>
 #include <executorch/extension/data_loader/file_data_loader.h>
@@ -47,23 +52,28 @@ using namespace etviz;
 constexpr const char* kUsage = R"(etviz_runner: runs an ExecuTorch program
 
   --model PATH                  the program: .pte, or .bpte with test sets
-  --method NAME[,NAME...]       the method, or several that are run one after the other (forward)
-  --inputs A.bin,B.bin          raw bytes of each input, in the order of memory; the files of further executions
-                                follow. A.bin:2x3 says the shape where it is dynamic. Numbers are int64, float64 or
-                                one byte (bool). Without it: the test sets of a .bpte, ones for a .pte
-  --executions N                how often each of the inputs is run (1)
+  --method NAME[,NAME...]       the method, or several methods to run one after the other (forward)
+  --inputs A.bin,B.bin          raw bytes of each input, in the order of memory, then those of further executions.
+                                A.bin:2x3 gives the shape of a dynamic input. Numbers are int64, float64 or one byte
+                                (bool). Without it: the test sets of a .bpte, ones for a .pte
+  --testset-idx N               only this test set of a .bpte, from 0
+  --executions N                number of executions with each of the inputs (1)
   --data PATH.ptd               weights that are not in the program
-  --outputs PREFIX              writes PREFIX-<output>.bin; PREFIX-<execution>-<output>.bin where there are several
-  --share-memory-arenas         all methods work in the same memory, for state that they share
+  --outputs PREFIX              writes PREFIX-<output>.bin; PREFIX-<execution>-<output>.bin for several executions
+  --share-memory-arenas         all methods share their memory, for programs whose methods share state
 
   --etdump PATH                 (etdump.etdp)
-  --dump-intermediate-outputs   logs what every instruction and every delegate gives out
+  --dump-intermediate-outputs   logs the outputs of every instruction and every delegate
   --dump-program-outputs        logs the outputs of the program
-  --debug-output PATH           where that goes (debug_output.bin)
-  --debug-buffer-size BYTES     logs into memory first; too little of it ends the run. Without it: into the file
+  --debug-output PATH           the file with the logged values (debug_output.bin)
+  --debug-buffer-size BYTES     logs into memory first; a buffer that is too small ends the run. Without it: into the
+                                file
 
-  --output-verification         compares the outputs with those of the .bpte's test sets
-  --rtol R, --atol A            of that comparison (1e-5, 1e-8)
+  --output-verification         compares the outputs with the expected outputs of the .bpte
+  --rtol R, --atol A            tolerances of the comparison (1e-3, 1e-5)
+
+The flags of ExecuTorch's example_runner work too: --bundled_program_path, --etdump_path, --debug_output_path,
+--dump_outputs, with underscores or dashes, and --flag=VALUE.
 )";
 
 struct Options {
@@ -73,8 +83,9 @@ struct Options {
   size_t executions = 1;
   std::string etdump = "etdump.etdp", debug_output = "debug_output.bin";
   size_t debug_buffer_size = 0;
+  std::optional<size_t> test_set;
   bool intermediate = false, program_outputs = false, verify = false, share_memory_arenas = false;
-  double rtol = 1e-5, atol = 1e-8;
+  double rtol = 1e-3, atol = 1e-5;
 };
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
@@ -114,12 +125,19 @@ double real_number(const std::string& name, const std::string& text) {
   return value;
 }
 
+bool truth(const std::string& name, const std::string& text) {
+  if (text == "true" || text == "1") return true;
+  if (text != "false" && text != "0") fail(name + " takes true or false, found '" + text + "'");
+  return false;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   const std::map<std::string, std::function<void(const std::string&)>> valued = {
       {"--model", [&](const std::string& v) { options.model = v; }},
       {"--method", [&](const std::string& v) { options.methods = split(v); }},
       {"--inputs", [&](const std::string& v) { options.inputs = split(v); }},
+      {"--testset-idx", [&](const std::string& v) { options.test_set = whole_number("--testset-idx", v); }},
       {"--executions", [&](const std::string& v) { options.executions = whole_number("--executions", v); }},
       {"--data", [&](const std::string& v) { options.data = v; }},
       {"--outputs", [&](const std::string& v) { options.outputs = v; }},
@@ -136,27 +154,33 @@ Options parse(int argc, char** argv) {
       {"--output-verification", &options.verify},
       {"--share-memory-arenas", &options.share_memory_arenas},
   };
+  const std::map<std::string, std::string> aliases = {
+      {"--bundled-program-path", "--model"}, {"--etdump-path", "--etdump"},
+      {"--debug-output-path", "--debug-output"}, {"--dump-outputs", "--dump-program-outputs"},
+  };
   for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
+    std::string name = argv[i], value;
     if (name == "--help" || name == "-h") {
       std::cout << kUsage;
       std::exit(0);
     }
-    if (const auto found = switches.find(name); found != switches.end()) {
-      *found->second = true;
-      continue;
-    }
-    std::string value;
     const size_t equals = name.find('=');
     const bool attached = equals != std::string::npos;
     if (attached) {
       value = name.substr(equals + 1);
       name = name.substr(0, equals);
     }
+    const std::string given = name;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (const auto alias = aliases.find(name); alias != aliases.end()) name = alias->second;
+    if (const auto found = switches.find(name); found != switches.end()) {
+      *found->second = !attached || truth(given, value);
+      continue;
+    }
     const auto found = valued.find(name);
-    if (found == valued.end()) fail("there is no option " + name + "; see --help");
+    if (found == valued.end()) fail("there is no option " + given + "; see --help");
     if (!attached) {
-      if (++i == argc) fail(name + " needs a value");
+      if (++i == argc) fail(given + " needs a value");
       value = argv[i];
     }
     found->second(value);
@@ -203,11 +227,18 @@ struct Inputs {
   }
 };
 
-size_t number_of_elements(const std::vector<int32_t>& sizes) {
-  size_t count = 1;
+// The bytes of a tensor; fails for one that no program takes.
+size_t size_of(const std::vector<int32_t>& sizes, std::vector<uint8_t> order, ScalarType type, const std::string& origin) {
+  if (!executorch::runtime::isValid(type)) fail(origin + " has an unknown dtype");
+  std::sort(order.begin(), order.end());
+  bool fits = order.size() == sizes.size();
+  for (size_t i = 0; fits && i < order.size(); ++i) fits = order[i] == i;
+  if (!fits) fail(origin + " has a dimension order that does not fit its shape");
+  size_t count = executorch::runtime::elementSize(type);
   for (const int32_t size : sizes) {
-    if (size < 0) fail("a tensor has a negative size");
-    count *= static_cast<size_t>(size);
+    if (size < 0 || __builtin_mul_overflow(count, static_cast<size_t>(size), &count)) {
+      fail(origin + " has a size that no tensor has");
+    }
   }
   return count;
 }
@@ -215,7 +246,7 @@ size_t number_of_elements(const std::vector<int32_t>& sizes) {
 TensorPtr make_tensor(
     std::vector<int32_t> sizes, std::vector<uint8_t> dim_order, ScalarType type, const uint8_t* data, size_t nbytes,
     const std::string& origin) {
-  const size_t expected = number_of_elements(sizes) * executorch::runtime::elementSize(type);
+  const size_t expected = size_of(sizes, dim_order, type, origin);
   if (expected != nbytes) {
     fail(origin + " has " + std::to_string(nbytes) + " bytes, the input takes " + std::to_string(expected));
   }
@@ -290,11 +321,15 @@ std::vector<Inputs> raw_inputs(const MethodMeta& meta, const std::vector<std::st
   return sets;
 }
 
-std::vector<Inputs> bundled_inputs(const BundledSuite& suite) {
+std::vector<Inputs> bundled_inputs(const BundledSuite& suite, std::optional<size_t> only) {
+  if (only && *only >= suite.cases.size()) {
+    fail("--testset-idx is " + std::to_string(*only) + ", the .bpte has " + std::to_string(suite.cases.size()) +
+         " test sets of " + suite.method);
+  }
   std::vector<Inputs> sets;
-  for (const auto& item : suite.cases) {
+  for (size_t i = only.value_or(0); i < (only ? *only + 1 : suite.cases.size()); ++i) {
     Inputs inputs;
-    for (const auto& value : item.inputs) {
+    for (const auto& value : suite.cases[i].inputs) {
       if (const auto* tensor = std::get_if<BundledTensor>(&value)) {
         inputs.add(make_tensor(
             tensor->sizes, tensor->dim_order, static_cast<ScalarType>(tensor->scalar_type), tensor->data,
@@ -381,7 +416,7 @@ Deviation deviation(const BundledTensor& expected, const Tensor& found, double r
   return result;
 }
 
-// What is wrong with an output, empty if nothing is.
+// What is wrong with an output; empty if nothing is.
 std::string difference(const BundledTensor& expected, const Tensor& found, double rtol, double atol) {
   const auto type = static_cast<ScalarType>(expected.scalar_type);
   if (type != found.scalar_type()) return "has another dtype than expected";
@@ -404,6 +439,32 @@ std::string difference(const BundledTensor& expected, const Tensor& found, doubl
   return text.str();
 }
 
+template <typename T>
+std::string difference(T expected, T found, bool same) {
+  if (same) return "";
+  std::ostringstream text;
+  text.precision(17);
+  text << "is " << found << " instead of " << expected;
+  return text.str();
+}
+
+std::string difference(const BundledValue& expected, const EValue& found, double rtol, double atol) {
+  if (const auto* tensor = std::get_if<BundledTensor>(&expected); tensor && found.isTensor()) {
+    return difference(*tensor, found.toTensor(), rtol, atol);
+  }
+  if (const auto* integer = std::get_if<int64_t>(&expected); integer && found.isInt()) {
+    return difference(*integer, found.toInt(), *integer == found.toInt());
+  }
+  if (const auto* flag = std::get_if<bool>(&expected); flag && found.isBool()) {
+    return difference(*flag, found.toBool(), *flag == found.toBool());
+  }
+  if (const auto* real = std::get_if<double>(&expected); real && found.isDouble()) {
+    return difference(*real, found.toDouble(), is_close(*real, found.toDouble(), rtol, atol));
+  }
+  if (std::holds_alternative<std::monostate>(expected) && found.isNone()) return "";
+  return "is of another kind than expected";
+}
+
 bool verify(const BundledCase& item, const std::vector<EValue>& outputs, const Options& options, const std::string& at) {
   if (item.expected_outputs.empty()) fail(at + ": there are no expected outputs to compare with");
   if (item.expected_outputs.size() != outputs.size()) {
@@ -412,13 +473,10 @@ bool verify(const BundledCase& item, const std::vector<EValue>& outputs, const O
   }
   bool fine = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    const auto* expected = std::get_if<BundledTensor>(&item.expected_outputs[i]);
-    if (!expected || !outputs[i].isTensor()) continue;
-    const std::string problem = difference(*expected, outputs[i].toTensor(), options.rtol, options.atol);
-    if (!problem.empty()) {
-      std::cout << at << ": output " << i << " " << problem << "\n";
-      fine = false;
-    }
+    const std::string problem = difference(item.expected_outputs[i], outputs[i], options.rtol, options.atol);
+    if (problem.empty()) continue;
+    std::cout << at << ": output " << i << " " << problem << "\n";
+    fine = false;
   }
   if (fine) std::cout << at << ": verified\n";
   return fine;
@@ -505,6 +563,30 @@ struct Free {
 
 constexpr size_t kAlignment = 4096;
 
+// Fails where the header of a program points beyond its end: the runtime reads there before it verifies anything.
+void check_header(const uint8_t* program, size_t size, const std::string& path) {
+  struct {
+    uint32_t root;
+    char version[4], magic[4];
+    uint32_t length;
+    uint64_t program, segments, segment_bytes;
+  } header;
+  static_assert(sizeof(header) == 40);
+  if (size < sizeof(header)) fail("loading " + path + " failed: it is too short for a program");
+  std::memcpy(&header, program, sizeof(header));
+  if (std::memcmp(header.version, "ET", 2)) fail("loading " + path + " failed: it is no program");
+  if (std::memcmp(header.magic, "eh", 2)) return;
+  if (header.program > size || header.segments > size || header.segment_bytes > size - header.segments ||
+      header.root >= header.program) {
+    fail("loading " + path + " failed: its header points beyond its end, the file is damaged or cut off");
+  }
+}
+
+// Bytes of memory of this machine.
+size_t memory_of_machine() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
 class Runner {
  public:
   explicit Runner(const Options& options) : options_(options), trace_(options) {
@@ -514,6 +596,7 @@ class Runner {
     if (options.verify && !bundled) fail("--output-verification needs a .bpte, " + options.model + " is none");
     const uint8_t* program = bundled ? bundle_.program : file_.data();
     const size_t size = bundled ? bundle_.program_size : file_.size();
+    check_header(program, size, options.model);
     program_.reset(std::aligned_alloc(kAlignment, (size + kAlignment) / kAlignment * kAlignment));
     if (!program_) fail("there is not enough memory for the program");
     if (size) std::memcpy(program_.get(), program, size);
@@ -526,10 +609,10 @@ class Runner {
     module_ = std::make_unique<Module>(
         std::make_unique<executorch::extension::BufferDataLoader>(program_.get(), size), nullptr, nullptr,
         trace_.tracer(), std::move(data), options.share_memory_arenas);
-    check(module_->load(), "loading " + options.model);
+    check(module_->load(executorch::runtime::Program::Verification::InternalConsistency), "loading " + options.model);
   }
 
-  // True if every output that was to be verified is as expected.
+  // True if every verified output is as expected.
   bool run() {
     bool fine = true;
     std::vector<std::vector<Inputs>> sets;
@@ -554,8 +637,19 @@ class Runner {
   std::vector<Inputs> inputs(const std::string& method) {
     auto meta = module_->method_meta(method);
     check(meta.error(), "looking for the method " + method);
+    size_t planned = 0;
+    for (size_t i = 0; i < meta->num_memory_planned_buffers(); ++i) {
+      const auto bytes = meta->memory_planned_buffer_size(i);
+      check(bytes.error(), "reading the memory plan of " + method);
+      if (*bytes < 0 || __builtin_add_overflow(planned, static_cast<size_t>(*bytes), &planned) ||
+          planned > memory_of_machine()) {
+        fail("the method " + method + " takes more memory than this machine has");
+      }
+    }
     if (!options_.inputs.empty()) return raw_inputs(*meta, options_.inputs);
-    if (const auto* suite = bundle_.suite(method); suite && !suite->cases.empty()) return bundled_inputs(*suite);
+    if (const auto* suite = bundle_.suite(method); suite && !suite->cases.empty()) {
+      return bundled_inputs(*suite, options_.test_set);
+    }
     std::vector<Inputs> sets;
     sets.push_back(ones(*meta));
     return sets;
@@ -574,6 +668,7 @@ class Runner {
     }
     if (!options_.verify) return true;
     const auto* suite = bundle_.suite(method);
+    set += options_.test_set.value_or(0);
     if (!suite || set >= suite->cases.size()) fail("the .bpte has no test set " + std::to_string(set) + " of " + method);
     return verify(suite->cases[set], *outputs, options_, method + ", test set " + std::to_string(set));
   }
@@ -588,7 +683,16 @@ class Runner {
 
 }  // namespace
 
+// The last resort: kernels and backends trust a program's content. A debugger sees the signal first.
+void end_with_an_error(int) {
+  constexpr char text[] =
+      "etviz_runner: the runtime crashed: the program is damaged, the debug buffer is too small, or a kernel or backend "
+      "is at fault\n";
+  _exit(write(STDERR_FILENO, text, sizeof(text) - 1) < 0 ? 3 : 2);
+}
+
 int main(int argc, char** argv) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, end_with_an_error);
   executorch::runtime::runtime_init();
   try {
     const Options options = parse(argc, argv);

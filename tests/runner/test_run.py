@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+from executorch.exir import to_edge_transform_and_lower
 from typer.testing import CliRunner, Result
 
+from etviz.artifacts.program.program import read_program
 from etviz.cli.app import app
 from etviz.demo.demo import run_on_runner
-from etviz.errors import ExecutionError, UsageError
+from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.pipeline import device
 from tests.cpp_runner import CppRunner
 from tests.programs import Executed
@@ -215,6 +217,66 @@ def test_usage(arguments: tuple[str, ...], message: str, built: Path):
     assert message in str(ended.exception)
 
 
+SSH = '#!/bin/sh\n# Stands in for ssh: joins its words and has a shell run them.\nshift; exec sh -c "$*"\n'
+SHELLS = {
+    "ssh": "ssh board cp {pte} {outputs}-0.bin",
+    "ssh, quoted": """ssh board 'cp "{pte}" {outputs}-0.bin'""",
+    "ssh, a word of its own": "ssh board cp {pte} {outputs}",
+    "sh": "sh -c 'cp {pte} {outputs}-0.bin'",
+    "sh, quoted": """sh -c 'cp "{pte}" {outputs}-0.bin'""",
+    "a shell in a shell": """/usr/bin/env bash -c 'ssh board cp {pte} {outputs}-0.bin'""",
+    "python": "python3 -c 'import os; os.system(\"cp {pte} {outputs}-0.bin\")'",
+}
+
+
+@pytest.fixture
+def hostile(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a program whose name is a command, and a stand-in for ssh on the PATH."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "ssh").write_text(SSH)
+    (tools / "ssh").chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    (built / "model.pte").rename(built / "$(touch PWN).pte")
+    return built / "$(touch PWN).pte"
+
+
+@pytest.mark.parametrize("command", SHELLS.values(), ids=SHELLS)
+def test_no_shell_reads_the_name_of_a_file(command: str, hostile: Path):
+    program = read_program(hostile)
+    with pytest.raises(UsageError, match=r"a shell may read it in this command: rename the file"):
+        device.run_elsewhere(device.Here("run"), hostile, program, "forward", [], command, Path("run"))
+    assert [path.name for path in Path().iterdir()] == ["run"]
+
+
+def test_a_direct_command_takes_any_name_of_a_file(hostile: Path):
+    program = read_program(hostile)
+    ran = device.run_elsewhere(
+        device.Here("run"), hostile, program, "forward", [], "cp {pte} {outputs}-0.bin", Path("run")
+    )
+    assert ran.outputs[0].read_bytes() == hostile.read_bytes()
+    assert [path.name for path in Path().iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("command", ["sh -c 'echo {method} > {outputs}-0.bin'", "echo {method} {outputs}"])
+def test_a_method_that_is_a_command_is_refused(command: str, hostile: Path):
+    x = torch.ones(2)
+    exported = torch.export.export(torch.nn.ReLU(), (x,))
+    to_edge_transform_and_lower({"forward;touch PWN": exported}).to_executorch().save("model.pte")
+    ended = CliRunner().invoke(app, ["run", "model.pte", "--inputs", str(_inputs(x)), "--runner", command])
+    assert isinstance(ended.exception, ArtifactError)
+    assert "names a method 'forward;touch PWN'" in str(ended.exception)
+    assert not Path("PWN").exists()
+
+
+def _inputs(x: torch.Tensor) -> Path:
+    torch.save((x,), "inputs.pt")
+    return Path("inputs.pt")
+
+
 def test_file_that_a_runner_cut_is_said(built: Path, runner: CppRunner):
     cut = (
         f"sh -c '{runner.path} --model {{pte}} --inputs {{inputs}} --etdump {{etdump}} --debug-output {{debug_buffer}}"
@@ -233,7 +295,7 @@ def test_debug_buffer_of_the_advised_size_is_enough(built: Path, runner: CppRunn
     runner(tmp_path, *common, size)
     used = (tmp_path / "debug_output.bin").stat().st_size
     assert used <= size < 1.2 * used
-    assert "Ran out of space" in runner(tmp_path, *common, used // 2, status=-6)
+    assert "Ran out of space" in runner(tmp_path, *common, used // 2, status=2)
     assert method["flags"]["example_runner"]["enough"]
     text = CliRunner().invoke(app, ["info", str(built / "model.pte")]).stdout
     assert f"at most {size:,} bytes" in text

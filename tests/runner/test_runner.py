@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import pytest
 import torch
 from executorch.devtools import BundledProgram
 from executorch.devtools.bundled_program.config import MethodTestCase, MethodTestSuite
-from executorch.devtools.bundled_program.serialize import serialize_from_bundled_program_to_flatbuffer
+from executorch.devtools.bundled_program.schema import bundled_program_schema as schema
+from executorch.devtools.bundled_program.serialize import (
+    _bundled_program_schema_to_flatbuffer,  # pyright: ignore[reportPrivateUsage]
+    deserialize_from_flatbuffer_to_bundled_program,
+    serialize_from_bundled_program_to_flatbuffer,
+)
 from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.passes import MemoryPlanningPass
+from executorch.exir.scalar_type import ScalarType
 from executorch.extension.pybindings.portable_lib import (
     _load_bundled_program_from_buffer,
 )
@@ -245,6 +254,75 @@ def test_bundle_is_verified_as_upstream_verifies_it(runner: CppRunner, tmp_path:
         torch.testing.assert_close(found, model(*item))
 
 
+class Several(nn.Module):
+    """Gives a tensor, a number, a truth value, and an integer."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, float, bool, int]:
+        return x + 1, 0.5, True, 7
+
+
+def _value(item: Tensor | float | bool | int) -> schema.Value:
+    if isinstance(item, Tensor):
+        content = item.numpy().tobytes()
+        order: Any = [*range(item.dim())]
+        return schema.Value(schema.Tensor(ScalarType.FLOAT, [*item.shape], content, order))
+    kinds = {int: schema.Int, bool: schema.Bool, float: schema.Double}
+    return schema.Value(kinds[type(item)](item))
+
+
+WRONG = {
+    "as the model": ((0.5, True, 7), ""),
+    "float": ((0.75, True, 7), "output 1 is 0.5 instead of 0.75"),
+    "float within tolerance": ((0.5004, True, 7), ""),
+    "bool": ((0.5, False, 7), "output 2 is 1 instead of 0"),
+    "int": ((0.5, True, 8), "output 3 is 7 instead of 8"),
+    "kind": ((0.5, True, 7.0), "output 3 is of another kind than expected"),
+}
+
+
+@pytest.mark.parametrize(("expected", "message"), WRONG.values(), ids=WRONG)
+def test_outputs_that_are_no_tensors_are_verified(
+    expected: tuple[float | bool | int, ...], message: str, runner: CppRunner, tmp_path: Path
+):
+    exported = torch.export.export(Several(), (torch.ones(2),))
+    inputs, outputs = (_value(torch.ones(2)),), (_value(2 * torch.ones(2)), *map(_value, expected))
+    case = schema.BundledMethodTestCase([*inputs], [*outputs])
+    program = to_edge_transform_and_lower(exported).to_executorch().buffer
+    bundled = schema.BundledProgram(0, [schema.BundledMethodTestSuite("forward", [case])], program)
+    (tmp_path / "model.bpte").write_bytes(_bundled_program_schema_to_flatbuffer(bundled))
+    said = runner(tmp_path, "--model", "model.bpte", "--output-verification", status=1 if message else 0)
+    assert message in said
+    assert ("verified" in said) == (not message)
+
+
+def test_the_flags_of_the_tutorial_work(runner: CppRunner, tmp_path: Path):
+    """The command of ExecuTorch's tutorial on debugging, and its other flags, under both spellings."""
+    path, inputs, model = _bundle(tmp_path, wrong=1)
+    flags = (f"--bundled_program_path={path}", "--dump_intermediate_outputs", "--debug_buffer_size=1048576")
+    assert "test set 1: output 0 differs" in runner(tmp_path, *flags, "--output_verification", status=1)
+    runner(tmp_path, *flags, "--output_verification", "--testset_idx=2", "--etdump_path", "a", "--debug_output_path=b")
+    found = etviz.load(tmp_path / "a", debug_buffer=tmp_path / "b", pte=path)
+    assert list(found.coverage.event_block.unique()) == [1]
+    names = ("--bundled_program_path", path, "--testset_idx", "0", "--outputs", "out", "--output_verification=true")
+    assert "test set 0: verified" in runner(tmp_path, *names)
+    torch.testing.assert_close(read_tensor(tmp_path / "out-0.bin", "float32", (2, 3)), model(*inputs[0]))
+    assert "3 test sets" in runner(tmp_path, *flags, "--testset_idx", "3", status=2)
+    assert "true or false, found 'maybe'" in runner(tmp_path, *flags, "--output_verification=maybe", status=2)
+
+
+def test_default_tolerances_are_those_of_the_documents(runner: CppRunner, tmp_path: Path):
+    path, *_ = _bundle(tmp_path)
+    content = path.read_bytes()
+    for factor, status in ((1 + 8e-4, 0), (1 + 3e-3, 1)):
+        bundled = deserialize_from_flatbuffer_to_bundled_program(content)
+        for case in bundled.method_test_suites[0].test_cases:
+            tensor = case.expected_outputs[0].val
+            assert isinstance(tensor, schema.Tensor)
+            tensor.data = (np.frombuffer(bytes(tensor.data), np.float32) * np.float32(factor)).tobytes()
+        path.write_bytes(_bundled_program_schema_to_flatbuffer(bundled))
+        runner(tmp_path, "--model", path, "--output-verification", status=status)
+
+
 def test_bundle_is_loaded_with_its_own_inputs(runner: CppRunner, tmp_path: Path):
     path, *_ = _bundle(tmp_path)
     runner(tmp_path, "--model", path, "--dump-intermediate-outputs")
@@ -281,10 +359,66 @@ def test_mistakes_are_one_line(
     assert message in line
 
 
-def test_damaged_bundle_is_refused(runner: CppRunner, tmp_path: Path):
-    content = _bundle(tmp_path)[0].read_bytes()
-    (tmp_path / "cut.bpte").write_bytes(content[: len(content) // 2])
-    assert "damaged" in runner(tmp_path, "--model", "cut.bpte", status=2)
+def _damage(content: bytes, random: np.random.Generator) -> bytes:
+    """A file with some of its bits, bytes, offsets or its end changed."""
+    changed, at = bytearray(content), int(random.integers(len(content) - 8))
+    kind = random.integers(4)
+    if kind == 0:
+        changed[at] ^= 1 << int(random.integers(8))
+    elif kind == 1:
+        del changed[max(at, 8) :]
+    elif kind == 2:
+        changed[at & ~3 : (at & ~3) + 4] = int(random.choice([0, 1, 2**31 - 1, 2**32 - 1, at])).to_bytes(4, "little")
+    else:
+        changed[at & ~7 : (at & ~7) + 8] = int(random.choice([2**40, 2**63 - 1, len(content)])).to_bytes(8, "little")
+    return bytes(changed)
+
+
+def test_damaged_bundle_ends_with_a_status(runner: CppRunner, tmp_path: Path):
+    """No signal, and no endless run: 0 where the damage hits nothing, 1 where it hits an expected output."""
+    content, random = _bundle(tmp_path)[0].read_bytes(), np.random.default_rng(3)
+    ends = []
+    for _ in range(120):
+        (tmp_path / "damaged.bpte").write_bytes(_damage(content, random))
+        command = [str(runner.path), "--model", "damaged.bpte", "--output-verification"]
+        ends.append(subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False))
+    assert {ended.returncode for ended in ends} == {0, 1, 2}
+    assert all(b"etviz_runner: " in ended.stderr for ended in ends if ended.returncode == 2)
+
+
+def test_bundle_that_repeats_a_vector_is_refused(runner: CppRunner, tmp_path: Path):
+    """A thousand suites of a thousand cases of a thousand inputs, in 13 kB: each vector is there once."""
+    builder = flatbuffers.Builder()
+
+    def vector(item: int) -> int:
+        builder.StartVector(4, 1000, 4)
+        for _ in range(1000):
+            builder.PrependUOffsetTRelative(item)
+        return builder.EndVector()
+
+    def table(*fields: int) -> int:
+        builder.StartObject(3)
+        for slot, field in enumerate(fields):
+            if field:
+                builder.PrependUOffsetTRelativeSlot(slot, field, 0)
+        return builder.EndObject()
+
+    cases = vector(table(vector(table())))
+    suites = vector(table(builder.CreateString("forward"), cases))
+    builder.Finish(table(0, suites, builder.CreateByteVector(bytes(64))), file_identifier=b"BP08")
+    (tmp_path / "small.bpte").write_bytes(builder.Output())
+    assert "damaged" in runner(tmp_path, "--model", "small.bpte", status=2)
+
+
+def test_header_that_points_beyond_the_program_is_refused(
+    executed: Callable[[str], Executed], runner: CppRunner, tmp_path: Path
+):
+    content = bytearray(executed("plain_cnn").path("pte").read_bytes())
+    for at in (16, 24, 32):  # its size, where its segments are, and their size
+        changed = bytearray(content)
+        changed[at : at + 8] = (2**40).to_bytes(8, "little")
+        (tmp_path / "model.pte").write_bytes(changed)
+        assert "its header points beyond its end" in runner(tmp_path, "--model", "model.pte", status=2)
 
 
 def test_raw_file_of_another_length_is_refused(tmp_path: Path):
