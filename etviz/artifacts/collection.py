@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
@@ -100,6 +101,12 @@ def collect(source: PathLike, given: Container[str] = ()) -> Collection:
         inner[0].unlink()
     found = _in_folder(folder, given, path)
     return Collection(found.paths, _from_log in (unpack, again), (kept, found.keep_alive))
+
+
+def may_be_artifact(path: Path) -> bool:
+    """True if `collect` may open a file of this name in a folder."""
+    name = Path(path.name.removesuffix(".gz"))
+    return any(map(name.match, chain.from_iterable(USUAL.values())))
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
