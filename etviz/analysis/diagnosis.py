@@ -18,7 +18,7 @@ from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARE
 from etviz.errors import EtvizError, UsageError, during
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
-from etviz.tensors.fingerprints import FORMULA, SETTING
+from etviz.tensors.fingerprints import FORMULA, SETTING, WEIGHTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,20 +39,21 @@ _ROW_NUMBERS: Final = (
 )
 _ADVICE: Final = {
     SETTING: "See how the backend reads this argument of the operator, or give the operator otherwise.",
-    FORMULA: "The mean is large beside the deviation there: take a constant off the values before the norm, which "
-    "changes nothing else, or have a backend compute it that takes the mean off first.",
+    FORMULA: "Compare the formula of this kernel with PyTorch's. For a norm whose mean is large beside its deviation, "
+    "subtract a constant before the norm (the result is unchanged), or use a backend that subtracts the mean first.",
+    WEIGHTS: "Compare this weight in the .pte with the model's, and the layout in which the backend reads it.",
     "constant output": "The kernel writes nothing, or the same everywhere: check that its output is its own memory.",
-    "permuted layout": "The values are right and lie elsewhere: check the memory format (NCHW, NHWC) on both sides.",
+    "permuted layout": "The values are correct but in a different layout: compare the memory formats (NCHW, NHWC).",
     "sign": "Check the sign convention of this operator in the backend.",
     "dtype truncation": "The backend computes in a narrower type than the program says: check its precision options.",
-    "off-by-one shift": "Check padding, strides and the first index of this operator in the backend.",
+    "off-by-one shift": "Check where this operator starts to read and write in the backend (first index, strides).",
     "wrong zero-point": "Compare the zero-point of this value's quantization in the .pte and in the quantized model.",
     "clipping": "The range is too narrow: check a fused activation, or the calibration of this value's quantization.",
     "border pixels": "Check how the backend pads this operator.",
-    "single bad channel": "Compare that channel's weights, bias and per-channel scale in the .pte with the model's.",
-    "scale factor": "Compare the scales of this value and of the operator's weights in the .pte with the model's.",
+    "single bad channel": "Check what is particular to that channel: its weights, bias and per-channel scale.",
+    "scale factor": "Compare the scales of this operator and of its value in the .pte with the model's.",
     "constant offset": "Compare bias and zero-point in the .pte with the model's.",
-    "bias": "Compare the bias of this operator, if it has one, in the .pte with the model's.",
+    "bias": "Compare the bias of this operator in the .pte with the model's.",
     "epsilon": "Compare the epsilon of this normalisation with the model's, and the formula that the backend takes.",
 }
 

@@ -47,14 +47,17 @@ class Pair:
     @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
         """See `Inspection.fingerprints`, a dict each; none without a reference."""
+        from etviz.comparison.hypotheses import fits
         from etviz.tensors.fingerprints import fingerprints
 
         if self.reference is None or not (force or self.level != "ok"):
             return []
         found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
-        setting = self.gap.setting
-        if setting is not None:  # what it explains as well needs no other name
-            found = [setting, *(item for item in found if item.score > setting.score)]
+        on_grid = self.scale is not None
+        found = [item for item in found if fits(item.name, self.gap.operators, on_grid=on_grid)]
+        best = self.gap.hypothesis
+        if best is not None:  # what it explains as well needs no other name
+            found = [best, *(item for item in found if item.score > best.score)]
         return [asdict(item) for item in found]
 
 

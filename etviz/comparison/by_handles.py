@@ -12,10 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import Comparison, Gap, Keeper
+from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import CARRIED, CREATED, LOST
-from etviz.comparison.settings import find_settings
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator
@@ -139,6 +139,7 @@ class _Execution:
         cut = self._groups.cuts.get(match.instruction)
         scales = self._scales(match, cut)
         gaps: list[Gap] = []
+        targets = frozenset(item.target for item in (cut.graph.nodes if cut is not None else ()))
         for output, name in enumerate(match.values):
             expected = self._held[name]
             gap = add_gap(result, node, output, logged[output], expected, scales[output], "handles")
@@ -146,6 +147,7 @@ class _Execution:
                 continue
             gaps.append(gap)
             gap.source = name, 0
+            gap.operators = targets
             self._nonfinite[name] = gap.total.runtime_is_nonfinite
             if gap.runtime.dtype == getattr(as_tensor(expected), "dtype", None):
                 self._paired.add(name)
@@ -228,7 +230,7 @@ class _Execution:
         again = partial(self._evaluator.call_again, cut.graph, args)
         plain = [next(iter(flat_values(item)), None) for item in results]
         measure_introduced_noise(gaps, again, plain, several=len(cut.instructions) > 1)
-        find_settings(self._result, gaps, cut.graph.nodes, again, plain)
+        explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:
         """A cut with what the runtime had as its inputs: together with the groups before it that give unknown ones.

@@ -1,8 +1,8 @@
-"""Constants of the `.pte` that are not those of the reference: the best evidence that there can be.
+"""Constants of the `.pte` that differ from the reference's: the best evidence that there can be.
 
-Constants are told by their content. A weight that is nowhere in the `.pte`, beside a constant of the `.pte` that is
-nowhere in the reference and is much like it, differs. What a backend makes of several constants (a batch norm in the
-weights of a convolution, a bias as integers) can't be told so, and is left out.
+Constants are recognized by their content. A weight differs if it is nowhere in the `.pte`, and a constant of the
+`.pte` that is nowhere in the reference is similar to it or holds its values in another order. Constants that a backend
+computes from several (a batch norm in a convolution's weights, a bias as integers) can't be recognized and are skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from etviz.errors import EtvizError
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
 from etviz.graph.uses import Uses, only_moves
 from etviz.pairing.constants import equal_bytes, in_place, stored
+from etviz.tensors.changes import describe_change, same_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1),), 4: ((0, 2, 3, 1), (1, 2, 3, 0)
 """Dimension orders, beside its own, in which a backend stores a constant of so many dimensions."""
 _ALIKE: Final = 0.9
 """Relative L2 error up to which two constants are taken for two versions of one."""
+_FEW_VALUES: Final = 8
+"""Maximum number of different values of a constant that says nothing when it is found in another order."""
 _START: Final = 64
 _MOST_TRIALS: Final = 64
 
@@ -51,6 +54,8 @@ class Difference:
         Number of its elements, and of those that differ.
     rel_l2, max_abs
         L2 norm of the difference over that of the reference's, and the largest absolute difference.
+    change
+        What happened to it (``row 17 of mlp.0.weight is ×−1``); empty if no simple change explains it.
     """
 
     name: str
@@ -59,20 +64,22 @@ class Difference:
     differing: int
     rel_l2: float
     max_abs: float
+    change: str = ""
 
     def __str__(self) -> str:
         share = (
             "every element" if self.differing == self.elements else f"{self.differing:,} of {self.elements:,} elements"
         )
-        return f"{self.name} ({share}, relative error {self.rel_l2:.3g})"
+        return f"{self.change or self.name} ({share}, relative error {self.rel_l2:.3g})"
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A constant where it is read: by which instruction, and whether the program must hold it as it is."""
+    """A constant where it is read: by which instruction, inside a delegate or not, and whether unchanged."""
 
     item: Input
     instruction: int
+    inside: bool
     plain: bool
 
 
@@ -138,14 +145,29 @@ def compare_constants(
         tensor = in_place(weights, target) if target in weights else None
         if tensor is None or not tensor.numel():
             continue
-        if not blobs.take(tensor) and use.plain:
+        if not blobs.take(tensor, anyhow=use.inside) and use.plain:
             missing.setdefault(target, use)
     found = []
     for target, use in missing.items():
-        nearest = blobs.nearest(weights[target])
+        tensor = weights[target]
+        nearest = blobs.nearest(tensor, anyhow=use.inside)
         if nearest is not None:
-            found.append(Difference(target.rpartition("/")[2], use.instruction, weights[target].numel(), *nearest))
+            found.append(_difference(target.rpartition("/")[2], use.instruction, tensor, nearest))
     return found
+
+
+def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.Tensor) -> Difference:
+    own = _numbers(stored(tensor), tensor)
+    error, norm = other - own, float(own.norm())
+    return Difference(
+        name,
+        instruction,
+        tensor.numel(),
+        int((error != 0).sum()),
+        float(error.norm()) / norm if norm else np.inf,
+        float(error.abs().max()),
+        describe_change(name, own.reshape(tensor.shape), other.reshape(tensor.shape)),
+    )
 
 
 def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
@@ -165,7 +187,7 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
             if name in constants and (at >= 0 or node.target == "delegate"):
                 plain = _is_plain(uses, node, constants[name], computed)
                 plain = plain and not (graph.backend_id and quantized and _is_bias(constants[name]))
-                yield _Use(constants[name], at, plain)
+                yield _Use(constants[name], at, bool(graph.backend_id), plain)
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
@@ -192,44 +214,71 @@ class _Blobs:
         specs = [value.tensor for value in program.method(method).values]
         datas = {spec.data_index: data for spec in specs if spec and (data := program.constant(spec)) is not None}
         self._datas = [np.frombuffer(data, np.uint8) for data in (*datas.values(), *program.named.values())]
+        orders: dict[int, set[tuple[int, ...]]] = {}
+        for spec in specs:
+            if spec is not None:
+                orders.setdefault(spec.data_index, set()).add(tuple(spec.dim_order))
+        self._orders = [orders[index] for index in datas]
+        """Of constants that kernels read: the dimension orders in which they do."""
         self._by_size: dict[int, list[int]] = {}
         self._taken: set[int] = set()
         for at, data in enumerate(self._datas):
             self._by_size.setdefault(data.size, []).append(at)
 
-    def take(self, tensor: torch.Tensor) -> bool:
-        """True if a tensor is among them, in one of its layouts."""
+    def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
+        """True if a tensor is among them, in a layout of the kernels that read it; `anyhow` also in other layouts."""
         candidates = self._by_size.get(tensor.nbytes, ())
-        for content in _layouts(tensor) if candidates else ():
+        for order, content in _layouts(tensor) if candidates else ():
             start = content[:_START].tobytes()
             for at in candidates:
                 data = self._datas[at]
+                if not (anyhow or self._has_order(at, order)):
+                    continue
                 if data[:_START].tobytes() == start and equal_bytes(data, content):
                     self._taken.add(at)
                     return True
         return False
 
-    def nearest(self, tensor: torch.Tensor) -> tuple[int, float, float] | None:
-        """How far the most similar one that is not the reference's is off: elements, relative L2, largest error."""
+    def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
+        return not order or at >= len(self._orders) or order in self._orders[at]
+
+    def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
+        """The most similar one that is not the reference's, flat, float64, in the tensor's own order.
+
+        One with the same values in another order is similar, too.
+        """
         if tensor.dtype.is_complex:
             return None
         free = [at for at in self._by_size.get(tensor.nbytes, ()) if at not in self._taken][:_MOST_TRIALS]
-        best: tuple[int, float, float] | None = None
-        for content in _layouts(tensor) if free else ():
+        own = _numbers(stored(tensor), tensor)
+        norm, best, found = float(own.norm()), _ALIKE, None
+        for order, content in _layouts(tensor) if free else ():
             expected = _numbers(content, tensor)
-            norm = float(expected.norm())
-            for at in free:
-                error = _numbers(self._datas[at], tensor) - expected
-                rel = float(error.norm()) / norm if norm else np.inf
-                if rel < (best[1] if best else _ALIKE):
-                    best = int((error != 0).sum()), rel, float(error.abs().max())
-        return best
+            for at in (at for at in free if anyhow or self._has_order(at, order)):
+                numbers = _numbers(self._datas[at], tensor)
+                rel = float((numbers - expected).norm()) / norm if norm else np.inf
+                if rel < best:
+                    best, found = rel, _in_order(numbers, tensor, order)
+        if found is None:
+            several = int(own.unique().numel()) > _FEW_VALUES
+            others = (_numbers(self._datas[at], tensor) for at in free if several)
+            found = next((other for other in others if same_values(other.numpy(), own.numpy())), None)
+        return found
 
 
-def _layouts(tensor: torch.Tensor) -> Iterator[Bytes]:
-    yield stored(tensor)
+def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
+    """The bytes of a constant by dimension order; its own has no name."""
+    yield (), stored(tensor)
     for order in _LAYOUTS.get(tensor.dim(), ()):
-        yield stored(tensor, order)
+        yield order, stored(tensor, order)
+
+
+def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """Numbers that are stored in a dimension order, in the order of the shape."""
+    if not order:
+        return numbers
+    back = [order.index(axis) for axis in range(len(order))]
+    return numbers.reshape([like.shape[axis] for axis in order]).permute(back).reshape(-1)
 
 
 def _numbers(content: Bytes, like: torch.Tensor) -> torch.Tensor:

@@ -9,10 +9,10 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
+from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
 from etviz.comparison.noise import measure_introduced_noise
 from etviz.comparison.nonfinite import NonFinite
-from etviz.comparison.settings import find_settings
 from etviz.evaluation import side_by_side
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import CHAINED, Rounding
@@ -192,6 +192,7 @@ class _Unpaired:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._targets: dict[int, frozenset[str]] = {}
 
     @cached_property
     def _instructions(self) -> list[int]:
@@ -207,9 +208,19 @@ class _Unpaired:
             found |= dict.fromkeys(node.reads() if node.target == OBSERVED else [node.name], at)
         return {name: at for name, at in found.items() if at >= 0}
 
+    def graph_of(self, node: Node) -> Graph:
+        """The graph of the operators that an instruction executes."""
+        return self._graph.inside(node) if node.target == "delegate" else self._graph
+
     def operators(self, node: Node) -> list[Node]:
-        """Those that an instruction executes."""
-        return self._graph.inside(node).nodes if node.target == "delegate" else [node]
+        """The operators that an instruction executes."""
+        return self.graph_of(node).nodes if node.target == "delegate" else [node]
+
+    def targets(self, node: Node) -> frozenset[str]:
+        """What these call."""
+        if node.instruction not in self._targets:
+            self._targets[node.instruction] = frozenset(other.target for other in self.operators(node))
+        return self._targets[node.instruction]
 
     def apart(self, nodes: Sequence[Node]) -> list[Node]:
         """Those that are operators of their own: a delegate's operators put their inputs on grids themselves."""
@@ -258,6 +269,7 @@ def _add(
         if gap is not None:
             gap.note = "; ".join(filter(None, (_note(value, step), gap.note)))
             gap.rounds = value.rounds + value.apart
+            gap.operators = unpaired.targets(node)
     if introduced:
         _explain_introduced(result, result.gaps[before:], value, unpaired)
 
@@ -280,7 +292,8 @@ def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, u
     if value.chain is None:
         measure_introduced_noise(gaps, value.again, value.local)
         if gaps:
-            find_settings(result, gaps, unpaired.operators(gaps[0].node), value.again, value.local)
+            node = gaps[0].node
+            explain_gaps(result, gaps, unpaired.graph_of(node), unpaired.operators(node), value.again, value.local)
         return
     nodes = unpaired.apart(value.chain.nodes)
     for gap in gaps if nodes else ():

@@ -30,12 +30,12 @@ class Gap:
 
     `total` compares the runtime with the reference; `introduced` with the same operator on the runtime's own inputs,
     None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`. `unpaired`
-    says why there is no reference at all; then the metrics are NaN. `note` says what to know of the numbers. `scale` is
-    the step of the grid that the value lies on; `source` the node of the reference that gives it, and which of its
-    outputs. `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
-    `setting` is another setting of its operator that gives what the runtime gave. `failed_metrics` says of registered
-    metrics why they have no number. `rounds` says how often the instruction
-    was executed in a loop: the value is of these, one after the other along its first axis; 0 outside of loops.
+    says why there is no reference at all; then the metrics are NaN. `note` qualifies the numbers. `scale` is the step
+    of the grid that the value lies on; `source` the node of the reference that gives it, and which of its outputs.
+    `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
+    `hypothesis` is another setting or weight that gives the runtime's value; `operators` are the targets that the
+    instruction executes. `failed_metrics` says why registered metrics have no number. `rounds` counts the executions
+    in a loop: their values are stacked along the first axis; 0 outside of loops.
     """
 
     instruction: int
@@ -58,7 +58,8 @@ class Gap:
     source: tuple[str, int] = ("", 0)
     noise: float = NAN
     introduced_noise: float = NAN
-    setting: Fingerprint | None = None
+    hypothesis: Fingerprint | None = None
+    operators: frozenset[str] = frozenset()
     failed_metrics: tuple[str, ...] = ()
     rounds: int = 0
 
@@ -153,8 +154,8 @@ class Comparison:
     `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from such, be it
     through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
     integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
-    final outputs follow from if the program does not determine them. `settings_tried` counts the instructions whose
-    other settings were tried.
+    final outputs follow from if the program does not determine them. `explained` counts the instructions for
+    which hypotheses were tried.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -173,7 +174,7 @@ class Comparison:
     undetermined: str = ""
     ill_defined: set[int] = field(default_factory=set)
     nonfinite_inputs: tuple[str, ...] = ()
-    settings_tried: int = 0
+    explained: int = 0
     run: int = 0
     keeper: Keeper = field(default_factory=Keeper)
     custom: CustomMetrics = field(default_factory=CustomMetrics)

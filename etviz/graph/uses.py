@@ -94,7 +94,7 @@ def unused(graph: Graph) -> frozenset[Key]:
     return frozenset(found)
 
 
-_MOVING: Final = {
+MOVING: Final = {
     "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
     "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",
     "view", "view_copy", "_clone_dim_order", "_h2d_copy", "_d2h_copy",
@@ -110,7 +110,7 @@ def is_size(node: Node) -> bool:
 
 def only_moves(node: Node) -> bool:
     """True for operators whose results hold nothing but their input's elements."""
-    return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in _MOVING
+    return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in MOVING
 
 
 def is_stateful(graph: Graph) -> bool:

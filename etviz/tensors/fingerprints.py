@@ -57,7 +57,8 @@ NAMES: Final = (
 
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
-"""What `etviz.comparison.settings` finds, which knows the operator as well."""
+WEIGHTS: Final = "other weights"
+"""What `etviz.comparison.hypotheses` finds, which knows the operator as well."""
 
 _SPECIAL_CASES: Final = {
     "scale factor": ("sign",),
@@ -77,7 +78,7 @@ class Fingerprint:
     Attributes
     ----------
     name
-        One of `NAMES`, or `SETTING` or `FORMULA`.
+        One of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`.
     score
         From 0 to 1: the share of the squared error that it explains, less what chance would.
     evidence
@@ -413,7 +414,7 @@ def clipping(pair: Pair) -> Iterator[Fingerprint]:
 
 _AT_BOUND: Final = 0.02
 """Share of the reference's values at its least from which that is a bound, as a relu's 0."""
-_FEWEST_EACH: Final = 4
+FEWEST_EACH: Final = 4
 _SURE: Final = 0.9
 """Score below which so many fitted numbers may be chance."""
 
@@ -426,7 +427,7 @@ def bias(pair: Pair) -> Iterator[Fingerprint]:
     at, r, q = at[free], r[free], q[free]
     for axis in sorted({1, len(pair.shape) - 1}) if len(pair.shape) > 1 else ():
         size = pair.shape[axis]
-        if size < 2 or len(r) < _FEWEST_EACH * size:
+        if size < 2 or len(r) < FEWEST_EACH * size:
             continue
         channel = at // math.prod(pair.shape[axis + 1 :]) % size
         both = np.ones(len(r), bool) if free.all() else q > low
@@ -457,7 +458,7 @@ def epsilon(pair: Pair) -> Iterator[Fingerprint]:
     at, r, q = pair.sample
     columns = pair.shape[-1] if pair.shape else 0
     rows = math.prod(pair.shape[:-1])
-    if rows < 2 or columns < 2 or len(r) < _FEWEST_EACH * (rows + columns):
+    if rows < 2 or columns < 2 or len(r) < FEWEST_EACH * (rows + columns):
         return
     row, column, d = at // columns, at % columns, q - r
     shift = np.zeros(columns)

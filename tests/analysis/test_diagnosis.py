@@ -14,7 +14,7 @@ import pytest
 import etviz
 from etviz.analysis.diagnosis import _ADVICE, schema  # pyright: ignore[reportPrivateUsage]
 from etviz.cli import console, main
-from etviz.tensors.fingerprints import FORMULA, NAMES, SETTING
+from etviz.tensors.fingerprints import FORMULA, NAMES, SETTING, WEIGHTS
 from tests.programs import Executed
 from tests.shifted import load_shifted
 
@@ -53,7 +53,7 @@ def described(part: Any, path: str = "") -> list[str]:
 def test_the_schema_is_one_and_describes_every_field() -> None:
     validator().check_schema(schema())
     assert described(schema()) == []
-    assert set(_ADVICE) == {*NAMES, SETTING, FORMULA}
+    assert set(_ADVICE) == {*NAMES, SETTING, FORMULA, WEIGHTS}
 
 
 @pytest.mark.parametrize("name", ["residual_cnn", "many_outputs", "branches", "casts", "poisoned", "counter"])

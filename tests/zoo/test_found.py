@@ -172,7 +172,7 @@ def test_a_layer_norm_far_from_zero_loses_digits_by_its_formula(tmp_path: Path, 
 
     diagnosis = inspection.diagnosis(look_inside=False)
     finding = diagnosis["finding"]
-    assert "as of layer_norm whose variance is the mean square less the squared mean" in finding["text"]
+    assert "the values fit a layer_norm whose variance is the mean square less the squared mean" in finding["text"]
     (fingerprint,) = inspection.fingerprints(finding["row"]).to_dict("records")
     assert fingerprint["name"] == "another formula"
     assert "before the norm" in diagnosis["next"][0]["text"]
@@ -197,6 +197,6 @@ def test_xnnpack_resizes_by_the_ratio_of_the_sizes(tmp_path: Path, way: str) -> 
     if way != "record":
         inspection = Made("made here", tmp_path).load(way)
     finding = inspection.diagnosis(look_inside=False)["finding"]
-    said = "as of upsample_bilinear2d by the ratio of the sizes (the program gives the factors 1.5, 1.5)"
+    said = "the values fit upsample_bilinear2d by the ratio of the sizes (the program gives the factors 1.5, 1.5)"
     assert said in finding["text"]
     assert etviz.debug(model, (x,)).first_divergence is None

@@ -1,0 +1,531 @@
+"""Hypotheses about a wrong operator: other settings or other weights that give the runtime's value.
+
+A backend that does not know an argument uses its default, or what it has built in; it may swap operands, or read a
+weight in another layout. So etviz computes an operator that is most likely at fault again on the runtime's own inputs,
+with one change at a time. A change whose result equals the runtime's value names the fault. It stays a hypothesis: two
+changes together, or a kernel that is wrong in another way, are not found.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from etviz.evaluation.operators import Operator, by_position, resolve
+from etviz.evaluation.orders import LAYER_NORM, by_moments
+from etviz.evaluation.values import flat_values
+from etviz.graph.draws import draws
+from etviz.graph.ir import Ref
+from etviz.graph.labels import short_operator
+from etviz.graph.quantize_ops import is_conversion, is_dequantize
+from etviz.graph.uses import MOVING, only_moves
+from etviz.tensors.changes import describe_change, rearrange, rearrangements, shortest_number
+from etviz.tensors.fingerprints import FEWEST_EACH, FORMULA, SETTING, WEIGHTS, Fingerprint, Pair, adjusted, explaining
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.comparison.gap import Comparison, Gap
+    from etviz.evaluation.values import Rounding
+    from etviz.graph.ir import Graph, Node
+
+logger = logging.getLogger(__name__)
+
+_MOST: Final = 64
+"""Maximum number of hypotheses for one instruction."""
+_SECONDS: Final = 2.0
+"""Seconds after which no further hypothesis is tried for an instruction: it may be a whole model."""
+_INSTRUCTIONS: Final = 4
+"""Maximum number of instructions of an execution for which that is done, in program order."""
+_SURE: Final = 0.9
+"""Threshold for the share of the squared error that a hypothesis explains."""
+_CANDIDATES: Final = 3
+"""Number of rows, columns and elements of a weight whose factor is fitted, the likeliest first."""
+_ALIKE: Final = 1e-3
+"""Tolerance of correlations, below which a row counts as itself and not as another one."""
+_IDLE: Final = frozenset(
+    (
+        *("half_to_float", "cudnn_enabled", "benchmark", "deterministic", "allow_tf32"),
+        *("sparse", "scale_grad_by_freq", "transposed", "train", "training", "pin_memory", "non_blocking", "copy"),
+        "enable_gqa",
+    )
+)
+"""Switches that change the kind of a value, or nothing."""
+_CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "approximate": ("none", "tanh"),
+    "rounding_mode": (None, "trunc", "floor"),
+    "eps": (1e-5, 1e-6, 1e-3, 1e-12, 0.0),
+}
+"""Values of arguments: words, and the epsilons that frameworks use."""
+_PLACES: Final = frozenset(("start", "index", "diagonal", "offset", "storage_offset", "shifts"))
+"""Arguments that count elements, where implementations are off by one."""
+_FAR: Final = 1 << 40
+"""Ends of slices from which the end means the whole axis."""
+_AXES: Final = frozenset(("dim", "dims", "axis"))
+_PADDING: Final = frozenset(("padding", "pad", "output_padding", "output_size", "scale_factors", "align_corners"))
+"""Arguments of operators whose border elements are computed in another way than the rest."""
+_ADDING: Final = frozenset(("bias", "mat1", "batch1"))
+"""Arguments of operators that add a bias; ``addmm`` calls it ``self``."""
+_CHOOSING: Final = MOVING | {
+    *("ceil", "clamp", "floor", "index", "maximum", "minimum", "relu", "round", "trunc", "where", "embedding"),
+    *("amax", "amin", "max", "min", "max_pool2d_with_indices", "hardtanh", "gather", "index_select", "flip", "cat"),
+    *("sort", "topk", "constant_pad_nd", "repeat"),
+}
+"""Operators whose results are elements of their inputs, or these rounded or bounded."""
+_ROUNDING: Final = ("floor", "ceil", "trunc", "round")
+_RESIZING: Final = frozenset(f"aten.upsample_{kind}.vec" for kind in ("bilinear2d", "bicubic2d", "nearest2d"))
+
+Call: TypeAlias = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
+Compute: TypeAlias = "Callable[[Call, Node, Sequence[Any], Mapping[str, Any]], Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """Another way to compute an operator, wherever it stands in `places` (ids of nodes)."""
+
+    name: str
+    text: str
+    places: frozenset[int]
+    compute: Compute
+
+
+class _Otherwise:
+    """A `Rounding` that rounds nothing: it computes some operators in another way."""
+
+    def __init__(self, places: frozenset[int], compute: Compute) -> None:
+        self._places, self._compute = places, compute
+
+    def call(
+        self,
+        call: Callable[..., Any],
+        terms: int,
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
+    ) -> Any:
+        """The result of an operator."""
+        return (self._compute if self.perturbs(node) else _plainly)(call, node, args, kwargs)
+
+    def perturbs(self, node: Node) -> bool:
+        """True for the operators that are computed in another way."""
+        return id(node) in self._places
+
+    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
+        """Whole operands are needed."""
+        return False
+
+    def spread(self, node: Node) -> None:
+        """Not known."""
+
+
+def _plainly(call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return call(node.target, args, kwargs)
+
+
+def explain_gaps(
+    result: Comparison,
+    gaps: Sequence[Gap],
+    graph: Graph,
+    nodes: Sequence[Node],
+    again: Callable[[Rounding], Any] | None,
+    value: Any,
+) -> None:
+    """Note with the gaps of an instruction which hypothesis about its `nodes`, of `graph`, gives the runtime's value.
+
+    `again` and `value` are as for `measure_introduced_noise`.
+    """
+    bad = [gap for gap in gaps if gap.is_bad()]
+    if not bad or again is None or result.explained >= _INSTRUCTIONS:
+        return
+    result.explained += 1
+    plain, end = flat_values(value), time.monotonic() + _SECONDS
+    for hypothesis in itertools.islice(hypotheses(graph, nodes), _MOST):
+        if time.monotonic() > end:
+            break
+        try:
+            found = flat_values(again(_Otherwise(hypothesis.places, hypothesis.compute)))  # type: ignore[arg-type]
+        except Exception:
+            logger.debug("%s can't be computed", hypothesis, exc_info=True)
+            continue
+        for gap in bad:
+            if gap.output < min(len(plain), len(found)):
+                _note(gap, _fit(gap, plain[gap.output], found[gap.output], hypothesis))
+    computing = _computing(nodes)
+    if len(computing) == 1 and not any(gap.hypothesis for gap in bad):
+        _explain_by_weights(bad[0], graph, computing[0], again, end)
+
+
+def _note(gap: Gap, found: Fingerprint | None) -> None:
+    if found is not None and (gap.hypothesis is None or found.score > gap.hypothesis.score):
+        gap.hypothesis = found
+
+
+def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprint | None:
+    """How much of a gap's introduced error a hypothesis explains; None if it is not worth showing."""
+    kind = getattr(found, "shape", None), getattr(found, "dtype", None)
+    if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:
+        return None
+    score = Pair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, found)
+    return explaining(hypothesis.name, score, hypothesis.text) if score >= _SURE else None
+
+
+def fits(name: str, operators: frozenset[str], *, on_grid: bool) -> bool:
+    """True if a fingerprint of `NAMES` can be a fault of some operators; also where none are known.
+
+    The arguments of the operators decide: padding needs an operator that pads, another bias one that adds a bias.
+    Operators that only choose, move or round elements compute no scale and no offset, unless values lie on a grid.
+    """
+    if not operators:
+        return True
+    arguments = {argument for target in operators for argument in _names(target)}
+    short = {short_operator(target) for target in operators}
+    if name == "border pixels":
+        return bool(arguments & _PADDING)
+    if name == "bias":
+        return bool(arguments & _ADDING)
+    if name == "epsilon":
+        return "eps" in arguments or "rsqrt" in short
+    if name == "constant offset":
+        return on_grid or bool(arguments & {*_ADDING, "alpha"})
+    if name in ("scale factor", "sign"):
+        return on_grid or not short <= _CHOOSING
+    return True
+
+
+def _names(target: str) -> tuple[str, ...]:
+    operator = _operator(target)
+    return operator.names if operator is not None else ()
+
+
+# Settings ---------------------------------------------------------------------------------------------------------
+
+
+def hypotheses(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
+    """Other formulas, other arguments (the likeliest kinds first), and rearranged weights."""
+    yield from _formulas(nodes)
+    found: dict[tuple[int, str, str], tuple[set[int], Compute]] = {}
+    for node in nodes:
+        operator = _operator(node.target)
+        if operator is not None and not is_conversion(node) and not draws(node):
+            for order, text, compute in (*_arguments(operator, node), *_operands(operator, node)):
+                found.setdefault((order, node.target, text), (set(), compute))[0].add(id(node))
+    for (_, target, text), (places, compute) in sorted(found.items(), key=lambda item: item[0][0]):
+        yield Hypothesis(SETTING, f"The values fit {short_operator(target)} {text}", frozenset(places), compute)
+    yield from _rearranged_weights(graph, nodes)
+
+
+def _operator(target: str) -> Operator | None:
+    try:
+        found = resolve(target) if "." in target else None
+    except Exception:  # noqa: BLE001 - an operator that is not registered here
+        return None
+    return found if isinstance(found, Operator) else None
+
+
+def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
+    """Formulas that kernels are known to use: of layer norms, of resized images, of rounding."""
+    norms = frozenset(id(node) for node in nodes if node.target == LAYER_NORM)
+    if norms:
+        text = "The values fit a layer_norm whose variance is the mean square less the squared mean, which loses digits"
+        yield Hypothesis(
+            FORMULA, text, norms, lambda call, node, args, kwargs: by_moments(by_position(node.target, args, kwargs)[0])
+        )
+    for node in nodes:
+        name = short_operator(node.target)
+        for other in _ROUNDING if name in _ROUNDING and node.target.endswith(".default") else ():
+            if other != name:
+                target = f"aten.{other}.default"
+                text = f"The values fit {other} (the program says {name})"
+                yield Hypothesis(FORMULA, text, frozenset((id(node),)), partial(_as_target, target))
+        meta = node.outputs[0] if node.outputs else None
+        if node.target not in _RESIZING or meta is None:
+            continue
+        factors = by_position(node.target, node.args, node.kwargs)[0][-1]
+        sizes = [size for size in meta.shape[-len(factors or ()) :] if isinstance(size, int)]
+        if factors and len(sizes) == len(factors):
+            given = ", ".join(f"{factor:g}" for factor in factors)
+            text = f"The values fit {name} by the ratio of the sizes (the program gives the factors {given})"
+            yield Hypothesis(SETTING, text, frozenset((id(node),)), partial(_by_sizes, sizes))
+
+
+def _as_target(target: str, call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return call(target, args, kwargs)
+
+
+def _by_sizes(sizes: list[int], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    given = by_position(node.target, args, kwargs)[0]
+    return call(node.target, [given[0], sizes, *given[2:-1], None], {})
+
+
+def _arguments(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
+    """Other values of arguments that are no tensors."""
+    rank = next((len(meta.shape) for meta in node.outputs if meta is not None), 0)
+    for place, argument in enumerate(operator.schema.arguments):
+        default = argument.default_value if argument.has_default_value() else None
+        said = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name, default)
+        for order, tried in _others(argument.name, said, default, rank):
+            change = {argument.name: tried}
+            end = node.args[place + 1] if argument.name == "start" and place + 1 < len(node.args) else None
+            if isinstance(end, int) and end < _FAR:
+                change["end"] = end + tried - said
+            yield order, f"with {argument.name}={tried!r} (the program says {said!r})", partial(_with, change)
+
+
+def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int, Any]]:
+    """Other values of an argument, the likeliest kinds first."""
+    if name in _CHOICES:
+        yield from ((0, other) for other in _CHOICES[name] if other != said)
+    elif isinstance(said, bool):
+        yield from [(2, not said)] if name not in _IDLE else []
+    elif name in _AXES and isinstance(said, int):
+        yield from ((1, axis) for axis in range(rank) if axis != said % max(rank, 1))
+    elif name in _AXES and isinstance(said, (list, tuple)):
+        orders = itertools.permutations(said) if 1 < len(said) <= 4 else ((axis,) for axis in range(rank + 1))
+        yield from ((3, list(order)) for order in orders if list(order) != list(said))
+    elif name in _PLACES and isinstance(said, int):
+        yield from ((1, said + step) for step in (1, -1) if said + step >= 0 or said < 0)
+    elif isinstance(said, (int, float)) and isinstance(default, (int, float)) and said != default:
+        yield 1, default
+
+
+def _with(change: Mapping[str, Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an operator with other arguments."""
+    operator = _operator(node.target)
+    names = operator.names if operator is not None else ()
+    given = [change.get(name, value) for name, value in zip(names, args, strict=False)]
+    return call(node.target, given, dict(kwargs) | {k: v for k, v in change.items() if names.index(k) >= len(args)})
+
+
+def _operands(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
+    """Tensors in another order: of a list, or two operands that follow each other."""
+    for place, argument in enumerate(operator.schema.arguments[: len(node.args)]):
+        given = node.args[place]
+        if isinstance(given, (list, tuple)) and len(given) > 1 and all(isinstance(item, Ref) for item in given):
+            straight = tuple(range(len(given)))
+            orders = list(itertools.permutations(straight))[1:] if len(given) <= 3 else [straight[::-1]]
+            orders += [(*range(i), i + 1, i, *range(i + 2, len(given))) for i in straight[:-1] if len(given) > 3]
+            for order in orders:
+                yield 1, f"with its {argument.name} in the order {order}", partial(_in_order, place, order)
+        following = node.args[place + 1 : place + 2]
+        if following and all(isinstance(item, (Ref, int, float)) for item in (given, *following)):
+            names = argument.name, operator.names[place + 1]
+            if isinstance(following[0], Ref) or isinstance(given, Ref):
+                yield 1, f"with {names[0]} and {names[1]} swapped", partial(_swapped, place)
+
+
+def _in_order(
+    place: int, order: Sequence[int], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    own = [args[place][at] for at in order]
+    return call(node.target, [*args[:place], own, *args[place + 1 :]], kwargs)
+
+
+def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    import torch
+
+    pair = [item if isinstance(item, torch.Tensor) else torch.tensor(item) for item in args[place : place + 2]]
+    like = next(item for item in args[place : place + 2] if isinstance(item, torch.Tensor))
+    first, second = (item.to(like.dtype) for item in reversed(pair))
+    return call(node.target, [*args[:place], first, second, *args[place + 2 :]], kwargs)
+
+
+# Weights ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """A weight where an operator reads it: its name, and the place among the operator's arguments."""
+
+    name: str
+    place: int | str
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+        return kwargs[self.place] if isinstance(self.place, str) else args[self.place]
+
+    def given(self, weight: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The arguments with another weight."""
+        if isinstance(self.place, str):
+            return args, {**kwargs, self.place: weight}
+        return [*args[: self.place], weight, *args[self.place + 1 :]], kwargs
+
+
+def _weights(graph: Graph, node: Node) -> list[_Weight]:
+    """The weights that an operator reads, as they are, dequantized or moved."""
+    constants = {item.name: item.target for item in graph.inputs if item.kind == "constant"}
+    makers = {other.name: other for other in graph.nodes}
+    found = []
+    for place, value in (*enumerate(node.args), *node.kwargs.items()):
+        name = value.name if isinstance(value, Ref) else ""
+        while name in makers and (is_dequantize(makers[name]) or only_moves(makers[name])):
+            name = next(iter(makers[name].reads()), "")
+        if name in constants:
+            found.append(_Weight(constants[name].rpartition("/")[2], place))
+    return found
+
+
+def _rearranged_weights(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
+    """Weights in another layout, where one operator alone reads weights: in a larger group none could be blamed."""
+    readers = [(node, weights) for node in _computing(nodes) if (weights := _weights(graph, node))]
+    if len(readers) != 1:
+        return
+    node, weights = readers[0]
+    metas = {item.target.rpartition("/")[2]: item.meta for item in graph.inputs if item.kind == "constant"}
+    for weight in weights:
+        meta = metas.get(weight.name)
+        shape = [size for size in meta.shape if isinstance(size, int)] if meta is not None else []
+        for words, *how in rearrangements(shape):
+            compute = partial(_with_weight, weight, how)
+            yield Hypothesis(WEIGHTS, f"{weight.name} {words}", frozenset((id(node),)), compute)
+
+
+def _computing(nodes: Sequence[Node]) -> Sequence[Node]:
+    """The nodes that do more than convert or move elements; all if none does."""
+    return [node for node in nodes if not (is_conversion(node) or only_moves(node))] or nodes
+
+
+def _with_weight(
+    weight: _Weight, how: Sequence[Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    changed = rearrange(weight.of(args, kwargs), *how)
+    return call(node.target, *weight.given(changed, args, kwargs))
+
+
+def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Rounding], Any], end: float) -> None:
+    """Note which rows, columns or elements of a weight explain a gap of its only operator."""
+    asked: list[tuple[Call, Sequence[Any], Mapping[str, Any]]] = []
+
+    def listen(call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        asked.append((call, args, kwargs))
+        return call(node.target, args, kwargs)
+
+    try:
+        again(_Otherwise(frozenset((id(node),)), listen))  # type: ignore[arg-type]
+        for call, args, kwargs in asked[:1]:
+            for weight in _weights(graph, node):
+                fitted = _FittedWeight(gap, weight, node.target, call, args, kwargs)
+                for changed, parameters in fitted.candidates():
+                    if time.monotonic() > end:
+                        return
+                    _note(gap, fitted.judge(changed, parameters))
+    except Exception:
+        logger.debug("no weight of %s can be fitted", node.target, exc_info=True)
+
+
+class _FittedWeight:
+    """Fits a weight of an operator that is linear in it to the runtime's value."""
+
+    def __init__(
+        self,
+        gap: Gap,
+        weight: _Weight,
+        target: str,
+        call: Call,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self._gap, self._weight, self._call = gap, weight, partial(call, target)
+        self._args, self._kwargs = args, kwargs
+        self.before = weight.of(args, kwargs).detach()
+        self._plain = self._value(self.before)
+
+    def _value(self, weight: torch.Tensor) -> torch.Tensor:
+        """The output that is compared, with another weight."""
+        found = self._call(*self._weight.given(weight.to(self.before.dtype), self._args, self._kwargs))
+        return flat_values(found)[self._gap.output]
+
+    def candidates(self) -> Iterator[tuple[torch.Tensor, int]]:
+        """Other weights, and how many numbers were fitted for each."""
+        if self.before.dtype.is_floating_point and self._plain.shape == self._gap.runtime.shape:
+            yield from self._by_output_channel()
+            yield from self._by_gradient()
+
+    def judge(self, changed: torch.Tensor, parameters: int) -> Fingerprint | None:
+        """The fingerprint of another weight; None if it does not explain the gap or has no simple description."""
+        text = describe_change(self._weight.name, self.before, changed)
+        found, gap = self._value(changed), self._gap
+        if not text or found.shape != gap.runtime.shape:
+            return None
+        r, q, p = (item.double().reshape(-1) for item in (self._plain, gap.runtime, found))
+        score = adjusted(float(((q - p) ** 2).sum()), float(((q - r) ** 2).sum()), q.numel(), parameters)
+        return explaining(WEIGHTS, score, text) if score >= _SURE else None
+
+    def _by_output_channel(self) -> Iterator[tuple[torch.Tensor, int]]:
+        """Each row of the weight makes an output channel of its own: compare channels, of themselves and of others."""
+        import torch
+
+        empty = self._value(torch.zeros_like(self.before)).double()
+        y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
+        for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):
+            size = self.before.shape[axis]
+            if y.shape[along] != size or size < 2 or not self._makes(axis, along, y):
+                continue
+            rows, runs = (item.movedim(along, 0).reshape(size, -1).numpy() for item in (y, z))
+            own = np.einsum("ij,ij->i", rows, rows)
+            if rows.shape[1] < FEWEST_EACH or not own.all():
+                return
+            products = runs @ rows.T
+            norms = np.sqrt(np.outer(np.maximum(np.einsum("ij,ij->i", runs, runs), 1e-300), own))
+            alike = np.abs(products) / norms
+            source, straight = alike.argmax(1), np.arange(size)
+            source = np.where(np.diag(alike) >= alike.max(1) - _ALIKE, straight, source)
+            factors = products[straight, source] / own[source]
+            error = np.sqrt(np.square(runs - factors[:, None] * rows[source]).sum(1) / own[source] / rows.shape[1])
+            near = np.abs(factors - 1) <= np.maximum(3 * error, _ALIKE)
+            factors = np.where(near, 1.0, factors)
+            simple = np.isin(np.round(factors, 3), (-1, 0, 1)) & (np.abs(factors - np.round(factors)) < 3 * _ALIKE)
+            factors = np.where(simple, np.round(factors), factors)
+            index = torch.from_numpy(source)
+            shape = [size if k == axis else 1 for k in range(self.before.dim())]
+            scale = torch.from_numpy(factors).reshape(shape)
+            yield self.before.index_select(axis, index).double() * scale, int((~simple).sum())
+            return
+
+    def _makes(self, axis: int, along: int, y: torch.Tensor) -> bool:
+        """True if the first index of an axis of the weight alone makes the first index of an axis of the output."""
+        without = self.before.clone()
+        without.select(axis, 0).zero_()
+        change = (self._value(without).double() - self._plain.double()).movedim(along, 0)
+        return bool(change[0].any()) and not bool(change[1:].any())
+
+    def _by_gradient(self) -> Iterator[tuple[torch.Tensor, int]]:
+        """Rows, columns and elements whose contribution is likest the error, each with the factor that fits best."""
+        import torch
+
+        error = (self._gap.runtime.double() - self._plain.double()).to(self._plain.dtype)
+        with torch.enable_grad():
+            leaf = self.before.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(self._value(leaf), leaf, error)
+        pull = gradient.double()
+        for axis in range(self.before.dim()):
+            others = [k for k in range(self.before.dim()) if k != axis]
+            size = self.before.double().square().sum(others) if others else self.before.double().square()
+            along = (pull * self.before.double()).sum(others) if others else pull * self.before.double()
+            for index in (along.abs() / size.sqrt().clamp_min(1e-300)).argsort(descending=True)[:_CANDIDATES].tolist():
+                part = torch.zeros_like(self.before)
+                part.select(axis, index).copy_(self.before.select(axis, index))
+                yield from self._fitted(part)
+        for index in pull.abs().reshape(-1).argsort(descending=True)[:_CANDIDATES].tolist():
+            part = torch.zeros_like(self.before)
+            part.view(-1)[index] = self.before.reshape(-1)[index]
+            yield from self._fitted(part)
+
+    def _fitted(self, part: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
+        """The weight with one part of it multiplied by the factor that fits best."""
+        y = self._plain.double() - self._value(self.before - part).double()
+        d = self._gap.runtime.double() - self._plain.double()
+        norm = float((y * y).sum())
+        if norm > 0.0 and d.numel() >= FEWEST_EACH:
+            factor = 1.0 + float((y * d).sum()) / norm
+            left = float(((d - (factor - 1.0) * y) ** 2).sum()) / norm / d.numel()
+            short = float(shortest_number(factor, 3 * math.sqrt(left)).replace("−", "-"))
+            yield self.before.double() + (short - 1.0) * part.double(), 1

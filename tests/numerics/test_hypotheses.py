@@ -1,0 +1,239 @@
+"""Each planted change of an operator or a weight is named, in words a reader can act on, and nothing else is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import etviz
+from etviz.artifacts.record.checksum import checksum_of
+from etviz.artifacts.record.record_file import read_record, write_record
+
+Function = Callable[..., Tensor]
+
+
+class Applied(nn.Module):
+    """A function of the inputs, between two operators that keep it from being the whole program."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Tensor) -> Tensor:
+        return torch.relu(self.function(*(torch.sin(x) * 3 for x in given)))
+
+
+def run_against(right: nn.Module, wrong: nn.Module, inputs: tuple[Tensor, ...], folder: Path) -> etviz.Inspection:
+    """A run of one program beside the record of another, whose operators are the same but for what was planted."""
+    for name, model in (("right", right), ("wrong", wrong)):
+        etviz.debug(model.eval(), inputs, workdir=folder / name)
+    record = replace(read_record(folder / "right/model.etviz"), pte_checksum=checksum_of(folder / "wrong/model.pte"))
+    write_record(record, folder / "adopted.etviz")
+    return etviz.load(
+        folder / "wrong/etdump.etdp",
+        etrecord=folder / "right/etrecord.bin",
+        debug_buffer=folder / "wrong/debug_buffer.bin",
+        record=folder / "adopted.etviz",
+        pte=folder / "wrong/model.pte",
+    )
+
+
+def matrix(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+SETTINGS: dict[str, tuple[Function, Function, tuple[Tensor, ...], str]] = {
+    "swapped difference": (
+        torch.sub,
+        lambda a, b: b - a,
+        (matrix(4, 6, 6), matrix(4, 6, 6) + 1),
+        "sub with self and other swapped",
+    ),
+    "swapped division": (
+        torch.div,
+        lambda a, b: b / a,
+        (matrix(4, 6, 6).abs() + 0.5, matrix(6, 6).abs() + 0.5),
+        "div with self and other swapped",
+    ),
+    "axis of a softmax": (
+        lambda x: torch.softmax(x, -1),
+        lambda x: torch.softmax(x, 1),
+        (matrix(2, 6, 7),),
+        "softmax with dim=1 (the program says -1)",
+    ),
+    "axis of a mean": (
+        lambda x: x.mean(1),
+        lambda x: x.mean(2),
+        (matrix(3, 6, 6),),
+        "mean with dim=[2] (the program says [1])",
+    ),
+    "rounding mode": (
+        lambda a, b: torch.div(a, b, rounding_mode="floor"),
+        lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+        (matrix(5, 8) * 9, matrix(8, 5).T.contiguous()),
+        "div with rounding_mode='trunc' (the program says 'floor')",
+    ),
+    "trunc for floor": (
+        lambda x: torch.floor(5 * x),
+        lambda x: torch.trunc(5 * x),
+        (matrix(5, 8),),
+        "fit trunc (the program says floor)",
+    ),
+    "order of a cat": (
+        lambda a, b: torch.cat((a, b), 1),
+        lambda a, b: torch.cat((b, a), 1),
+        (matrix(3, 4, 5), matrix(3, 4, 5) - 1),
+        "cat with its tensors in the order (1, 0)",
+    ),
+    "start of a slice": (
+        lambda x: x[:, 1:6],
+        lambda x: x[:, 2:7],
+        (matrix(6, 9),),
+        "slice_copy with start=2 (the program says 1)",
+    ),
+    "index of a select": (
+        lambda x: x[:, 3],
+        lambda x: x[:, 4],
+        (matrix(6, 9, 4),),
+        "select_copy with index=4 (the program says 3)",
+    ),
+    "approximation": (
+        lambda x: nn.functional.gelu(x, approximate="none"),
+        lambda x: nn.functional.gelu(x, approximate="tanh"),
+        (matrix(6, 32),),
+        "gelu with approximate='tanh' (the program says 'none')",
+    ),
+    "epsilon": (
+        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-5),
+        lambda x: nn.functional.layer_norm(x * 0.05, (16,), eps=1e-3),
+        (matrix(6, 16),),
+        "native_layer_norm with eps=0.001 (the program says 1e-05)",
+    ),
+    "order of a permute": (
+        lambda x: x.permute(0, 2, 1).contiguous(),
+        lambda x: x.permute(2, 1, 0).contiguous(),
+        (matrix(5, 5, 5),),
+        "permute_copy with dims=[2, 1, 0] (the program says [0, 2, 1])",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_setting_is_named(name: str, tmp_path: Path) -> None:
+    right, wrong, inputs, words = SETTINGS[name]
+    inspection = run_against(Applied(right), Applied(wrong), inputs, tmp_path)
+    finding = inspection.diagnosis(look_inside=False)["finding"]
+    found = inspection.fingerprints(finding["row"])
+    assert len(found) == 1, found.to_dict("records")
+    assert words in found["evidence"][0]
+    assert found["score"][0] > 0.99
+    assert f"{words}" in finding["text"]
+
+
+def changed(change: Callable[[Tensor], Tensor], layer: nn.Module | None = None) -> nn.Module:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Tanh(), layer or nn.Linear(24, 24), nn.Tanh())
+    with torch.no_grad():
+        weight = model[1].weight
+        assert isinstance(weight, Tensor)
+        weight.copy_(change(weight.clone()))
+    return model
+
+
+def scaled_row(weight: Tensor, row: int = 17, factor: float = -1.0) -> Tensor:
+    weight[row] *= factor
+    return weight
+
+
+def scaled_column(weight: Tensor) -> Tensor:
+    weight[:, 5] *= 1.5
+    return weight
+
+
+def scaled_element(weight: Tensor) -> Tensor:
+    weight[3, 4] *= -6
+    return weight
+
+
+def swapped_rows(weight: Tensor) -> Tensor:
+    weight[[3, 9]] = weight[[9, 3]]
+    return weight
+
+
+WEIGHTS: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+    "a row": (scaled_row, "row 17 of 1.weight is ×−1"),
+    "a column": (scaled_column, "column 5 of 1.weight is ×1.5"),
+    "an element": (scaled_element, "element (3, 4) of 1.weight is ×−6"),
+    "two rows": (swapped_rows, "rows 3 and 9 of 1.weight are swapped"),
+    "transposed": (lambda weight: weight.T, "1.weight is transposed"),
+    "rolled": (lambda weight: weight.roll(1, 0), "1.weight is rolled by 1 along axis 0"),
+    "rolled columns": (lambda weight: weight.roll(-1, 1), "1.weight is rolled by −1 along axis 1"),
+    "reversed": (lambda weight: weight.flip(0), "1.weight is reversed along axis 0"),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_weight_is_named_by_the_files_and_by_the_values(name: str, tmp_path: Path) -> None:
+    """The `.pte` tells what its weight is; without it, the runtime's values do."""
+    change, words = WEIGHTS[name]
+    inputs = (matrix(40, 24),)
+    inspection = run_against(changed(lambda weight: weight), changed(change), inputs, tmp_path)
+    finding = inspection.diagnosis(look_inside=False)["finding"]
+    assert f"other weights than the reference: {words}" in finding["text"]
+
+    logs = [Path(shutil.copy(tmp_path / "wrong" / name, tmp_path)) for name in ("etdump.etdp", "debug_buffer.bin")]
+    alone = etviz.load(logs[0], etrecord=tmp_path / "right/etrecord.bin", debug_buffer=logs[1])
+    row = alone.diagnosis(look_inside=False)["finding"]["row"]
+    (fingerprint, *_) = alone.fingerprints(row).to_dict("records")
+    if name == "transposed":  # the kernel reads it through a permute: another order of the axes gives the same
+        words = "The values fit permute_copy with dims=[0, 1] (the program says [1, 0])"
+    assert fingerprint["evidence"].startswith(words), alone.fingerprints(row).to_dict("records")
+    assert fingerprint["score"] > 0.99
+
+
+def test_channels_of_a_convolution(tmp_path: Path) -> None:
+    def halved(weight: Tensor) -> Tensor:
+        weight[2] *= 0.5
+        return weight
+
+    right, wrong = (changed(change, nn.Conv2d(3, 8, 3, padding=1)) for change in (lambda weight: weight, halved))
+    inspection = run_against(right, wrong, (matrix(1, 3, 9, 9),), tmp_path)
+    assert "channel 2 of 1.weight is ×0.5" in inspection.summary()
+
+
+def noisy(x: Tensor) -> Tensor:
+    return x + 0.2 * matrix(*x.shape)
+
+
+UNFIT: dict[str, tuple[Function, Function, tuple[Tensor, ...], set[str]]] = {
+    "border of a division": (
+        torch.div,
+        lambda a, b: torch.div(a, b * nn.functional.pad(torch.ones(1, 4, 6, 6), (1, 1, 1, 1), value=1.5)),
+        (matrix(1, 4, 8, 8), matrix(1, 4, 8, 8).abs() + 1),
+        {"border pixels"},
+    ),
+    "offsets of a mean": (
+        lambda x: x.mean(-1),
+        lambda x: x.mean(-1) + matrix(6),
+        (matrix(40, 6, 8),),
+        {"bias", "constant offset"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_does_not_fit_the_operator_is_not_said(name: str) -> None:
+    from etviz.comparison.hypotheses import fits
+    from etviz.tensors.fingerprints import fingerprints
+
+    right, wrong, inputs, unfit = UNFIT[name]
+    operators = frozenset(("aten.div.Tensor",) if "division" in name else ("aten.mean.dim",))
+    found = {item.name for item in fingerprints(right(*inputs), wrong(*inputs))}
+    assert found & unfit, "the pattern is there"
+    assert not {item for item in found & unfit if fits(item, operators, on_grid=False)}
