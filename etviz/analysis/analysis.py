@@ -31,9 +31,9 @@ from etviz.artifacts.files import path_of
 from etviz.artifacts.program.bundle import bundled_or_plain
 from etviz.comparison.tables import ranking
 from etviz.errors import EtvizError, UsageError, during
-from etviz.explain.ladder import ladder
-from etviz.explain.own_reference import own_functions, problem_notes, without_partner
-from etviz.explain.stages import OtherReference
+from etviz.explain.stages.against import OtherReference
+from etviz.explain.stages.ladder import ladder
+from etviz.explain.stages.own_functions import own_functions, problem_notes, without_partner
 from etviz.graph.edges import data_edges
 from etviz.graph.tree import module_tree, program_tree
 from etviz.pipeline.relower import BackendRefusedError
@@ -283,7 +283,9 @@ class Analysis:
             raise UsageError("no value of the runtime was compared, so there are no stages to compare; see summary()")
         if not 0 <= run < len(replay.executions):
             raise UsageError(f"run must be one of the {len(replay.executions)} executions, found {run!r}")
-        return ladder(replay, self.tables.gaps, run)
+        inside = [call for call in self.quantization.calls() if call.run == run and call.zoom.faithful is True]
+        zoomed = [(call.zoom.comparison, call.instruction) for call in inside]
+        return ladder(replay, [(self.tables.compared.runs[run].comparison, None), *zoomed], run)
 
     @during("comparing with another reference")
     def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Analysis:

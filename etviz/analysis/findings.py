@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Run
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.evaluation.replay import Replay
-    from etviz.explain.stages import OtherReference
+    from etviz.explain.stages.against import OtherReference
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.delegation import Delegation
     from etviz.graph.ir import Graph

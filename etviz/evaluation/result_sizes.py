@@ -21,20 +21,22 @@ Rule = Callable[[list[Any]], Size]
 
 # At most as many elements as the first tensor, with its type.
 _KEEP_NAMES: Final = """
-_assert_scalar _assert_tensor_metadata _conj_physical _local_scalar_dense _reshape_copy
-_to_copy _unsafe_view abs acos acosh alias alias_copy asin asinh atan atanh bitwise_not ceil celu
-channel_shuffle clone copy cos cosh cumprod cumsum deg2rad detach detach_copy diagonal diagonal_copy digamma dropout elu
-empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten flip fliplr flipud floor frac full_like gelu
-glu hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy index_fill isfinite isinf isnan isneginf
-isposinf leaky_relu lgamma lift_fresh_copy log log10 log1p log2 log_sigmoid logcumsumexp logical_not logit
-mish moveaxis movedim nan_to_num narrow narrow_copy neg negative numpy_T ones_like permute permute_copy pixel_shuffle
-pixel_unshuffle positive rad2deg rand_like randn_like ravel real reciprocal relu relu6 reshape resolve_conj resolve_neg
-roll rot90 round rsqrt scalar_tensor scatter scatter_add scatter_reduce select select_copy select_scatter selu sgn
-sigmoid sign signbit silu sin sinc sinh slice slice_copy slice_scatter softplus softshrink special_erf
-special_expit special_log1p sqrt square squeeze squeeze_copy swapaxes swapdims sym_numel sym_size sym_storage_offset
-sym_stride t t_copy tan tanh threshold to transpose transpose_copy tril triu trunc unflatten unsqueeze unsqueeze_copy
-view view_as view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy zeros_like
-_clone_dim_order _to_dim_order_copy _h2d_copy _d2h_copy convert_element_type
+_assert_scalar _assert_tensor_metadata _conj_physical _local_scalar_dense _reshape_copy _to_copy _unsafe_view abs
+absolute acos acosh adjoint alias alias_copy arccos arccosh arcsin arcsinh arctan arctanh asin asinh atan atanh
+bitwise_not ceil celu channel_shuffle clone contiguous copy cos cosh cumprod cumsum deg2rad detach detach_copy
+diagonal diagonal_copy digamma dropout elu empty_like erf erfc erfinv exp exp2 expm1 feature_dropout fill fix flatten
+flip fliplr flipud floor frac full_like gelu glu hardshrink hardsigmoid hardswish hardtanh imag index_add index_copy
+index_fill isfinite isinf isnan isneginf isposinf leaky_relu lgamma lift lift_fresh lift_fresh_copy log log10 log1p
+log2 log_sigmoid logcumsumexp logical_not logit mH mT mish moveaxis movedim nan_to_num narrow narrow_copy neg negative
+numpy_T ones_like permute permute_copy pixel_shuffle pixel_unshuffle positive rad2deg rand_like randn_like ravel real
+reciprocal relu relu6 reshape reshape_as resolve_conj resolve_neg roll rot90 round rsqrt scalar_tensor scatter
+scatter_add scatter_reduce select select_copy select_scatter selu sgn sigmoid sign signbit silu sin sinc sinh slice
+slice_copy slice_scatter softplus softshrink special_erf special_erfc special_exp2 special_expit special_expm1
+special_log1p special_logit special_ndtr special_round special_sinc sqrt square squeeze squeeze_copy swapaxes swapdims
+sym_numel sym_size sym_storage_offset sym_stride t t_copy tan tanh threshold to transpose transpose_copy tril triu
+trunc unflatten unsqueeze unsqueeze_copy view view_as view_as_complex view_as_complex_copy view_as_real
+view_as_real_copy view_copy zero zeros_like _clone_dim_order _to_dim_order_copy _h2d_copy _d2h_copy
+convert_element_type
 """
 # The same, with the statistics that they normalise by, or with a mask.
 _NORMALIZE_NAMES: Final = """
@@ -47,16 +49,19 @@ all amax amin aminmax any argmax argmin linalg_vector_norm logsumexp max mean mi
 var_mean
 """
 _ELEMENTWISE_NAMES: Final = """
-_prelu_kernel add addcdiv addcmul atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor
-clamp clamp_max clamp_min copysign cosine_similarity cross dist div divide eq expand_as float_power floor_divide fmax
-fmin fmod ge greater greater_equal gt heaviside hypot isclose l1_loss le lerp less less_equal linalg_cross logaddexp
-logaddexp2 logical_and logical_or logical_xor lt masked_fill maximum minimum mse_loss mul multiply ne not_equal
-pairwise_distance pow prelu remainder rsub smooth_l1_loss sub subtract take_along_dim true_divide where xlogy
+_prelu_kernel _weight_norm add addcdiv addcmul arctan2 atan2 bitwise_and bitwise_left_shift bitwise_or
+bitwise_right_shift bitwise_xor clamp clamp_max clamp_min clip complex copysign cosine_similarity cross dist div
+divide eq expand_as float_power floor_divide fmax fmin fmod ge greater greater_equal gt heaviside hypot isclose
+huber_loss l1_loss ldexp le lerp less less_equal linalg_cross logaddexp logaddexp2 logical_and logical_or logical_xor
+lt masked_fill maximum minimum mse_loss mul multiply ne not_equal pairwise_distance polar pow prelu remainder rsub
+smooth_l1_loss sub subtract take_along_dim special_xlogy true_divide where xlogy
 """
 _TWO: Final = frozenset(("max", "min", "aminmax", "std_mean", "var_mean"))
 _CONVERT: Final = frozenset(("sum", "prod", "mean", "norm", "linalg_vector_norm", "logsumexp"))
 _COPY: Final = frozenset(("logsumexp",))
-_FACTORY_NAMES: Final = "new_empty new_full new_ones new_zeros empty full ones rand randn zeros expand expand_copy"
+_FACTORY_NAMES: Final = (
+    "new_empty new_full new_ones new_zeros empty full ones rand randn zeros broadcast_to expand expand_copy"
+)
 _QPARAMS_NAMES: Final = """
 choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric
 _choose_qparams_per_token_asymmetric_impl choose_qparams_affine choose_scale_float8
@@ -566,7 +571,9 @@ def _running(values: list[Any]) -> Size:
 _RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(_KEEP_NAMES.split(), _kept),
     **dict.fromkeys(_ELEMENTWISE_NAMES.split(), _broadcast),
-    **dict.fromkeys(("_log_softmax", "_safe_softmax", "_softmax", "log_softmax", "softmax"), _softmaxed),
+    **dict.fromkeys(
+        ("_log_softmax", "_safe_softmax", "_softmax", "log_softmax", "softmax", "special_softmax"), _softmaxed
+    ),
     **dict.fromkeys(_NORMALIZE_NAMES.split(), _normalized),
     **dict.fromkeys(_QPARAMS_NAMES.split(), _qparams),
     **dict.fromkeys(_QUANTIZE_NAMES.split(), _kept),
@@ -589,6 +596,7 @@ _RULES: Final[Mapping[str, Rule]] = {
         (
             *("upsample_bilinear2d", "_upsample_bilinear2d_aa", "upsample_bicubic2d", "upsample_linear1d"),
             *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d"),
+            *(f"_upsample_nearest_exact{axes}d" for axes in "123"),
         ),
         _resized,
     ),
@@ -601,7 +609,20 @@ _RULES: Final[Mapping[str, Rule]] = {
     "custom_sdpa": _cached_attention,
     "fast_hadamard_transform": _hadamard,
     **dict.fromkeys(
-        ("mm", "bmm", "addmm", "baddbmm", "addbmm", "matmul", "dot", "mv", "addmv", "_weight_int8pack_mm"), _matrices
+        (
+            "mm",
+            "bmm",
+            "addmm",
+            "baddbmm",
+            "addbmm",
+            "matmul",
+            "linalg_matmul",
+            "dot",
+            "mv",
+            "addmv",
+            "_weight_int8pack_mm",
+        ),
+        _matrices,
     ),
     **dict.fromkeys(("repeat", "tile", "unfold", "unfold_copy", "im2col", "col2im"), _product),
     **dict.fromkeys(("index", "_unsafe_index"), _indexed),
@@ -632,7 +653,9 @@ _RULES: Final[Mapping[str, Rule]] = {
     "repeat_interleave": _repeated,
     **dict.fromkeys(("tensordot", "kron", "outer", "addr", "inner"), _tensor_product),
     **dict.fromkeys(("cdist", "_cdist_forward", "pdist", "_pdist_forward"), _distances),
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+    **dict.fromkeys(
+        (f"{kind}{cell}" for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu") for cell in ("", "_cell")), _recurrent
+    ),
     **dict.fromkeys(
         (f"fft_{kind}{more}" for kind in ("fft", "ifft", "rfft", "irfft") for more in ("", "2")), _transformed
     ),

@@ -1,13 +1,14 @@
-"""The quantization split: float eager, quantized eager and runtime, for every operator of a quantized model.
+"""Splits the error of each operator of a quantized model into the error of quantization and that of the backend.
 
-Float against quantized eager is the error of quantization; quantized eager against runtime is the backend's. The value
-of an operator is taken where the next operators read it: on its quantization grid where it is put on one.
+Quantization: float eager against quantized eager. Backend: quantized eager against runtime. Values are taken as in
+`etviz.explain.stages.stages`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -15,13 +16,11 @@ import pandas as pd
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure
 from etviz.errors import UsageError
-from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.spill import SpillFile
-from etviz.evaluation.values import Value, flat_values
-from etviz.explain.quantization.delegates import ZoomedCall, inside_of
-from etviz.explain.quantization.operators import Partner, Values, find_partners
+from etviz.explain.quantization.delegates import ZoomedCall, reasons_inside
 from etviz.explain.quantization.weights import WeightPair, weight_error, weight_pairs
-from etviz.graph.inline import Inlined, inline
+from etviz.explain.stages.operators import Partner, find_partners
+from etviz.explain.stages.stages import NO_PARTNER, Form, Hook, read_grid
 from etviz.graph.ir import Node, Ref, refs
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize
 from etviz.graph.uses import Key
@@ -44,7 +43,6 @@ COLUMNS: Final = (
     *("weight", "weight_rmse", "weight_sqnr_db", "status", "reason"),
 )
 NOT_LOGGED: Final = "no runtime value"
-NO_PARTNER: Final = "no partner"
 Logged = dict[Key, list[tuple[int, "torch.Tensor"]]]
 """What the runtime logged in one execution: by value of the inlined graph, rows and their tensors."""
 
@@ -78,10 +76,23 @@ class Split:
 
 
 def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
-    """Run the float model and the quantized one side by side, and compare them with what the runtime logged.
+    """Evaluate the float model and the quantized one, and compare them with what the runtime logged.
 
-    `gaps` are all gap rows, in order; zoomed delegates have further runtime values. A `UsageError` if the float model
-    is not known.
+    Parameters
+    ----------
+    replay
+        The executions, and makers of evaluators of both models.
+    gaps
+        All gap rows, in order.
+    zooms
+        Zoomed delegate calls, which have further runtime values.
+
+    Raises
+    ------
+    UsageError
+        If the float model is not known.
+    PairingError
+        If one of the models can't be evaluated.
     """
     if replay.fresh_float is None:
         raise UsageError(
@@ -89,25 +100,27 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
             "etviz.record(…, reference=), or add it to the ETRecord before it is saved: "
             'etrecord.add_extra_export_modules({"float": float_exported_program.run_decompositions({})})'
         )
-    floating, original = replay.fresh_float(), replay.fresh()
-    flat = inline(original.graph)
-    evaluator = Evaluator(flat.graph, original.constants, original.limits)
-    plan = _Plan(Values(floating.graph), Values(flat.graph))
-    result, weights = Split(), {}
+    floating, lowered = Form(replay.fresh_float()), Form(replay.fresh())
+    partners = list(find_partners(floating.values, lowered.values))
+    pairs = weight_pairs(floating.values, lowered.values, partners)
+    inputs = [execution.inputs for execution in replay.executions]
+    runs = range(len(inputs))
     with SpillFile() as file:
-        for run, execution in enumerate(replay.executions):
-            logged, inside = _logged_values(flat, plan.quantized, gaps, run), inside_of(flat, zooms, run)
-            for key, rows in inside.logged.items():
-                logged.setdefault(key, []).extend(rows)
-            floats = _float_values(floating, execution.inputs, plan, file)
-            walk = _Pass(plan, floats, logged, evaluator.constants, None if weights else floating.constants)
-            evaluator.run(execution.inputs, walk.seen)
-            weights = weights or walk.weights
-            for item in walk.operators(weights, inside.reasons):
-                row = item["row"]
-                instruction = gaps[row].instruction if 0 <= row < len(gaps) else inside.instructions.get(row, -1)
-                result.operators.append({"run": run, "instruction": instruction} | item)
-            result.rows |= walk.rows
+        wanted = {partner.floating: file.put for partner in partners if partner.value is not None}
+        floats = floating.evaluate(inputs, lambda _: wanted, runs)
+        parts = [
+            _Part(partners, lowered, floats[run].values, _logged(lowered, gaps, zooms, run), floating, pairs)
+            for run in runs
+        ]
+        lowered.evaluate(inputs, lambda run: parts[run].hooks(weights=not run), runs)
+    result = Split()
+    calls = {item.first + at: item.instruction for item in zooms for at in range(len(item.zoom.comparison.gaps))}
+    for run, part in enumerate(parts):
+        for item in part.operators(parts[0].weights, reasons_inside(lowered, zooms, run)):
+            row = item["row"]
+            instruction = gaps[row].instruction if 0 <= row < len(gaps) else calls.get(row, -1)
+            result.operators.append({"run": run, "instruction": instruction} | item)
+        result.rows |= part.rows
     return result
 
 
@@ -121,123 +134,91 @@ def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataF
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(numeric, float))
 
 
-def _logged_values(flat: Inlined, values: Values, gaps: Sequence[Gap], run: int) -> Logged:
-    """The gap rows of one execution."""
+def _logged(form: Form, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
+    """The rows of one execution, those of faithful zooms too."""
+    parts = [(0, gaps, None)]
+    parts += [(item.first, item.zoom.comparison.gaps, item) for item in zooms if item.zoom.faithful is True]
     logged: Logged = {}
-    for row, gap in enumerate(gaps):
-        if gap.run == run and (key := flat.written.get((gap.instruction, gap.output))) is not None:
-            logged.setdefault(key if key[1] else values.value(key[0]), []).append((row, gap.runtime))
+    for first, own, item in parts:
+        for row, gap in enumerate(own, first):
+            if (gap.run if item is None else item.run) != run:
+                continue
+            key = form.logged(gap, None if item is None else item.instruction)
+            if key is not None:
+                logged.setdefault(key, []).append((row, gap.runtime))
     return logged
 
 
-def _float_values(evaluator: Evaluator, inputs: Sequence[Any], plan: _Plan, file: SpillFile) -> dict[Key, torch.Tensor]:
-    """The float model's values that are needed, in a file."""
-    import torch
-
-    values: dict[Key, torch.Tensor] = {}
-
-    def keep(node: Node, value: Value) -> None:
-        for output, item in enumerate(flat_values(value.reference)):
-            if (node.name, output) in plan.wanted and isinstance(item, torch.Tensor):
-                values[node.name, output] = file.put(item)
-
-    given = list(inputs)
-    for at, (item, value) in enumerate(zip(evaluator.graph.user_inputs(), inputs, strict=False)):
-        dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None
-        if dtype is not None and isinstance(value, torch.Tensor) and value.is_floating_point():
-            given[at] = value.to(dtype)
-    evaluator.run(given, keep)
-    return values
-
-
-class _Plan:
-    """What belongs together, found once for all executions."""
-
-    def __init__(self, floats: Values, quantized: Values) -> None:
-        self.floats, self.quantized = floats, quantized
-        self.partners = list(find_partners(floats, quantized))
-        self.wanted = {partner.floating for partner in self.partners if partner.value is not None}
-        self.by_value = {partner.value: partner for partner in self.partners if partner.value is not None}
-        self.by_quantized: dict[Key, Partner] = {}
-        self.by_dequantized: dict[Key, Partner] = {}
-        self.by_weight: dict[Key, list[WeightPair]] = {}
-        self.parameters: set[Key] = set()
-        for partner in self.partners:
-            if partner.quantize is None:
-                continue
-            key = (partner.quantize.name, 0)
-            self.by_quantized[key] = partner
-            readers = quantized.readers.get(key, ())
-            self.by_dequantized |= {(node.name, 0): partner for node in readers if is_dequantize(node)}
-            self.parameters.update(map(quantized.value, refs(_parameters(partner.quantize))))
-        for pair in weight_pairs(floats, quantized, self.partners):
-            self.by_weight.setdefault(pair.dequantized, []).append(pair)
-
-
 def _parameters(quantize: Node) -> list[Any]:
-    """Scale, zero point, least and largest integer of a quantize; nothing if not all elements share them."""
+    """Scale, zero point, minimum and maximum of a quantize; nothing if elements have several grids."""
     grid = grid_of(quantize)
     return [grid.scale, grid.zero_point, grid.qmin, grid.qmax] if grid is not None else []
 
 
-class _Pass:
-    """One execution of the quantized program: measures each value when it is computed, and forgets it."""
+class _Part:
+    """One execution: measures each value of the quantized program while it is evaluated, and forgets it."""
 
     def __init__(
         self,
-        plan: _Plan,
+        partners: Sequence[Partner],
+        lowered: Form,
         floats: Mapping[Key, torch.Tensor],
         logged: Logged,
-        constants: Mapping[str, torch.Tensor],
-        float_constants: Mapping[str, torch.Tensor] | None,
+        floating: Form,
+        pairs: Sequence[WeightPair],
     ) -> None:
-        self._plan, self._floats, self._logged = plan, floats, logged
-        self._constants, self._float_constants = constants, float_constants
+        self._partners, self._lowered, self._floats, self._logged = partners, lowered, floats, logged
+        self._floating, self._pairs = floating, pairs
         self._parameters: dict[Key, Any] = {}
         self._grids: dict[str, Grid | None] = {}
         self._measured: dict[tuple[Key, bool], dict[str, Any]] = {}
         self.rows: dict[int, RowSplit] = {}
         self.weights: dict[str, dict[str, Any]] = {}
 
-    def seen(self, node: Node, value: Value) -> None:
-        """Take the values of one node."""
-        import torch
-
-        plan = self._plan
-        for output, item in enumerate(flat_values(value.reference)):
-            key = (node.name, output)
-            if key in plan.parameters:
-                self._parameters[key] = item
-            if not isinstance(item, torch.Tensor):
+    def hooks(self, *, weights: bool) -> dict[Key, Hook]:
+        """What takes the values of the quantized program."""
+        hooks: dict[Key, Hook] = {}
+        values = self._lowered.values
+        for partner in self._partners:
+            if partner.value is not None:
+                hooks[partner.value] = partial(self._measure, partner, partner.value, on_grid=False)
+            if partner.quantize is None:
                 continue
-            if key in plan.by_weight and self._float_constants is not None:
-                for pair in plan.by_weight[key]:
-                    self.weights[pair.op] = weight_error(pair, item, plan.floats, self._float_constants)
-            if key in plan.by_value:
-                self._measure(plan.by_value[key], key, item, on_grid=False)
-            elif key in plan.by_quantized:
-                grid = self._grids[key[0]] = self._grid(node)
-                if grid is not None:
-                    self._measure(plan.by_quantized[key], key, grid.dequantize(item), grid, item)
-            elif key in plan.by_dequantized:
-                partner = plan.by_dequantized[key]
-                grid = self._grids.get(partner.quantize.name) if partner.quantize is not None else None
-                if grid is None or self._logged.get(key):  # rows of its own, or a grid that not all elements share
-                    self._measure(partner, key, item, grid)
+            key = (partner.quantize.name, 0)
+            hooks[key] = partial(self._integers, partner, key)
+            for node in filter(is_dequantize, values.readers.get(key, ())):
+                hooks[node.name, 0] = partial(self._dequantized, partner, (node.name, 0))
+            for name in refs(_parameters(partner.quantize)):
+                hooks.setdefault(values.value(name), partial(self._parameters.__setitem__, values.value(name)))
+        for pair in self._pairs if weights else ():
+            before = hooks.get(pair.dequantized)
+            hooks[pair.dequantized] = partial(self._weigh, pair, before)
+        return hooks
 
-    def _grid(self, quantize: Node) -> Grid | None:
-        read = [self._scalar(argument) for argument in _parameters(quantize)]
-        if not read or not all(isinstance(value, (int, float)) for value in read) or not read[0]:
-            return None
-        return Grid(float(read[0]), int(read[1]), int(read[2]), int(read[3]))
+    def _weigh(self, pair: WeightPair, before: Hook | None, weight: torch.Tensor) -> None:
+        if before is not None:
+            before(weight)
+        self.weights[pair.op] = weight_error(pair, weight, self._floating.values, self._floating.constants)
 
-    def _scalar(self, argument: Any) -> Any:
+    def _integers(self, partner: Partner, key: Key, integers: torch.Tensor) -> None:
+        quantize = self._lowered.values.nodes[key[0]]
+        grid = self._grids[key[0]] = read_grid(quantize, self._number)
+        if grid is not None:
+            self._measure(partner, key, grid.dequantize(integers), grid, integers)
+
+    def _dequantized(self, partner: Partner, key: Key, value: torch.Tensor) -> None:
+        grid = self._grids.get(partner.quantize.name) if partner.quantize is not None else None
+        if grid is None or self._logged.get(key):  # rows of its own, or several grids
+            self._measure(partner, key, value, grid)
+
+    def _number(self, argument: Any) -> Any:
+        """A number of a grid, which may be a constant or computed by the program."""
         if not isinstance(argument, Ref):
             return argument
-        item = self._plan.quantized.inputs.get(argument.name)
-        key = self._plan.quantized.value(argument.name)
-        value = self._constants.get(item.target) if item is not None else self._parameters.get(key)
-        return value.item() if value is not None and getattr(value, "numel", lambda: 0)() == 1 else None
+        values = self._lowered.values
+        item = values.inputs.get(argument.name)
+        found = self._lowered.constants.get(item.target) if item else self._parameters.get(values.value(argument.name))
+        return found.item() if found is not None and found.numel() == 1 else None
 
     def _measure(
         self,
@@ -249,9 +230,9 @@ class _Pass:
         *,
         on_grid: bool = True,
     ) -> None:
-        """Compare one value of the quantized program with the float one, and with the runtime's where it is logged.
+        """Compare one value of the quantized program with the float model's, and with the runtime's if it was logged.
 
-        Where `integers` stand for the value, those are what is logged.
+        If `integers` are given, the runtime logged integers too.
         """
         floats = self._floats.get(partner.floating)
         told = self._measured.setdefault((partner.floating, on_grid), {"row": -1})
@@ -276,9 +257,9 @@ class _Pass:
             self.rows[row] = RowSplit(numbers, floats, grid, integers is not None)
 
     def operators(self, weights: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-        """A dict for each float operator, in program order; `reasons` says by node why it has no runtime value."""
+        """A dict for each float operator, in program order; `reasons`: why a node has no runtime value."""
         rows = []
-        for partner in self._plan.partners:
+        for partner in self._partners:
             about = {"op": partner.op, "output": partner.output, "module": partner.module, "row": -1}
             raw = self._measured.get((partner.floating, False))
             measured = self._measured.get((partner.floating, True), raw) if partner.value is not None else None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from etviz.explain.quantization.operators import Operator, Partner, Values
+    from etviz.explain.stages.operators import Operator, OperatorValues, Partner
     from etviz.graph.ir import Input
     from etviz.graph.uses import Key
 
@@ -33,7 +33,7 @@ class WeightPair:
     norm: Node | None = None
 
 
-def weight_pairs(floats: Values, quantized: Values, partners: Iterable[Partner]) -> list[WeightPair]:
+def weight_pairs(floats: OperatorValues, quantized: OperatorValues, partners: Iterable[Partner]) -> list[WeightPair]:
     """The weights of all operators that have a partner with a quantized weight."""
     weights = []
     for partner in partners:
@@ -47,27 +47,27 @@ def weight_pairs(floats: Values, quantized: Values, partners: Iterable[Partner])
     return weights
 
 
-def _matrix(values: Values, name: str) -> Input | None:
+def _matrix(values: OperatorValues, name: str) -> Input | None:
     """A constant of two dimensions or more."""
     item = values.inputs.get(name)
     known = item is not None and item.kind != "user" and item.meta is not None and len(item.meta.shape) > 1
     return item if known else None
 
 
-def _weight(values: Values, operator: Operator) -> str:
+def _weight(values: OperatorValues, operator: Operator) -> str:
     """Place of the first float weight that an operator reads."""
     constants = (_matrix(values, name) for node in operator.nodes for name in node.reads())
     return next((item.target for item in constants if item and item.meta and "float" in item.meta.dtype), "")
 
 
-def _dequantize(values: Values, operator: Operator) -> Node | None:
+def _dequantize(values: OperatorValues, operator: Operator) -> Node | None:
     """The dequantize of a constant that an operator reads."""
     sources = (values.nodes.get(values.value(name)[0]) for node in operator.nodes for name in node.reads())
     dequantizes = (node for node in sources if node is not None and is_dequantize(node))
     return next((node for node in dequantizes if _matrix(values, converted(node)) is not None), None)
 
 
-def _scheme(values: Values, node: Node) -> str:
+def _scheme(values: OperatorValues, node: Node) -> str:
     """How a weight is quantized, in words: ``int8 per channel, axis 0``."""
     meta, grid = values.inputs[converted(node)].meta, grid_arguments(node.target, node.args, node.kwargs)
     axis = f", axis {grid.axis}" if grid is not None and isinstance(grid.axis, int) else ""
@@ -75,7 +75,7 @@ def _scheme(values: Values, node: Node) -> str:
 
 
 def weight_error(
-    pair: WeightPair, dequantized: torch.Tensor, floats: Values, constants: Mapping[str, torch.Tensor]
+    pair: WeightPair, dequantized: torch.Tensor, floats: OperatorValues, constants: Mapping[str, torch.Tensor]
 ) -> dict[str, Any]:
     """``weight``, ``weight_rmse`` and ``weight_sqnr_db``; only the first where the shapes differ."""
     error: dict[str, Any] = {"weight": pair.scheme}

@@ -1,4 +1,4 @@
-"""A reference in which functions of the user's stand for some operators: whether there are such, and which failed."""
+"""A reference in which the user's functions replace some operators: checks the functions, reports those that fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError
 from etviz.evaluation.own_operators import OwnFunctions
-from etviz.explain.stages import NO_PARTNER
+from etviz.explain.stages.stages import NO_PARTNER
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.tensors.metrics import NAN, Sums
@@ -23,7 +23,7 @@ _LISTED: Final = 8
 
 
 def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> OwnFunctions:
-    """Functions by operator of the graph; a `UsageError` if that is something else."""
+    """The user's functions, checked: each names an operator of the graph; otherwise a `UsageError`."""
     if not isinstance(functions, Mapping) or not functions:
         kind = type(functions).__name__
         raise UsageError(f"reference must be the name of a stage or functions by operator, found {kind}")
@@ -38,7 +38,7 @@ def own_functions(graph: Graph, functions: Mapping[str, Callable[..., Any]]) -> 
 
 
 def without_partner(graph: Graph, runs: Sequence[Run], problems: Mapping[str, str]) -> tuple[Run, ...]:
-    """Take back the gaps of operators whose function failed: they have no partner."""
+    """Remove the total gaps of operators whose function failed."""
     if not problems:
         return tuple(runs)
     changed, targets = [], _targets(graph)
@@ -49,8 +49,8 @@ def without_partner(graph: Graph, runs: Sequence[Run], problems: Mapping[str, st
 
 
 def problem_notes(problems: Mapping[str, str]) -> tuple[str, ...]:
-    """The same as notes."""
-    return tuple(f"{text[0].upper()}{text[1:]}; there the operator itself stands in." for text in problems.values())
+    """A note for each function that failed."""
+    return tuple(f"{text[0].upper()}{text[1:]}; the original operator was used instead." for text in problems.values())
 
 
 def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[str, str]) -> Gap:
@@ -63,7 +63,6 @@ def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[st
 
 
 def _targets(graph: Graph) -> dict[int, list[str]]:
-    """The operators that each instruction executes."""
     found: dict[int, list[str]] = {}
     owners = owners_of(graph)
     for node in graph.walk():

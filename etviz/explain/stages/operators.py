@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etviz.graph.ir import Graph, Meta, Node
-from etviz.graph.quantize_ops import converted, is_conversion, is_quantize
+from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize, is_quantize
 from etviz.graph.uses import Key, Uses, operators
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Operator:
         return next((node for node in self.nodes if "batch_norm" in node.target), None)
 
 
-class Values(Uses):
+class OperatorValues(Uses):
     """The values of a graph without delegates, by the operator of the exported program that makes them.
 
     `readers` are the nodes that read each value, in program order; `quantized` is the first quantize among them, and
@@ -74,6 +74,12 @@ class Values(Uses):
         node = operator.last[-1] if operator.last else operator.nodes[-1]
         every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
         return [key for key in every if key in self.readers or key in self._returned] or every[:1]
+
+    def on_grid(self, key: Key) -> Key | None:
+        """A value after quantize and dequantize, None if it is put on no grid."""
+        quantize = self.quantized.get(key)
+        readers = self.readers.get((quantize.name, 0), ()) if quantize is not None else ()
+        return next(((node.name, 0) for node in readers if is_dequantize(node)), None)
 
     def is_read_once(self, key: Key) -> bool:
         """True if one node reads a value, and the program does not return it."""
@@ -123,7 +129,7 @@ class Partner:
     note: str = ""
 
 
-def find_partners(floats: Values, quantized: Values) -> Iterator[Partner]:
+def find_partners(floats: OperatorValues, quantized: OperatorValues) -> Iterator[Partner]:
     """A partner for each value of each float operator, in program order."""
     norms = _folded_norms(floats, quantized)
     folded_into = {norm: operator for operator, norm in norms.items()}
@@ -139,7 +145,9 @@ def find_partners(floats: Values, quantized: Values) -> Iterator[Partner]:
                 yield _partner(floats, quantized, operator, source, key, norm)
 
 
-def _partner(floats: Values, quantized: Values, operator: Operator, source: Operator, key: Key, norm: str) -> Partner:
+def _partner(
+    floats: OperatorValues, quantized: OperatorValues, operator: Operator, source: Operator, key: Key, norm: str
+) -> Partner:
     name, module = operator.name, operator.module
     answer = quantized.operators.get(name)
     meta = floats.meta(key)
@@ -163,7 +171,7 @@ def _partner(floats: Values, quantized: Values, operator: Operator, source: Oper
     return Partner(name, key[1], module, key, value, quantized.quantized.get(value), norm, note="; ".join(notes))
 
 
-def _folded_norms(floats: Values, quantized: Values) -> dict[str, str]:
+def _folded_norms(floats: OperatorValues, quantized: OperatorValues) -> dict[str, str]:
     """``convolution → batch norm`` for each norm that the quantized program took into the operator before it."""
     norms = {}
     for name, operator in floats.operators.items():

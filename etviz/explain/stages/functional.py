@@ -1,0 +1,137 @@
+"""Makes an exported graph functional: operators that overwrite a value become operators that return a new one.
+
+An export keeps in-place operators (``relu_``, ``copy_`` into a slice of a cache) until it is decomposed. Which values
+share their elements is read from torch's schemas.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.graph.ir import Graph, Node, Ref, map_arg, refs
+from etviz.graph.uses import item_of
+from etviz.upstream.operators import operator_of, schema_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SCATTERS: Final = {
+    "aten.select.int": "aten.select_scatter.default",
+    "aten.slice.Tensor": "aten.slice_scatter.default",
+    "aten.alias.default": "",
+}
+"""Views that can be written to, and the operators that put the view's elements back."""
+_ALIAS: Final = "aten.alias.default"
+
+
+def functional(graph: Graph) -> Graph:
+    """The graph without in-place operators.
+
+    What reads an overwritten value later reads the result, through views of it too. What a buffer holds at the end is
+    left to the next execution. Where elements can't be put back through a view, the in-place operator stays, which the
+    evaluator refuses.
+    """
+    state = _State(graph)
+    for at, node in enumerate(graph.nodes):
+        state.add(at, node)
+    kept = {i.target: state.latest[i.name].name for i in graph.inputs if i.kind != "user" and i.name in state.latest}
+    outputs = [state.renamed(out) for out in graph.outputs]
+    return replace(graph, nodes=state.nodes, outputs=outputs, mutations={**graph.mutations, **kept})
+
+
+@dataclass(slots=True)
+class _State:
+    """`latest` names what a value has become, `views` the operator that made a view, with the name of what it views."""
+
+    graph: Graph
+    nodes: list[Node] = field(default_factory=list)
+    latest: dict[str, Ref] = field(default_factory=dict)
+    views: dict[str, tuple[str, Node]] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.last = {name: at for at, node in enumerate(self.graph.nodes) for name in node.reads()}
+        buffers = (item.name for item in self.graph.inputs if item.kind != "user")
+        self.last |= dict.fromkeys((*refs(self.graph.outputs), *buffers), len(self.graph.nodes))
+
+    def renamed(self, value: Any) -> Any:
+        return map_arg(value, lambda leaf: self.latest.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf)
+
+    def add(self, at: int, node: Node) -> None:
+        bound = _bound(node)
+        written = bound.get(_role(node.target, write=True))
+        now = replace(node, args=tuple(self.renamed(node.args)), kwargs=self.renamed(node.kwargs))
+        if isinstance(written, Ref):
+            path = [written.name, *self._bases(written.name)]
+            later = [name for name in (path[-1], *self._views_of(path[-1])) if self.last.get(name, -1) > at]
+            if set(later) <= {written.name} or all(self.views[name][1].target in _SCATTERS for name in path[:-1]):
+                library, name, overload = node.target.split(".")
+                self.nodes.append(replace(now, target=f"{library}.{name.removesuffix('_')}.{overload}"))
+                self.latest[written.name] = Ref(node.name)
+                self._put_back(at, path if later else path[:1])
+                self._view_again(at, [name for name in later if name not in path])
+                self.views[node.name] = written.name, Node(node.name, _ALIAS, (), {"self": written})
+                return
+        self.nodes.append(now)
+        viewed = bound.get(_role(node.target, write=False)) if item_of(node) is None else node.args[0]
+        if isinstance(viewed, Ref):
+            self.views[node.name] = viewed.name, node
+
+    def _bases(self, name: str) -> Iterator[str]:
+        while name in self.views:
+            name = self.views[name][0]
+            yield name
+
+    def _views_of(self, root: str) -> list[str]:
+        return [name for name in self.views if root in self._bases(name)]
+
+    def _put_back(self, at: int, path: list[str]) -> None:
+        """Put the first value of a path into the value that it is a view of, and so on."""
+        for name, base in pairwise(path):
+            view = self.views[name][1]
+            if view.target == _ALIAS:
+                self.latest[base] = self.latest[name]
+                continue
+            given = {**self.renamed(_bound(view)), "src": self.latest[name]}
+            put = Node(f"{base}.{at}", _SCATTERS[view.target], (), given)
+            put.origin = put.name
+            self.nodes.append(put)
+            self.latest[base] = Ref(put.name)
+
+    def _view_again(self, at: int, names: list[str]) -> None:
+        """Take views again, of what their base has become."""
+        for name in names:
+            view = self.views[name][1]
+            again = replace(view, name=f"{name}.{at}", args=self.renamed(view.args), kwargs=self.renamed(view.kwargs))
+            again.origin = again.name
+            self.nodes.append(again)
+            self.latest[name] = Ref(again.name)
+
+
+def _bound(node: Node) -> dict[str, Any]:
+    """Arguments by name."""
+    names = _roles(node.target)[0] if node.args else ()
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _role(target: str, *, write: bool) -> str:
+    _, written, viewed = _roles(target)
+    return written if write else viewed
+
+
+@functools.cache
+def _roles(target: str) -> tuple[tuple[str, ...], str, str]:
+    """Names of an operator's arguments, of the one that it overwrites, and of the one that its result is a view of."""
+    if not target.startswith("aten."):
+        return (), "", ""
+    try:
+        schema = schema_of(operator_of(target))
+    except (AttributeError, ValueError):
+        return (), "", ""
+    aliased = [item.name for item in schema.arguments if item.alias_info is not None]
+    writes = any(item.alias_info is not None and item.alias_info.is_write for item in schema.arguments)
+    first = aliased[0] if aliased else ""
+    return tuple(item.name for item in schema.arguments), first if writes else "", "" if writes else first

@@ -1,0 +1,267 @@
+"""Evaluates the forms of a program that its files hold, from the float model to the lowered program.
+
+`quantization`, `ladder` and `against` compare these stages with each other and with the runtime. All stages have the
+same inputs. Lowering keeps the name of an exported operator, so values are joined by that name. A value is taken where
+the next operators read it: after quantize and dequantize if it is put on a quantization grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.measurement import as_tensor
+from etviz.errors import EtvizError, FileChangedError
+from etviz.evaluation.evaluator import Evaluator
+from etviz.evaluation.noise import total_noise
+from etviz.evaluation.spill import SpillFile
+from etviz.evaluation.values import Value, flat_values
+from etviz.explain.stages.functional import functional
+from etviz.explain.stages.operators import OperatorValues, find_partners
+from etviz.graph.inline import inline
+from etviz.graph.ir import Node
+from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
+from etviz.graph.uses import Key
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.comparison.gap import Comparison, Gap
+    from etviz.evaluation.replay import Replay
+
+RUNTIME: Final = "runtime"
+LOWERED: Final = "lowered"
+FLOAT, EXPORTED, QUANTIZED = "float", "exported", "quantized"
+NO_PARTNER: Final = "no partner"
+NAMELESS: Final = "the stage has no operator of that name: it was decomposed or folded"
+
+Fresh = Callable[[], Evaluator]
+
+
+Hook = Callable[["torch.Tensor"], Any]
+"""Takes a value while the graph is evaluated, and returns what to keep of it."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """One execution: what hooks returned, by key of the value, and the final outputs."""
+
+    values: dict[Key, Any] = field(default_factory=dict)
+    outputs: list[Any] = field(default_factory=list)
+
+
+class Form:
+    """One form of the program, with the operators of its delegates in place of the calls.
+
+    Attributes
+    ----------
+    values
+        Its values by operator of the exported program.
+    constants
+        Its weights, by `Input.target`.
+    inside
+        What the names of a delegate's operators begin with, by instruction of the call.
+    """
+
+    def __init__(self, original: Evaluator) -> None:
+        flat = inline(original.graph)
+        self._written, self.inside = flat.written, flat.inside
+        self.values = OperatorValues(functional(flat.graph))
+        self.constants = original.constants
+        self.fresh: Fresh = partial(Evaluator, self.values.graph, original.constants, original.limits)
+
+    def evaluate(
+        self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
+    ) -> dict[int, Taken]:
+        """Evaluate the executions one after another, with their buffers, in one walk of the graph each.
+
+        `hooks` returns by number of a run what takes its values; only those in `runs` are asked for.
+        """
+        evaluator, found = self.fresh(), dict[int, Taken]()
+        for run, inputs in enumerate(executions):
+            taken, own = Taken(), hooks(run) if run in runs else {}
+
+            def keep(node: Node, value: Value, into: dict[Key, Any] = taken.values, own: Any = own) -> None:
+                for output, item in enumerate(flat_values(value.reference)):
+                    hook = own.get((node.name, output))
+                    if hook is not None and (tensor := as_tensor(item)) is not None:
+                        into[node.name, output] = hook(tensor)
+
+            taken.outputs = list(evaluator.run(self._typed(inputs), keep))
+            if run in runs:
+                found[run] = taken
+        return found
+
+    def _typed(self, inputs: Sequence[Any]) -> list[Any]:
+        """Inputs in the floating dtypes of this form: the float model of a half-precision program takes float32."""
+        import torch
+
+        given = list(inputs)
+        for at, (item, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
+            dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and getattr(dtype, "is_floating_point", 0):
+                given[at] = value.to(dtype)
+        return given
+
+    def readings(self) -> dict[str, Key]:
+        """The value of each operator that the next operators read; none of an operator that became several values."""
+        found: dict[str, Key] = {}
+        for operator in self.values.operators.values():
+            for key in self.values.values_of(operator)[:1] if len(operator.last) == 1 else ():
+                found[operator.name] = self.values.on_grid(key) or key
+        return found
+
+    def noise(
+        self, executions: Sequence[Sequence[Any]], keys: Container[Key], runs: Sequence[int]
+    ) -> tuple[dict[int, dict[Key, float]], list[list[float]]]:
+        """The noise of values, by run and key, and of the final outputs of every execution."""
+        names = {node.name for node in self.values.graph.nodes if any((node.name, at) in keys for at in _places(node))}
+        given = [self._typed(inputs) for inputs in executions]
+        noise, outputs = total_noise(self.fresh, given, [(run, name) for run in runs for name in names])
+        found: dict[int, dict[Key, float]] = {run: {} for run in runs}
+        for (run, name, at), rms in noise.items():
+            if run in found:
+                found[run][name, at] = rms
+        return found, outputs
+
+    def logged(self, gap: Gap, call: int | None = None) -> Key | None:
+        """The value of this form that a gap's runtime value is; `call` is the delegate call that a row is inside of."""
+        if call is not None:
+            return self.inside.get(call, "") + gap.source[0], gap.source[1]
+        key = self._written.get((gap.instruction, gap.output))
+        return key if key is None or key[1] else self.values.value(key[0])
+
+    def inside_nodes(self, text: str) -> dict[str, str]:
+        """`text` for each operator inside a delegate."""
+        starts = tuple(self.inside.values())
+        return {node.name: text for node in self.values.graph.nodes if node.name.startswith(starts)}
+
+
+def _places(node: Node) -> range:
+    return range(max(1, len(node.outputs)))
+
+
+def read_grid(quantize: Node, read: Callable[[Any], Any] = lambda argument: argument) -> Grid | None:
+    """The grid that a quantize puts its values on, None where elements have several; `read` gives its numbers."""
+    grid = grid_of(quantize)
+    numbers = [read(item) for item in (grid.scale, grid.zero_point, grid.qmin, grid.qmax)] if grid is not None else []
+    if not numbers or not all(isinstance(number, (int, float)) for number in numbers) or not numbers[0]:
+        return None
+    return Grid(float(numbers[0]), *(int(number) for number in numbers[1:]))
+
+
+@dataclass(slots=True)
+class Stage:
+    """One stage of one execution.
+
+    Attributes
+    ----------
+    values
+        By name of the operator.
+    outputs
+        The final outputs.
+    noise, output_noise
+        The noise of each: RMS, in the value's units; NaN or absent where it is not known.
+    steps
+        The quantization step of values that lie on a grid, by name of the operator.
+    problem
+        Why the stage could not be evaluated; empty if it was.
+    """
+
+    name: str
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+    outputs: list[Any] = field(default_factory=list)
+    noise: dict[str, float] = field(default_factory=dict)
+    output_noise: list[float] = field(default_factory=list)
+    steps: dict[str, float] = field(default_factory=dict)
+    problem: str = ""
+
+
+class Stages:
+    """The stages of a program's executions.
+
+    Parameters
+    ----------
+    replay
+        The executions, and makers of evaluators of each form.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        self._inputs = [execution.inputs for execution in replay.executions]
+        self.lowered = Form(replay.fresh())
+        readings = self.lowered.readings()
+        self._operators = {key: operator for operator, key in readings.items()}
+        for operator, key in readings.items():
+            node = self.lowered.values.nodes.get(key[0])
+            if node is not None and is_dequantize(node) and (source := next(iter(node.reads()), "")):
+                self._operators[self.lowered.values.value(source)] = operator
+
+    @property
+    def makers(self) -> dict[str, Fresh]:
+        """Makers of evaluators of the stages before the runtime, by name, in the order of lowering."""
+        replay = self._replay
+        fresh: dict[str, Fresh] = {FLOAT: replay.fresh_float} if replay.fresh_float is not None else {}
+        kept = dict(replay.stages)
+        if FLOAT in fresh and EXPORTED in kept:
+            kept = {QUANTIZED: kept.pop(EXPORTED), **kept}
+        return fresh | {**kept, LOWERED: replay.fresh}
+
+    def evaluate(self, name: str, file: SpillFile, runs: Sequence[int]) -> list[Stage]:
+        """One stage in some executions; a stage that can't be evaluated has the reason as its `problem`."""
+        try:
+            form = self.lowered if name == LOWERED else Form(self.makers[name]())
+            readings = {key: operator for operator, key in self._readings(name, form).items()}
+            given = self._inputs[: max(runs, default=-1) + 1]
+            hooks = dict.fromkeys(readings, file.put)
+            taken = form.evaluate(given, lambda _: hooks, runs)
+            noise, output_noise = form.noise(given, readings, runs)
+        except FileChangedError:
+            raise
+        except EtvizError as error:
+            return [Stage(name, problem=str(error)) for _ in runs]
+        metas = {key: form.values.meta(key) for key in readings}
+        steps = {readings[key]: meta.scale for key, meta in metas.items() if meta is not None and meta.scale}
+        return [
+            Stage(
+                name,
+                {readings[key]: value for key, value in taken[run].values.items()},
+                taken[run].outputs,
+                {readings[key]: rms for key, rms in noise[run].items() if key in readings},
+                output_noise[run],
+                steps,
+            )
+            for run in runs
+        ]
+
+    def _readings(self, name: str, form: Form) -> dict[str, Key]:
+        """A convolution of the float model that took a batch norm in is compared with the norm."""
+        if name != FLOAT:
+            return form.readings()
+        partners = find_partners(form.values, self.lowered.values)
+        return {item.op: item.floating for item in partners if item.value is not None and not item.output}
+
+    def runtime_value(self, gap: Gap, call: int | None = None) -> tuple[str, torch.Tensor] | None:
+        """The operator of a gap and its runtime value, off its grid; None if it is no operator's."""
+        key = self.lowered.logged(gap, call)
+        operator = self._operators.get(key) if key is not None else None
+        node = self.lowered.values.nodes.get(key[0]) if key is not None else None
+        if operator is None or node is None or not is_quantize(node):
+            return None if operator is None else (operator, gap.runtime)
+        grid = read_grid(node)
+        return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
+
+    def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
+        """What the runtime logged in one execution, and inside zoomed delegate calls; its noise is the lowered one's.
+
+        `comparisons` holds the program's own one with None, and each zoomed one with the instruction of its call.
+        """
+        stage = Stage(RUNTIME, noise=lowered.noise, output_noise=lowered.output_noise, steps=lowered.steps)
+        for comparison, call in comparisons:
+            for gap in comparison.gaps:
+                if (found := self.runtime_value(gap, call)) is not None:
+                    stage.values.setdefault(*found)
+        stage.outputs = self._replay.executions[run].log.outputs()
+        return stage
