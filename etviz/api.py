@@ -25,7 +25,7 @@ from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.loading.rehearsal import rehearse
-from etviz.settings import options
+from etviz.settings import options, use_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,6 +55,7 @@ def debug(
     debug_buffer_size: int | None = None,
     timeout: float | None = None,
     metrics: Iterable[Any] | None = None,
+    libraries: Iterable[PathLike] | None = None,
 ) -> Inspection:
     """Export, lower, run and compare a model in one call.
 
@@ -63,7 +64,8 @@ def debug(
     model
         An eager `nn.Module`, or an `ExportedProgram`.
     example_inputs
-        A tuple of the model's arguments; the comparison runs on them.
+        A tuple of the model's arguments; the comparison runs on them. Of a model that keeps state, also a list with
+        such a tuple for each call, which follow one another; the model is exported with the first.
     partitioner
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
@@ -80,7 +82,7 @@ def debug(
         Bytes; by default as large as the program needs.
     timeout
         Seconds for the run in the child process.
-    metrics
+    metrics, libraries
         As for `load`.
 
     Raises
@@ -96,13 +98,15 @@ def debug(
     from etviz.pipeline.lower import flatten, lower
     from etviz.pipeline.worker import warm
 
+    use_libraries(libraries)
     warm()
+    calls = _calls(example_inputs)
     temporary = None if workdir is not None else Scratch()
     folder = Path(temporary.name if temporary else workdir or "")
     with only_user(folder), room_for(folder):
         lowered = lower(
             model,
-            example_inputs,
+            calls[0],
             folder,
             partitioner=partitioner,
             quantizer=quantizer,
@@ -110,16 +114,16 @@ def debug(
             reference=reference,
             strict=strict,
         )
+        runs = [flatten(tuple(call)) for call in calls]
         run = execute(
             lowered.pte,
-            [flatten(tuple(example_inputs))],
+            runs,
             workdir=folder,
             debug_buffer_size=debug_buffer_size,
             timeout=timeout,
             data=lowered.data,
         )
-        flat = flatten(tuple(example_inputs))
-        timing = time_again(lowered.pte, flat, run, folder, timeout=timeout, data=lowered.data)
+        timing = time_again(lowered.pte, runs, run, folder, timeout=timeout, data=lowered.data)
         with collection_paused(), doing("comparing the run with its reference"):
             artifacts = ArtifactSet.open(
                 run.etdump or folder / "etdump.etdp",
@@ -129,11 +133,12 @@ def debug(
                 record=lowered.record,
                 data=lowered.data,
             )
+            given = tuple(calls[0]) if len(calls) == 1 else [tuple(call) for call in calls]
             if options.isolation == "always":
-                rehearse(artifacts.named, tuple(example_inputs), None)
+                rehearse(artifacts.named, given, None)
             findings = read(
                 artifacts,
-                tuple(example_inputs),
+                given,
                 None,
                 scale_factor("ns"),
                 ran_here=True,
@@ -142,10 +147,16 @@ def debug(
                 timing=timing,
                 keep_alive=temporary,
             )
-        made = {"model": model, "example_inputs": tuple(example_inputs), "partitioner": partitioner, "strict": strict}
+        made = {"model": model, "example_inputs": tuple(calls[0]), "partitioner": partitioner, "strict": strict}
         if not isinstance(calibration, Iterator):
             made |= {"quantizer": quantizer, "calibration": calibration}
     return _inspection(_analysis(replace(findings, made=made)))
+
+
+def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
+    """The arguments of each call: a list of tuples holds several."""
+    several = isinstance(example_inputs, list) and bool(example_inputs)
+    return example_inputs if several and all(type(item) is tuple for item in example_inputs) else [example_inputs]
 
 
 def load(
@@ -166,6 +177,7 @@ def load(
     data: PathLike | None = None,
     timing: PathLike | None = None,
     reference: str | Mapping[str, Callable[..., Any]] | None = None,
+    libraries: Iterable[PathLike] | None = None,
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
@@ -217,6 +229,9 @@ def load(
         The ETDump of a run without a debug buffer, from which latencies are taken: logging values takes time too.
     reference
         What total gaps are against, by default the lowered program; as for `Inspection.against`.
+    libraries
+        Libraries with operators of your own: names of modules, or paths of shared libraries. They are added to
+        ``etviz.options.operator_libraries`` for the session. No file can name one.
 
     Raises
     ------
@@ -227,6 +242,7 @@ def load(
     PairingError
         If the reference can't be computed.
     """
+    use_libraries(libraries)
     given = None
     if outputs is None:
         given = {

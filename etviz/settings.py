@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from traitlets import Bool, Enum, Float, HasTraits, TraitError
+from traitlets import Bool, Enum, Float, HasTraits, List, TraitError, Unicode, observe
 
 from etviz.errors import UsageError
+from etviz.upstream.libraries import set_users_libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 TENSORS: Final = ("none", "histograms", "worst")
 """What a report can hold of the tensors, the least first.
@@ -64,6 +69,11 @@ class Options(HasTraits):
         more than a third of the program's operators, or whose error is more than their precision explains. ``never``:
         only `Inspection.zoom` and `Inspection.look_inside` do. The environment variable ``ETVIZ_LOOK_INSIDE`` says
         what holds at first.
+    operator_libraries
+        Libraries with operators of your own: names of modules, or paths of shared libraries. Each registers its
+        operators with torch, and their kernels with the runtime. etviz loads them in this process and in its child
+        processes; the libraries of executorch it loads without being told. The argument `libraries` of `debug` and
+        `load` adds to this list.
 
     Examples
     --------
@@ -73,7 +83,7 @@ class Options(HasTraits):
     >>> etviz.options.embedd = True
     Traceback (most recent call last):
         ...
-    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors, isolation, look_inside
+    AttributeError: etviz.options has no 'embedd'; it has embed, embed_megabytes, embed_tensors, isolation, ...
     """
 
     embed = _Flag(False).tag(expected="True or False")
@@ -82,6 +92,7 @@ class Options(HasTraits):
     embed_megabytes = _Positive(16.0).tag(expected="a positive number of megabytes")
 
     look_inside = _choice("ETVIZ_LOOK_INSIDE", LOOK_INSIDE)
+    operator_libraries = List(Unicode()).tag(expected="a list of names of modules, or of paths of shared libraries")
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"etviz.options has no {name!r}; it has {', '.join(dir(self))}")
@@ -95,6 +106,10 @@ class Options(HasTraits):
             expected = self.trait_metadata(name, "expected")
             raise UsageError(f"etviz.options.{name} must be {expected}, found {value!r}") from None
 
+    @observe("operator_libraries")
+    def _use_libraries(self, change: Any) -> None:
+        set_users_libraries(change["new"])
+
     def __dir__(self) -> list[str]:
         return sorted(self.trait_names())
 
@@ -104,3 +119,20 @@ class Options(HasTraits):
 
 options: Final = Options()
 """The settings of this session."""
+
+
+def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:
+    """Add to `options.operator_libraries`; a file is named by its absolute path.
+
+    Raises
+    ------
+    UsageError
+        If it is no list of names.
+    """
+    if libraries is None:
+        return
+    named = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries)
+    if not all(isinstance(name, (str, os.PathLike)) for name in named):
+        raise UsageError(f"libraries must be a list of names of modules, or of paths, found {libraries!r}")
+    places = [str(Path(name).absolute()) if Path(name).exists() else os.fspath(name) for name in named]
+    options.operator_libraries = [*dict.fromkeys([*options.operator_libraries, *places])]

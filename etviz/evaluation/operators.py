@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError
 from etviz.evaluation import affine
+from etviz.evaluation.language_operators import LanguageFunction
 from etviz.graph.admitted import is_admitted
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.python_operators import PYTHON
-from etviz.upstream.operators import is_mutable, operator_of, schema_of
+from etviz.upstream.libraries import is_users
+from etviz.upstream.operators import is_mutable, is_written, operator_of, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -305,20 +308,12 @@ def _recurrence_fits(
 
 
 def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dropout: float, *_: Any) -> bool:
-    """Of the attention with a cache, whose kernel aborts: batch, positions, heads and width of each."""
-    tensors = [query, key, value, *([] if mask is None else [mask])]
-    if any(item.dtype != query.dtype or not item.is_floating_point() or not item.numel() for item in tensors):
+    """Of the attention with a cache: batch, positions, heads and width of each."""
+    if any(item.dim() != 4 or not item.numel() for item in (query, key, value)) or key.shape != value.shape:
         return False
-    if any(item.dim() != 4 for item in tensors[:3]) or key.shape != value.shape or dropout != 0.0:
-        return False
-    batch, steps, heads, width = query.shape
-    room = start + steps <= key.shape[1] and start >= 0
+    batch, _, heads, width = query.shape
     same = key.shape[0] == batch and key.shape[3] == width and heads % key.shape[2] == 0
-    return (
-        room
-        and same
-        and (mask is None or (mask.dim() == 2 and mask.shape[0] == steps and mask.shape[1] >= start + steps))
-    )
+    return same and start >= 0 and dropout == 0.0 and (mask is None or mask.is_floating_point())
 
 
 _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
@@ -350,6 +345,26 @@ def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return [*args, *(kwargs.get(name, defaults[name]) for name in list(defaults)[len(args) :])], named
 
 
+def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
+    """An operator of the user's: where it writes to arguments, it gets copies, and gives them after its results."""
+    schema = schema_of(overload)
+    places = [at for at, argument in enumerate(schema.arguments) if is_written(argument)]
+    if not places:
+        return overload
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {argument.name: argument.default_value for argument in schema.arguments}
+        given |= dict(zip(given, args, strict=False)) | kwargs
+        values = [value.clone() if at in places else value for at, value in enumerate(given.values())]
+        result = overload(*values)
+        results = list(result) if isinstance(result, (list, tuple)) else [] if result is None else [result]
+        results += [values[at] for at in places]
+        return results if len(results) > 1 else results[0]
+
+    call._schema = schema  # pyright: ignore[reportFunctionMemberAccess]
+    return call
+
+
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.
@@ -364,10 +379,14 @@ def resolve(target: str) -> Callable[..., Any]:
         return _DIM_ORDER[target]
     if target in _DEVICE_COPIES:
         return _copy_to_device
+    if is_users(target):
+        return Operator(target, _giving_what_it_writes(operator_of(target)))
     if not is_admitted(target):
         raise UnknownOperatorError(f"The reference uses {target[:100]}, which etviz does not evaluate")
     if target in affine.TARGETS:
         return Operator(target, affine.AffineOperator(target))
+    if target in LANGUAGE_OPERATORS:
+        return Operator(target, LanguageFunction(target))
     try:
         overload = operator_of(target)
     except AttributeError as error:

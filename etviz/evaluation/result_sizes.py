@@ -12,6 +12,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
+from etviz.upstream.libraries import is_users
+
 if TYPE_CHECKING:
     import torch
 
@@ -89,6 +92,8 @@ def size_rule(target: str) -> Rule | None:
     namespace, name, overload = target.split(".")[:3]
     if target == "aten.where.default":
         return _places
+    if target in LANGUAGE_OPERATORS or is_users(target):
+        return _language
     if overload == "other" and name in ("max", "min"):
         return _broadcast
     if (namespace, name) in (("quantized_decomposed", "add"), ("quantized_decomposed", "add_relu")):
@@ -539,15 +544,12 @@ def _triangle(values: list[Any]) -> Size:
     return 2 * max(int(values[0]), 1) * max(int(values[1]), 1), 0
 
 
-def _cached_attention(values: list[Any]) -> Size:
-    """`llama.custom_sdpa`: batch, positions, heads and width of each."""
-    query, key = values[:2]
-    scores = query.numel() // max(query.shape[-1], 1) * (key.shape[1] if key.dim() > 1 else 1)
-    return query.numel() + scores, 2 * scores * query.shape[-1]
-
-
-def _hadamard(values: list[Any]) -> Size:
-    return 2 * values[0].numel(), _SORTED * values[0].numel()
+def _language(values: list[Any]) -> Size:
+    """Of a language operator: all that it takes, and of an attention the scores of each query and position."""
+    tensors = [*_tensors(values)]
+    query, positions = tensors[0], tensors[1].shape[1] if len(tensors) > 2 and tensors[1].dim() > 1 else 0
+    scores = query.numel() // max(query.shape[-1], 1) * positions
+    return sum(item.numel() for item in tensors) + scores, 2 * scores * query.shape[-1]
 
 
 def _mixed(values: list[Any]) -> Size:
@@ -606,8 +608,6 @@ _RULES: Final[Mapping[str, Rule]] = {
     "hann_window": _window,
     "linspace": _spaced,
     "meshgrid": _mesh,
-    "custom_sdpa": _cached_attention,
-    "fast_hadamard_transform": _hadamard,
     **dict.fromkeys(
         (
             "mm",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
+
 _EDGE: Final = """
 _adaptive_avg_pool2d _adaptive_avg_pool3d _cdist_forward _conj_physical _fft_c2c _fft_c2r _fft_r2c _local_scalar_dense
 _log_softmax _native_batch_norm_legit _native_batch_norm_legit_no_training _pdist_forward _softmax _to_copy
@@ -61,12 +63,14 @@ dequantize_per_tensor dequantize_per_token embedding_2bit embedding_4bit embeddi
 mixed_linear mixed_mm quantize_per_channel quantize_per_channel_group quantize_per_tensor quantize_per_token
 """
 _TORCHAO: Final = "choose_qparams_affine choose_scale_float8 dequantize_affine quantize_affine"
-_LLAMA: Final = "custom_sdpa fast_hadamard_transform"
 ADMITTED: Final[dict[str, frozenset[str]]] = {
     "aten": frozenset((_EDGE + _EXPORTED).split()),
     "quantized_decomposed": frozenset(_QUANTIZED.split()),
     "torchao": frozenset(_TORCHAO.split()),
-    "llama": frozenset(_LLAMA.split()),
+    **{
+        library: frozenset(name.split(".")[1] for name in LANGUAGE_OPERATORS if name.startswith(f"{library}."))
+        for library in ("llama", "executorch", "kvcache")
+    },
 }
 """The operators that are called, by library; of their overloads those that change nothing."""
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.graph.ir import MAX_DEPTH, WHOLE, Graph, Input, Json, Meta, Node, Ref, Tag, unfolds_too_far
 from etviz.graph.ir_json import MalformedGraphError, check_references, shallow
 from etviz.graph.labels import with_cells
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.loops import begin, make_body
 from etviz.graph.quantize_ops import spread_scales
+from etviz.graph.state import thread_state
 from etviz.graph.uses import items
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ _FLOAT8: Final = {29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz",
 _DTYPES: Final = dict(enumerate(_NUMBERED.split(), 1)) | {28: "uint16"} | _FLOAT8
 _LAYOUTS: Final = {1: "sparse_coo", 2: "sparse_csr", 7: "strided"}
 _MEMORY_FORMATS: Final = {1: "contiguous_format", 2: "channels_last", 3: "channels_last_3d", 4: "preserve_format"}
+_FUNCTIONALIZED: Final = ("higher_order.auto_functionalized", "higher_order.auto_functionalized_v2")
 _LOOPS: Final = {"higher_order.map_impl": "map", "higher_order.scan": "scan"}
 _PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.dialects.edge._ops.", "torch.ops.")
 
@@ -34,6 +37,7 @@ def read_exported_program(data: Json) -> Graph:
         module = data["graph_module"]
         graph = _read_graph("", module["graph"], 0)
         _read_signature(graph, module["signature"])
+        thread_state(graph)
         _check(graph)
         if unfolds_too_far(graph):
             raise MalformedGraphError("its branches are called far too often")
@@ -82,6 +86,8 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
     names = [name for output in data["outputs"] for name in _output_names(output)]
     kwargs = {str(item["name"]): _argument(item["arg"], graph, depth) for item in data["inputs"]}
     target = _short(str(data["target"]))
+    if target in _FUNCTIONALIZED:
+        target, kwargs, names = _read_functionalized(target, kwargs, names)
     single = len(names) == 1 and "as_tensors" not in data["outputs"][0]
     node = Node(
         name=names[0] if single else str(data.get("name") or "+".join(names)),
@@ -100,6 +106,33 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
     graph.nodes.append(node)
     if not single:
         graph.nodes += items(node, names, node.outputs)
+
+
+def _read_functionalized(
+    target: str, kwargs: dict[str, Any], names: list[str]
+) -> tuple[str, dict[str, Any], list[str]]:
+    """An operator that writes to its arguments, in torch's functional form: results, then the values that it wrote.
+
+    Returns
+    -------
+    tuple
+        Its own target, its own arguments, and the names of the values that mean something.
+    """
+    own = kwargs.pop("")
+    if not (isinstance(own, Tag) and own.kind == "operator"):
+        raise MalformedGraphError(f"{target} names no operator")
+    bases = kwargs.pop("_all_bases", [])
+    places = {key: kwargs.pop(key) for key in list(kwargs) if re.fullmatch(r"_\w+_base_index", key)}
+    if any(key.startswith("_") for key in kwargs):
+        raise MalformedGraphError(f"{own.value} writes to a part of a value, which etviz does not follow")
+    for key, at in places.items():
+        kwargs[key.removeprefix("_").removesuffix("_base_index")] = None if at is None else bases[at]
+    known = LANGUAGE_OPERATORS.get(own.value)
+    if known is not None:
+        order = list(places.values()) or list(range(len(known.writes)))
+        first = len(names) - len(order)
+        names = [*names[: known.results], *(names[first + at] for at in order)]
+    return own.value, kwargs, names
 
 
 def _short(target: str) -> str:
@@ -224,6 +257,7 @@ _SIMPLE: Final[dict[str, Callable[[Any], Any]]] = {
     "as_float": _number,
     "as_string": str,
     "as_bool": bool,
+    "as_operator": lambda v: Tag("operator", _short(str(v))),
     "as_scalar_type": lambda v: Tag("dtype", _DTYPES[v]),
     "as_layout": lambda v: Tag("layout", _LAYOUTS[v]),
     "as_memory_format": lambda v: Tag("memory_format", _MEMORY_FORMATS[v]),

@@ -98,6 +98,7 @@ MOVING: Final = {
     "alias", "alias_copy", "clone", "detach_copy", "expand_copy", "permute_copy", "select_copy", "slice_copy",
     "split_copy", "split_with_sizes_copy", "squeeze_copy", "t_copy", "transpose_copy", "unbind_copy", "unsqueeze_copy",
     "view", "view_copy", "_clone_dim_order", "_h2d_copy", "_d2h_copy",
+    "update_cache", "update_cache_with_indices", "update_cross_attn_cache",
 }  # fmt: skip
 """Operators whose results hold nothing but their input's elements."""
 

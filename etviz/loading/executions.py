@@ -26,6 +26,7 @@ from etviz.evaluation import side_by_side
 from etviz.evaluation.limits import Budget
 from etviz.evaluation.noise import Noises, beside
 from etviz.evaluation.replay import Execution, Replay
+from etviz.graph.state import seen_later
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
@@ -261,6 +262,7 @@ class _Stage:
         self.noises: Noises | None = None
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
+        self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
         self._alone = 0
 
@@ -286,7 +288,8 @@ class _Stage:
                 del left[: len(found)]
 
     def _one(self, run: int, at: int, block: RunBlock) -> _One:
-        log, told = RuntimeLog(block, self._paired.artifacts.buffer), block.bundled_input_index
+        log = RuntimeLog(block, self._paired.artifacts.buffer, self._written)
+        told = block.bundled_input_index
         expected = told if told is not None and told < len(self._candidates) else run % len(self._candidates)
         return _One(run, at, log, expected, self.choose(log, expected))
 

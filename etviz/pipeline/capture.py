@@ -17,9 +17,11 @@ from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.labels import with_cells
 from etviz.graph.loops import AFTER_ROUND, APPEND, COPY, RESET, ROUNDS, TAKE, begin, make_body
 from etviz.graph.quantize_ops import spread_scales
+from etviz.graph.state import Written, thread_state, written_by
 from etviz.upstream import executorch as et
 from etviz.upstream import operators as ops
 from etviz.upstream.executorch import quietly
+from etviz.upstream.libraries import is_users
 from etviz.upstream.operators import is_mutable, operator_overload, python_operator
 
 if TYPE_CHECKING:
@@ -63,7 +65,18 @@ def capture_program(program: ExportedProgram, name: str, prefix: str, constants:
         if tensor is not None:
             constants[item.target] = tensor.detach()
     _capture_mutations(graph, signature, prefix)
+    thread_state(graph, _written)
     return graph
+
+
+def _written(node: Node) -> Written:
+    """What a call gives and writes, of executorch's language operators and of those of the user's own libraries."""
+    if not is_users(node.target):
+        return written_by(node)
+    schema = ops.schema_of(ops.operator_of(node.target))
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
+    refs = (given.get(argument.name) for argument in schema.arguments if ops.is_written(argument))
+    return None, [ref.name for ref in refs if isinstance(ref, Ref)]
 
 
 def _capture_mutations(graph: Graph, signature: ExportGraphSignature, prefix: str) -> None:

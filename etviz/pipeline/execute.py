@@ -19,6 +19,7 @@ from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.worker import WORKER, Worker, worker_in
+from etviz.upstream.libraries import missing_operators
 
 if TYPE_CHECKING:
     import threading
@@ -39,6 +40,10 @@ _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
 _UNTRACED: Final = (
     "The runtime wrote no ETDump: that executorch was built without event tracing, as wheels older than 1.5 are"
+)
+_MISSING: Final = (
+    'The runtime has no kernel for {}; give the library that registers it: libraries=["a.module"] or '
+    'libraries=["/path/to/library.so"], or etviz.options.operator_libraries'
 )
 _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
@@ -119,9 +124,10 @@ def execute(
     """
     if debug_buffer_size is not None and debug_buffer_size <= 0:
         raise UsageError(f"debug_buffer_size must be positive, found {debug_buffer_size}")
-    size = debug_buffer_size or _estimate(pte, method) * max(len(runs), 1)
+    needed, namespaces = _needs(pte, method)
+    size = debug_buffer_size or needed * max(len(runs), 1)
     worker = worker_in(python) if python else WORKER
-    request = {"work": "run", "pte": str(Path(pte).absolute()), "method": method}
+    request = _request(pte, method, namespaces)
     if data is not None:
         request["data"] = str(Path(data).absolute())
     with Scratch() as scratch, room_for():
@@ -152,25 +158,31 @@ def execute(
 
 
 def time_again(
-    pte: PathLike, values: Sequence[Any], run: Run, workdir: PathLike, *, timeout: float | None, data: PathLike | None
+    pte: PathLike,
+    runs: Sequence[Sequence[Any]],
+    run: Run,
+    workdir: PathLike,
+    *,
+    timeout: float | None,
+    data: PathLike | None,
 ) -> Path | None:
     """Run a program again without a debug buffer, whose writing is timed too, and keep the times in ``timing.etdp``.
 
-    As often as fits into half a second, ten times at most; None where one execution takes so long that it is not run
-    again, or fails.
+    One execution is run as often as fits into half a second, ten times at most; several are run once. None where an
+    execution takes so long that it is not run again, or fails.
     """
     took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST
     if took >= _LONGEST:
         return None
-    count = 1 + min(max(int(_TIMED / took), 1), _MOST_TIMED)
-    request = {"work": "run", "pte": str(Path(pte).absolute()), "method": "forward"}
+    count = 1 + min(max(int(_TIMED / took), 1), _MOST_TIMED) if len(runs) == 1 else 1
+    request = _request(pte, "forward", _needs(pte, "forward")[1])
     if data is not None:
         request["data"] = str(Path(data).absolute())
     folder = Path(workdir).absolute()
     try:
         with Scratch() as scratch, room_for(folder), whole_files(folder) as fresh:
             request |= {"etdump": str(fresh / TIMING), "debug_buffer": str(Path(scratch) / _DEBUG_BUFFER)}
-            _run(WORKER, request, [values] * count, Path(scratch), timeout, None)
+            _run(WORKER, request, [*runs] * count, Path(scratch), timeout, None)
     except ExecutionError as error:
         logger.info("the program could not be timed without a debug buffer (%s)", error)
         return None
@@ -178,21 +190,27 @@ def time_again(
     return folder / TIMING
 
 
-def _estimate(pte: PathLike, method: str) -> int:
-    """Bytes of debug buffer that one execution needs."""
+def _request(pte: PathLike, method: str, namespaces: list[str]) -> dict[str, Any]:
+    return {"work": "run", "pte": str(Path(pte).absolute()), "method": method, "namespaces": namespaces}
+
+
+def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
+    """Bytes of debug buffer that one execution needs, and the namespaces of the operators that it calls."""
     try:
-        return _estimated(os.fspath(pte), method, identity(pte))
+        return _needed(os.fspath(pte), method, identity(pte))
     except OSError:
-        return _estimated.__wrapped__(os.fspath(pte), method, "")
+        return _needed.__wrapped__(os.fspath(pte), method, "")
 
 
 @lru_cache(maxsize=8)
-def _estimated(pte: str, method: str, state: str) -> int:
+def _needed(pte: str, method: str, state: str) -> tuple[int, list[str]]:
     """The same, once for each state of the file."""
     program = read_program(pte)
     if method not in (names := [m.name for m in program.methods]):
         raise UsageError(f"the program {pte} has no method {method!r}; it has {names}")
-    return max(debug_buffer_bytes(program, method), _SMALLEST_BUFFER)
+    kernels = {item.operator for item in program.method(method).instructions if item.operator}
+    namespaces = sorted({kernel.partition("::")[0] for kernel in kernels})
+    return max(debug_buffer_bytes(program, method), _SMALLEST_BUFFER), namespaces
 
 
 def _run(
@@ -209,9 +227,12 @@ def _run(
 
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
     torch.save([list(run) for run in runs], inputs)
+    request = request | {"inputs": str(inputs), "outputs": str(outputs)}
     try:
-        answer = worker.run(request | {"inputs": str(inputs), "outputs": str(outputs)}, timeout, progress, cancel)
+        answer = worker.run(request, timeout, progress, cancel)
     except ExecutionError as error:
+        if missing := missing_operators(error.last_lines):
+            raise ExecutionError(_MISSING.format(", ".join(missing)), error.exit_status, error.last_lines) from None
         if not _overflowed(error):
             raise
         problem = "The debug buffer was too small and the runtime aborted; give a larger debug_buffer_size="

@@ -1,7 +1,7 @@
 """What every child process does: it answers requests until its parent ends, and runs a program on some inputs.
 
 Some children belong to environments that have no etviz, and another executorch and torch. So nothing is imported here
-but the standard library and torch, the latter when there is something to run.
+but the standard library, `etviz.upstream.libraries`, and torch when there is something to run.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
+
+from etviz.upstream.libraries import load_kernels, load_library
 
 IDLE: Final = 300.0
 """Seconds without a request after which a child ends."""
@@ -71,7 +73,9 @@ def serve(
                 _import(later)
                 later = ()
                 continue
-            say(answer=work[request["work"]](request, lambda step: say(step=step)))
+            problem = _load_libraries(request.get("libraries", ()), request.get("path", ()))
+            answer = {} if problem else work[request["work"]](request, lambda step: say(step=step))
+            say(answer=answer, unloadable=problem)
     except queue.Empty:
         status = 0
     except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
@@ -85,6 +89,18 @@ def _import(names: Sequence[str]) -> None:
     for name in names:
         with contextlib.suppress(ImportError):  # the request that needs it says so
             importlib.import_module(name)
+
+
+def _load_libraries(names: Sequence[str], path: Sequence[str]) -> str:
+    """Load the libraries that the user named, found where the parent finds them; returns why one can't be loaded."""
+    sys.path += [place for place in path if names and place not in sys.path]
+    for name in names:
+        try:
+            load_library(name)
+        except Exception as error:  # noqa: BLE001 - a library of the user's may fail in its own way
+            traceback.print_exc()
+            return f"{name} can't be loaded ({type(error).__name__}: {error})"
+    return ""
 
 
 def _end_with(parent: int) -> None:
@@ -117,6 +133,8 @@ def run_program(
     wanted: dict[str, Any] = {"data_path": request["data"]} if "data" in request else {}
     if "etdump" in request:
         wanted |= {"enable_etdump": True, "debug_buffer_size": request.get("debug_buffer_size", 0)}
+    for namespace in request.get("namespaces", ()):
+        load_kernels(namespace)
     program = runtime.get().load_program(Path(request["pte"]), verification=verification.Minimal, **wanted)
     method = program.load_method(request["method"])
     outputs, seconds = [], []

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import etviz
-from etviz.errors import ExecutionError, checked
+from etviz.errors import ExecutionError, UsageError, checked
 from etviz.pipeline.service import IDLE
+from etviz.upstream.libraries import NAME_A_LIBRARY, users_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -120,11 +121,12 @@ class Worker:
         ExecutionError
             If the process can't be started, fails, crashes, takes too long, or `cancel` is set.
         UsageError
-            If `timeout` is no positive number.
+            If `timeout` is no positive number, or a library of `etviz.options.operator_libraries` can't be loaded.
         """
         child = self._take()
         try:
-            answer = child.ask(request, DEFAULT_TIMEOUT if timeout is None else timeout, progress, cancel)
+            own = {"libraries": users_libraries(), "path": [str(Path(place).absolute()) for place in sys.path]}
+            answer = child.ask({**own, **request}, DEFAULT_TIMEOUT if timeout is None else timeout, progress, cancel)
         except BaseException:
             child.end()
             raise
@@ -222,6 +224,8 @@ class _Child:
             if left <= 0:
                 raise self._too_slow(limit)
             reply = self._reply(min(_PATIENCE, left))
+            if reply.get("unloadable"):
+                raise UsageError(f"libraries: {reply['unloadable']}; {NAME_A_LIBRARY}")
             if "answer" in reply:
                 return reply["answer"]
             if progress is not None and "step" in reply:

@@ -11,7 +11,9 @@ import importlib
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.upstream.executorch import FxNode, quietly
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
+from etviz.upstream.executorch import FxNode
+from etviz.upstream.libraries import load_operator_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,18 +22,19 @@ if TYPE_CHECKING:
 
 
 def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The functional operator that computes what an out variant writes; the overload itself where there is none.
+    """The operator that returns what an out variant writes to `out`; the overload itself where there is none.
 
     Two overloads of one packet belong together when they take the same arguments, by name and type, but for the ones
-    that are written to; what the functional one takes besides must have a default (`full_like`'s dtype).
+    that are written out; what the functional one takes besides must have a default (`full_like`'s dtype).
     """
-    if not is_mutable(overload):
+    out = out_arguments(overload)
+    if not out:
         return overload
-    wanted = {a.name: str(a.type) for a in overload._schema.arguments if not _is_written(a)}
+    wanted = {a.name: str(a.type) for a in overload._schema.arguments if a.name not in out}
     loose = overload
     for name in overload.overloadpacket.overloads():
         candidate = getattr(overload.overloadpacket, name)
-        if is_mutable(candidate):
+        if out_arguments(candidate):
             continue
         takes = {a.name: str(a.type) for a in candidate._schema.arguments}
         if takes == wanted:
@@ -44,7 +47,7 @@ def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverloa
 
 def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
     """Names of the keyword arguments that an out variant writes to."""
-    return [a.name for a in overload._schema.arguments if a.kwarg_only and _is_written(a)]
+    return [a.name for a in overload._schema.arguments if a.kwarg_only and is_written(a)]
 
 
 def takes_dtype(overload: torch._ops.OpOverload) -> bool:
@@ -52,13 +55,14 @@ def takes_dtype(overload: torch._ops.OpOverload) -> bool:
     return any(a.name == "dtype" for a in overload._schema.arguments)
 
 
-def _is_written(argument: Any) -> bool:
+def is_written(argument: Any) -> bool:
+    """True for an argument of a schema that the operator writes to."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def is_mutable(overload: torch._ops.OpOverload) -> bool:
     """True if the operator writes to one of its arguments."""
-    return any(_is_written(a) for a in overload._schema.arguments)
+    return any(is_written(a) for a in overload._schema.arguments)
 
 
 def qualified_name(overload: torch._ops.OpOverload) -> str:
@@ -163,6 +167,9 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
         return _DIM_ORDER_KERNELS[kernel], (("self", None), ("non_blocking", False), ("dim_order", None))
     namespace, _, rest = kernel.partition("::")
     name, _, overload_name = rest.partition(".")
+    if (known := LANGUAGE_OPERATORS.get(f"{namespace}.{name}.default")) is not None:
+        arguments = parsed_schema(f"{namespace}.{name}.default", known.schema).arguments
+        return f"{namespace}.{name}.default", tuple((a.name, a.default_value) for a in arguments)
     load_operator_library(namespace)
     packet = getattr(getattr(torch.ops, namespace), name, None)
     overload = getattr(packet, overload_name or "default", None) or _without_out(packet, overload_name)
@@ -225,27 +232,6 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
     if isinstance(target, EdgeOpOverload):
         return target._op
     return target if isinstance(target, torch._ops.OpOverload) else None
-
-
-_LIBRARIES = {
-    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
-    "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
-    "et_copy": ("executorch.exir.passes._device_copy_ops_registry",),
-    "torchao": ("torchao.quantization", "torchao.quantization.pt2e"),
-    "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
-}
-
-
-@functools.cache
-def load_operator_library(namespace: str) -> str:
-    """Register the operators of a namespace beside ATen; returns what is missing, empty if nothing is."""
-    for name in _LIBRARIES.get(namespace, ()):
-        try:
-            with quietly():
-                importlib.import_module(name)
-        except (ImportError, OSError) as error:
-            return f"{name} can't be loaded ({error})"
-    return ""
 
 
 def register_quantized_operators() -> None:

@@ -58,7 +58,7 @@ class RefusedError(Exception):
 
 def load_libraries() -> None:
     """Register the operators of all libraries."""
-    from etviz.upstream.operators import load_operator_library
+    from etviz.upstream.libraries import load_operator_library
 
     for library in LIBRARIES:
         load_operator_library(library)

@@ -19,7 +19,8 @@ from etviz.explain.attribution.float64 import Float64
 from etviz.graph.exposure import expose
 from etviz.graph.ir import Graph, Input, Meta, Node, Ref, Tag
 from etviz.graph.quantize_ops import conversion, grid_of, spread_scales
-from etviz.upstream.operators import load_operator_library, operator_of, schema_of
+from etviz.upstream.libraries import load_operator_library
+from etviz.upstream.operators import operator_of, schema_of
 
 X = torch.linspace(-3, 3, 40, dtype=torch.float64).reshape(5, 8)
 UINT4: torch.dtype = getattr(torch, "uint4")  # noqa: B009 - unknown to the type checker

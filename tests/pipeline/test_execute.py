@@ -116,7 +116,7 @@ def test_too_small_an_estimate_is_corrected(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     program = executed("encoder")
-    monkeypatch.setattr(module, "_estimate", lambda pte, method: 1 << 14)
+    monkeypatch.setattr(module, "_needs", lambda pte, method: (1 << 14, []))
     with caplog.at_level(logging.INFO, "etviz"):
         execute(program.path("pte"), [flatten(program.inputs)], workdir=tmp_path)
     assert sizes == [(1 << 14) << doublings for doublings in range(len(sizes))]

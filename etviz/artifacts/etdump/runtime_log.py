@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from etviz.artifacts.etdump.events import TensorRef
 from etviz.errors import ArtifactError, FileChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
 
@@ -30,13 +31,22 @@ class RuntimeLog:
     buffer
         The debug buffer, None if there is none: then there are no values.
 
+    written
+        By instruction that writes to its arguments: how many results it logs, and where later calls log what it writes;
+        see `etviz.graph.state.seen_later`.
+
     Attributes
     ----------
     problems
         By instruction: why a value that was logged can't be read.
     """
 
-    def __init__(self, block: RunBlock, buffer: DebugBuffer | None) -> None:
+    def __init__(
+        self,
+        block: RunBlock,
+        buffer: DebugBuffer | None,
+        written: Mapping[int, tuple[int, Sequence[tuple[int, int] | None]]] = MappingProxyType({}),
+    ) -> None:
         self.block = block
         self.problems: dict[int, str] = {}
         self._buffer = buffer
@@ -50,6 +60,20 @@ class RuntimeLog:
                 self._stored.setdefault(event.instruction_id, []).extend(stored)
             else:
                 self._inside.setdefault(event.instruction_id, []).extend((identifier, item) for item in stored)
+        for instruction, (results, places) in written.items():
+            self._stored[instruction] = self._with_written(instruction, results, places)
+
+    def _with_written(self, instruction: int, results: int, places: Sequence[tuple[int, int] | None]) -> list[Any]:
+        """What a call logged of its results, and of what it wrote where a later call logged that."""
+        given = self._stored.get(instruction, [])[:results]
+        later = [self._stored.get(place[0], ()) if place is not None else () for place in places]
+        found = [
+            seen[place[1]] if place and place[1] < len(seen) else None
+            for place, seen in zip(places, later, strict=True)
+        ]
+        if None in found:
+            self.problems[instruction] = "no later call of the execution logs what it wrote"
+        return [*given, *found] if given or any(item is not None for item in found) else []
 
     @property
     def instructions(self) -> list[int]:

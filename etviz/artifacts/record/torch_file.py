@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
 from etviz.errors import ArtifactError
-from etviz.upstream.operators import load_operator_library
+from etviz.upstream.libraries import load_operator_library
 
 if TYPE_CHECKING:
     import torch

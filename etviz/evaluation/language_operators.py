@@ -1,0 +1,254 @@
+"""What the operators of language models compute, in plain torch.
+
+executorch's own kernels are what the program runs, so they are no reference: a fault of theirs would be in both. Each
+function takes what the operator takes, and returns its results and then what it writes. It computes in float32, in
+float64 where its operands are of that type.
+
+Sources: the operators' documentation and tests in ``executorch/extension/llm/custom_ops``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import PairingError
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
+from etviz.upstream.operators import parsed_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+
+    Size = tuple[int, int]
+
+
+class LanguageFunction:
+    """One of the operators in its functional form, to be called as torch's own.
+
+    Parameters
+    ----------
+    target
+        One of `etviz.graph.language_operators.LANGUAGE_OPERATORS`.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._schema = parsed_schema(target, LANGUAGE_OPERATORS[target].schema)
+        self._function = FUNCTIONS[target]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result, a tuple where there are several."""
+        return self._function(*args, **kwargs)
+
+
+def _update_cache(value: torch.Tensor, cache: torch.Tensor, start_pos: int) -> torch.Tensor:
+    steps = value.shape[1]
+    _check_place(start_pos, steps, cache.shape[1])
+    return cache.slice_scatter(value.to(cache.dtype), 1, start_pos, start_pos + steps)
+
+
+def _update_cache_with_indices(
+    value: torch.Tensor, cache: torch.Tensor, start_pos: int, indices: torch.Tensor
+) -> torch.Tensor:
+    if indices.numel() and not 0 <= int(indices.min()) <= int(indices.max()) < cache.shape[1]:
+        raise PairingError(f"A cache of {cache.shape[1]} positions is written at {indices.flatten().tolist()[:8]}")
+    places = indices[:, :, None, None].expand_as(value)
+    return cache.scatter(1, places, value.to(cache.dtype))
+
+
+def _update_cross_attn_cache(value: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    _check_place(0, value.shape[2], cache.shape[2])
+    return cache.slice_scatter(value, 2, 0, value.shape[2])
+
+
+def _check_place(start: int, steps: int, room: int) -> None:
+    if not 0 <= start <= start + steps <= room:
+        raise PairingError(f"A cache of {room} positions is written from {start} to {start + steps - 1}")
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    start: int,
+    mask: torch.Tensor | None,
+    *,
+    causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    """Attention with a cache: ``softmax(scale · q kᵀ + mask) v`` in the layout ``[batch, position, head, width]``.
+
+    Parameters
+    ----------
+    query
+        ``[batch, steps, heads, width]``; several heads in a row share a head of `key` and `value`.
+    key, value
+        The caches: ``[batch, positions, heads, width]``.
+    start
+        Position of the first step. Without a mask, the positions from `start` + `steps` on hold nothing.
+    mask
+        Added to the scores, ``[steps, positions]``.
+    causal
+        Step i sees the positions up to `start` + i.
+    scale
+        Of the scores, 1/√width if None.
+    """
+    import torch
+
+    steps, heads, width = query.shape[1:]
+    if mask is None:
+        _check_place(start, steps, key.shape[1])
+        key, value = key[:, : start + steps], value[:, : start + steps]
+    wide = torch.promote_types(query.dtype, torch.float32)
+    shared = heads // key.shape[2]
+    q, k, v = (item.to(wide).transpose(1, 2) for item in (query, key, value))
+    k, v = (item.repeat_interleave(shared, 1) for item in (k, v))
+    scores = q @ k.transpose(2, 3) * (1 / math.sqrt(width) if scale is None else scale)
+    if causal:
+        seen = torch.ones(steps, scores.shape[-1], dtype=torch.bool).tril(start)
+        scores = scores.masked_fill(~seen, -math.inf)
+    if mask is not None:
+        scores = scores + mask.to(wide)
+    return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype)
+
+
+def _custom_sdpa(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    start_pos: int,
+    attn_mask: torch.Tensor | None = None,
+    drpout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> torch.Tensor:
+    return attend(query, key, value, start_pos, attn_mask, causal=is_causal, scale=scale)
+
+
+def _custom_quantized_sdpa(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    start_pos: int,
+    attn_mask: torch.Tensor | None = None,
+    drpout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    q_zero_points: torch.Tensor | None = None,
+    q_scales: torch.Tensor | None = None,
+    k_zero_points: torch.Tensor | None = None,
+    k_scales: torch.Tensor | None = None,
+    v_zero_points: torch.Tensor | None = None,
+    v_scales: torch.Tensor | None = None,
+    is_seq_at_dim_2: bool = False,
+) -> torch.Tensor:
+    grids = (q_scales, q_zero_points), (k_scales, k_zero_points), (v_scales, v_zero_points)
+    q, k, v = (_dequantized(item, *grid) for item, grid in zip((query, key, value), grids, strict=True))
+    if is_seq_at_dim_2:
+        q, k, v = (item.transpose(1, 2) for item in (q, k, v))
+    found = attend(q, k, v, start_pos, attn_mask, causal=is_causal, scale=scale)
+    return found.transpose(1, 2) if is_seq_at_dim_2 else found
+
+
+def _dequantized(value: torch.Tensor, scale: torch.Tensor | None, zero_point: torch.Tensor | None) -> torch.Tensor:
+    if scale is None:
+        return value
+    wide = value.to(scale.dtype)
+    return (wide if zero_point is None else wide - zero_point.to(scale.dtype)) * scale
+
+
+def _sdpa_with_kv_cache(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    start_pos: int,
+    seq_len: int,
+    attn_mask: torch.Tensor | None = None,
+    drpout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    keys, values = _update_cache(key, key_cache, start_pos), _update_cache(value, value_cache, start_pos)
+    used = start_pos + seq_len
+    found = attend(query, keys[:, :used], values[:, :used], start_pos, attn_mask, causal=is_causal, scale=scale)
+    return found, keys, values
+
+
+_BLOCKS_OF_28: Final = (
+    ("+------", "--++++-", "-+-++-+", "-++--++"),
+    ("++----+", "+------", "+--++--", "-+-++-+"),
+    ("+-+--+-", "-++--++", "+------", "++----+"),
+    ("+--++--", "+-+--+-", "--++++-", "+------"),
+)
+"""The Hadamard matrix of 28 in blocks, by the first row of each; the next rows are the same one further each."""
+
+
+def _hadamard(mat: torch.Tensor) -> torch.Tensor:
+    """The transform of the last axis: of 2ⁿ orthonormal, of 28 · 2ⁿ the matrix of 28 is one of ±1, as the kernel's."""
+    import torch
+
+    size, wide = mat.shape[-1], torch.promote_types(mat.dtype, torch.float32)
+    odd = 28 if size % 28 == 0 else 1
+    matrix = torch.ones(1, 1, dtype=wide)
+    while matrix.shape[0] * odd < size:
+        matrix = torch.kron(torch.tensor([[1, 1], [1, -1]], dtype=wide) / math.sqrt(2), matrix)
+    if odd == 28:
+        signs = [[[1.0 if sign == "+" else -1.0 for sign in row] for row in blocks] for blocks in _BLOCKS_OF_28]
+        rows = [
+            torch.cat([torch.tensor(row, dtype=wide).roll(at) for row in blocks]) for blocks in signs for at in range(7)
+        ]
+        matrix = torch.kron(torch.stack(rows), matrix)
+    return (mat.to(wide) @ matrix).to(mat.dtype)
+
+
+def _gated_delta_rule(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    decay: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``S ← g·S + k βᵀ(v − (g·S)ᵀ k)``, ``o = Sᵀ q`` for one step after the other (Yang et al., 2024)."""
+    import torch
+
+    state, found = initial_state, list[torch.Tensor]()
+    gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
+    shared = query.shape[1] // key.shape[1]
+    for at in range(query.shape[2]):
+        k, v, gate = key[:, :, at, :, None], value[:, :, at, None], gates[:, :, at, :, None]
+        state = state * gate
+        state = state + k * ((v - (state * k).sum(2, keepdim=True)) * beta[:, :, at, None, None])
+        found.append((state.repeat_interleave(shared, 1) * query[:, :, at, :, None]).sum(2))
+    return torch.stack(found, 2), state
+
+
+def _copied(*values: torch.Tensor) -> Any:
+    return values[0].clone() if len(values) == 1 else tuple(value.clone() for value in values)
+
+
+def _packed_experts(*_: Any, **__: Any) -> Any:
+    raise PairingError(
+        "The program calls llama.quantized_moe_ffn, which has no reference: its weights are packed in a form that only "
+        "torchao's kernels read"
+    )
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "llama.update_cache.default": _update_cache,
+    "llama.update_cache_with_indices.default": _update_cache_with_indices,
+    "llama.custom_sdpa.default": _custom_sdpa,
+    "llama.custom_quantized_sdpa.default": _custom_quantized_sdpa,
+    "llama.sdpa_with_kv_cache.default": _sdpa_with_kv_cache,
+    "llama.fast_hadamard_transform.default": _hadamard,
+    "llama.gated_delta_rule.default": _gated_delta_rule,
+    "llama.channelwise_gated_delta_rule.default": _gated_delta_rule,
+    "llama.quantized_moe_ffn.default": _packed_experts,
+    "llama.fallback.default": _copied,
+    "executorch.update_cross_attn_cache.default": _update_cross_attn_cache,
+    "executorch.alias.default": _copied,
+}
+"""By target, what computes the operator."""

@@ -1,0 +1,104 @@
+"""Operators that write to their arguments, as operators that give what they write; and where their writes are logged.
+
+The runtime writes a cache in place, and every later reader of the buffer reads what was written. In a graph each value
+has one maker, so a call that writes gives the new value after its results, and later readers read that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etviz.graph.ir import Graph, Meta, Node, Ref, map_arg
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
+from etviz.graph.uses import item_of, items
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Written = tuple[int | None, "Sequence[str]"]
+"""Of an operator: how many of its results mean something (None for all), and the names of the values it writes."""
+
+
+def written_by(node: Node) -> Written:
+    """What one of executorch's language operators gives and writes."""
+    known = LANGUAGE_OPERATORS.get(node.target)
+    if known is None:
+        return None, ()
+    given = dict(zip(known.names, node.args, strict=False)) | node.kwargs
+    return known.results, [value.name for name in known.writes if isinstance(value := given.get(name), Ref)]
+
+
+def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) -> None:
+    """Let each call that writes in place give what it writes, and later readers read that.
+
+    A call that gives it already, as in torch's functional form, is left as it is.
+    """
+    metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
+    current: dict[str, str] = {}
+    nodes: list[Node] = []
+
+    def renamed(leaf: object) -> object:
+        return Ref(current.get(leaf.name, leaf.name)) if isinstance(leaf, Ref) else leaf
+
+    for node in graph.nodes:
+        results, names = written(node)
+        if current:
+            node.args, node.kwargs = tuple(map_arg(node.args, renamed)), map_arg(node.kwargs, renamed)
+        gives = results is not None and len(node.outputs) == results + len(names)
+        functional = names and gives and node.outputs[-1] == metas.get(names[-1])
+        made = give(node, node.outputs[:results], names, metas, current) if names and not functional else []
+        metas |= {item.name: item.outputs[0] for item in (node, *made) if len(item.outputs) == 1}
+        nodes += [node, *made]
+    graph.nodes = nodes
+    graph.outputs = map_arg(graph.outputs, renamed)
+    graph.mutations = {target: current.get(name, name) for target, name in graph.mutations.items()}
+    for item in graph.inputs:
+        if item.name in current and item.target:
+            item.kind = "buffer"
+            graph.mutations.setdefault(item.target, current[item.name])
+
+
+def give(
+    node: Node,
+    results: Sequence[Meta | None],
+    names: Sequence[str],
+    metas: Mapping[str, Meta | None],
+    current: dict[str, str],
+) -> list[Node]:
+    """Let a call give its results and the values `names` that it writes; returns the nodes that name these."""
+    node.outputs = (*results, *(metas.get(name) for name in names))
+    if len(node.outputs) == 1:
+        current |= dict.fromkeys(names, node.name)
+        return []
+    made = [f"{node.name}_{at}" for at in range(len(node.outputs))]
+    originals = {value: key for key, value in current.items()}
+    current |= {originals.get(name, name): new for name, new in zip(names, made[len(results) :], strict=True)}
+    return items(node, made, node.outputs)
+
+
+def seen_later(graph: Graph) -> dict[int, tuple[int, list[tuple[int, int] | None]]]:
+    """Where the runtime logs what calls write: as inputs of later delegate calls.
+
+    Returns
+    -------
+    dict
+        By instruction: the number of its results; and for each value it writes a later instruction and the place among
+        what that logs, None for a value that no later call logs.
+    """
+    readers: dict[str, tuple[int, int]] = {}
+    named: dict[tuple[str, int], str] = {}
+    for node in graph.nodes:
+        if (item := item_of(node)) is not None:
+            named[item] = node.name
+        elif node.target == "delegate" and node.instruction >= 0:
+            for at, leaf in enumerate(node.args):
+                if isinstance(leaf, Ref):
+                    readers.setdefault(leaf.name, (node.instruction, at))
+    found: dict[int, tuple[int, list[tuple[int, int] | None]]] = {}
+    for node in graph.nodes:
+        names = written_by(node)[1]
+        if node.instruction >= 0 and names:
+            first = len(node.outputs) - len(names)
+            values = [named.get((node.name, first + at), node.name) for at in range(len(names))]
+            found[node.instruction] = first, [readers.get(name) for name in values]
+    return found

@@ -1,0 +1,124 @@
+# pyright: reportPrivateUsage=false
+"""Which library registers the operators of a namespace, for torch and for the runtime.
+
+A program's text names namespaces only. What is loaded for one stands in the tables here, or in
+`etviz.options.operator_libraries`, which only the user sets. Children of other environments import this file too, so it
+needs nothing but the standard library, torch and executorch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+_MODULES: Final = {
+    "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
+    "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
+    "et_copy": ("executorch.exir.passes._device_copy_ops_registry",),
+    "torchao": ("torchao.quantization", "torchao.quantization.pt2e"),
+    "llama": ("executorch.extension.llm.custom_ops.custom_ops",),
+    "executorch": ("executorch.extension.llm.custom_ops.custom_ops",),
+    "kvcache": ("executorch.extension.llm.cache.update_and_attend",),
+}
+"""By namespace: the modules that register its operators with torch."""
+_KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}
+"""By namespace: the shared library of executorch that registers its kernels with the runtime.
+
+Those that are missing here come with the runtime, or with ``executorch.kernels.quantized``, which every child loads.
+"""
+
+NAME_A_LIBRARY: Final = "give the name of a module that Python can import, or the path of a shared library"
+_users: tuple[str, ...] = ()
+
+
+def set_users_libraries(names: Sequence[str]) -> None:
+    """Take over the value of `etviz.options.operator_libraries`."""
+    global _users
+    _users = tuple(names)
+
+
+def users_libraries() -> tuple[str, ...]:
+    """The libraries that the user named."""
+    return _users
+
+
+@functools.cache
+def load_operator_library(namespace: str) -> str:
+    """Register the operators of a namespace beside ATen; returns what is missing, empty if nothing is."""
+    from etviz.upstream.executorch import quietly
+
+    for name in _MODULES.get(namespace, ()):
+        try:
+            with quietly():
+                importlib.import_module(name)
+        except (ImportError, OSError) as error:
+            return f"{name} can't be loaded ({error})"
+    return ""
+
+
+@functools.cache
+def load_kernels(namespace: str) -> None:
+    """Register with the runtime the kernels that executorch has for a namespace, if it has any."""
+    import executorch
+
+    pattern = _KERNELS.get(namespace, "")
+    found = [path for folder in executorch.__path__ for path in sorted(Path(folder).glob(pattern))] if pattern else []
+    if found:
+        load_library(str(found[0]))
+
+
+@functools.cache
+def load_library(name: str) -> frozenset[str]:
+    """Load a library, and return the operators that this registers with torch, as ``mine.scale``.
+
+    Parameters
+    ----------
+    name
+        A module that Python can import, or the path of a shared library.
+    """
+    import torch
+
+    importlib.import_module("executorch.extension.pybindings.portable_lib")  # kernels register with its runtime
+    before = set(torch._C._dispatch_get_all_op_names())
+    if Path(name).suffix in (".so", ".dylib", ".dll"):
+        torch.ops.load_library(name)
+    else:
+        importlib.import_module(name)
+    new = set(torch._C._dispatch_get_all_op_names()) - before
+    return frozenset(item.partition(".")[0].replace("::", ".") for item in new)
+
+
+@functools.cache
+def operators_of(name: str) -> frozenset[str]:
+    """The operators that a library registers with torch; a process without it tells where this one had it before."""
+    found = load_library(name)
+    if found:
+        return found
+    command = [sys.executable, "-c", _TELL.format(file=__file__), name]
+    path = {"PYTHONPATH": os.pathsep.join(item or os.curdir for item in sys.path)}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ) | path)
+    return frozenset(json.loads(told.stdout.splitlines()[-1]))
+
+
+_TELL: Final = """
+import json, runpy, sys
+print(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))))
+"""
+
+
+def is_users(target: str) -> bool:
+    """True for an operator such as ``mine.scale.default`` that a library of the user's registers."""
+    return any(target.rpartition(".")[0] in operators_of(name) for name in _users)
+
+
+def missing_operators(lines: Iterable[str]) -> list[str]:
+    """The operators of which the runtime said that it has no kernel."""
+    marks = (line.partition("Missing operator: ")[2] for line in lines)
+    return sorted({mark.split()[-1] for mark in marks if mark})
