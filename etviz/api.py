@@ -19,6 +19,7 @@ from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
+from etviz.artifacts.ledger import was_written
 from etviz.artifacts.scratch import Scratch, sweep
 from etviz.comparison.noise import judge_as_told
 from etviz.errors import ArtifactError, UsageError, checked, doing
@@ -379,12 +380,16 @@ def _analysis(findings: Findings) -> Analysis:
 
 
 def _inspection(analysis: Analysis) -> Inspection:
-    """What users hold; it begins to look inside of delegates, and stops that when nobody holds it any more."""
+    """What users hold; starts the background zoom, which stops when nobody holds the Inspection any more.
+
+    A zoom executes what the `.pte` holds for a delegate. So it starts unasked only for files written here.
+    """
     from etviz.inspection import Inspection
 
     analysis.unfold()
     inspection = Inspection(analysis)
-    if options.look_inside == "auto":
+    files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]
+    if options.look_inside == "always" or (options.look_inside == "auto" and was_written(files)):
         analysis.insides.begin()
         weakref.finalize(inspection, analysis.insides.stop)
     return inspection

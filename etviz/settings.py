@@ -23,8 +23,8 @@ the largest error, and of the 20 worst rows where in the tensor the error is.
 """
 
 
-LOOK_INSIDE: Final = ("auto", "never")
-"""Whether delegates are looked into unasked."""
+LOOK_INSIDE: Final = ("auto", "always", "never")
+"""Whether delegates are zoomed into unasked."""
 ISOLATIONS: Final = ("auto", "always", "never")
 """When artifacts are evaluated in a process of its own first."""
 
@@ -65,10 +65,11 @@ class Options(HasTraits):
         Largest embedded report. One that would be larger gets along with fewer tensors, or is the table of the worst
         rows.
     look_inside
-        ``auto``: after the first result, `debug` and `load` look in the background inside of the delegates that hold
-        more than a third of the program's operators, or whose error is more than their precision explains. ``never``:
-        only `Inspection.zoom` and `Inspection.look_inside` do. The environment variable ``ETVIZ_LOOK_INSIDE`` says
-        what holds at first.
+        Whether `debug` and `load` zoom in the background into delegates that hold more than a third of the program's
+        operators, or whose error is more than their precision explains. A zoom executes what the `.pte` holds for the
+        delegate. ``auto``: only if etviz wrote the files on this machine. ``always``: for all files. ``never``: only
+        `Inspection.zoom` and `Inspection.look_inside` zoom. The initial value is that of the environment variable
+        ``ETVIZ_LOOK_INSIDE``, or ``auto``.
     operator_libraries
         Libraries with operators of your own: names of modules, or paths of shared libraries. Each registers its
         operators with torch, and their kernels with the runtime. etviz loads them in this process and in its child

@@ -41,14 +41,14 @@ from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from etviz.analysis.findings import Findings
     from etviz.analysis.profile import ModuleTotal, Profile
     from etviz.analysis.rows import Call
     from etviz.explain.attribution.shares import Loss, Progress
-    from etviz.explain.zoom.logged import Preprocessing
+    from etviz.explain.zoom.values import Preprocessing
     from etviz.graph.delegation import Delegation
     from etviz.graph.edges import DataEdge
     from etviz.graph.tree import Tree
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is new: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows from `first` on."""
+    """What is new: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows before row `first`."""
 
     what: str
     first: int = 0
@@ -325,48 +325,58 @@ class Analysis:
 
         `progress` is told the steps done and their number; setting `cancel` stops it; `quiet` shows no progress.
         """
+        from etviz.explain.zoom.values import How
+
         self.findings.check_files()
         place = self.rows.own(row)
         call = place.gap.run, place.gap.instruction
+        how = How(timeout, progress, cancel, quiet, preprocessing)
         with self._lock:
             known = self.inside.get(call)
             if known is not None and preprocessing is None:
                 return known
             try:
-                found = self.zooms.look(row, timeout, progress, cancel, quiet=quiet, preprocessing=preprocessing)
+                (news,) = self._enter(self.zooms.zoom({call: row}, how))
             except BackendRefusedError:
                 self.changed.emit(Change("refused"))
                 raise
-            inner, news = self._enter(call, found)
-        for change in news:
-            self.changed.emit(change)
-        return inner
+        self._tell([news])
+        return self.inside[call]
 
-    def _enter(self, call: Call, found: Findings) -> tuple[Analysis, list[Change]]:
-        """Take in the inside of a delegate call; gives what is new."""
-        inner, zoomed = Analysis(found), found.zoom
-        news = [Change("zoom", len(self.rows), len(inner.tables))]
-        self.rows.inside = {**self.rows.inside, call: inner.tables}
-        self.inside = {**self.inside, call: inner}
-        if zoomed is not None:
-            self.quantization.zooms = {**self.quantization.zooms, call: zoomed}
-            explained = settled(self.rows.tables, call, inner.tables, zoomed)
-            if explained is not None:
-                self.rows.tables = Tables(self.findings, explained)
-                news.insert(0, Change("introduced"))
-        return inner, news
+    def _enter(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
+        """Take in the inside of delegate calls; returns what is new for each."""
+        news = []
+        for call, findings in found.items():
+            inner, ends = Analysis(findings), {own: first + len(rows) for first, own, rows in self.rows.parts()}
+            before = len(self.inside[call].tables) if call in self.inside else 0
+            changes = [Change("zoom", ends.get(call, len(self.rows)), len(inner.tables) - before)]
+            self.rows.inside = {**self.rows.inside, call: inner.tables}
+            self.inside = {**self.inside, call: inner}
+            if findings.zoom is not None:
+                self.quantization.zooms = {**self.quantization.zooms, call: findings.zoom}
+                explained = settled(self.rows.tables, call, inner.tables, findings.zoom)
+                if explained is not None:
+                    self.rows.tables = Tables(self.findings, explained)
+                    changes.insert(0, Change("introduced"))
+            news.append(changes)
+        return news
+
+    def _tell(self, news: Sequence[Sequence[Change]]) -> None:
+        for change in (change for changes in news for change in changes):
+            self.changed.emit(change)
 
     def unfold(self) -> None:
-        """Take in what backends logged inside of their delegates: values of this run, which nothing has to run for."""
+        """Take in what backends logged inside their delegates: values of this run, for which nothing has to run."""
+        from etviz.explain.zoom.values import How
+
         with self._lock:
             try:
                 calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
-                news = [self._enter(*item)[1] for item in self.zooms.look_logged(calls).items()] if calls else []
+                news = self._enter(self.zooms.zoom(calls, How())) if calls else []
             except EtvizError as error:
                 logger.warning("the values inside of delegates can't be compared: %s", error)
                 return
-        for change in (change for some in news for change in some):
-            self.changed.emit(change)
+        self._tell(news)
 
     def _due(self, *, bounded: bool) -> list[int]:
         """The delegate rows to look into unasked."""

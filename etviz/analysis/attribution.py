@@ -19,18 +19,23 @@ if TYPE_CHECKING:
 
     from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
+    from etviz.evaluation.replay import Replay
 
 _NO_REFERENCE: Final = "There is no reference that could be run again, so there is nothing to attribute; see summary()"
 _ABOUT: Final = ("instruction", "output", "op", "reference_ops", "module")
 
 
 class Attributions:
-    """What was attributed of one program; each output of each execution is attributed once."""
+    """The attributions of one program; each output of each execution is attributed once for each replay.
+
+    A zoom changes neither the executions nor their reference, so what was attributed before it remains.
+    """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._lock = threading.Lock()
-        self._frames: dict[tuple[Tables, int, int], pd.DataFrame] = {}
+        self._replay: Replay | None = None
+        self._frames: dict[tuple[int, int], pd.DataFrame] = {}
         self._last: pd.DataFrame | None = None
 
     @property
@@ -67,10 +72,11 @@ class Attributions:
         if loss is not None:
             return _attribute(tables, output, run, loss, progress)
         with self._lock:
-            key = tables, output, run
-            if key not in self._frames:
-                self._frames[key] = _attribute(tables, output, run, None, progress)
-            self._last = self._frames[key]
+            if self._replay is not tables.compared.replay:
+                self._replay, self._frames = tables.compared.replay, {}
+            if (output, run) not in self._frames:
+                self._frames[output, run] = _attribute(tables, output, run, None, progress)
+            self._last = self._frames[output, run]
             return self._last.copy()
 
 

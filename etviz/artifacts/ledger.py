@@ -46,6 +46,15 @@ def is_known(files: Mapping[str, PathLike]) -> bool:
     return bool(_found(together)) or _found(digests.values()) == {*digests.values()}
 
 
+def was_written(paths: Iterable[PathLike]) -> bool:
+    """True if etviz wrote each of these files on this machine."""
+    try:
+        digests = {identity(path) for path in paths}
+    except OSError:
+        return False
+    return _found(digests) == digests
+
+
 def note_written(paths: Iterable[PathLike]) -> None:
     """Remember files that etviz has just written."""
     digests = []

@@ -50,21 +50,22 @@ def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]
 
 
 def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Run what the program has for a delegate, with inner values among its outputs; nothing is lowered."""
+    """Interpret what the program holds for a delegate, with inner values among its outputs; nothing is lowered."""
     import torch
 
-    from etviz.pipeline.piece_program import reason_of, show_inside
+    from etviz.pipeline.interpreters import load_interpreter
+    from etviz.pipeline.piece_program import reason_of
 
     given = _Given.read(request)
     step(1)
     try:
         with spared_memory(), quietly(), torch.no_grad():
-            payload = _payload(request["ran"])
-            shown = show_inside(given.graph, payload, request["candidates"], given.inputs, given.pte)
+            interpret, payload = load_interpreter(request["interpreter"]), _payload(request["ran"])
+            shown = interpret(given.graph, payload, request["candidates"], given.inputs, given.pte)
             step(2)
             plain = None
             if not given.are_expected(shown.outputs):
-                plain = show_inside(given.graph, payload, [], given.inputs, given.pte).outputs
+                plain = interpret(given.graph, payload, [], given.inputs, given.pte).outputs
             torch.save({"outputs": shown.outputs, "plain": plain}, request["outputs"])
     except Exception as error:  # noqa: BLE001 - the file is the user's, and it can be lowered instead
         return {"problem": reason_of(error), "step": "run"}

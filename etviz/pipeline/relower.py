@@ -1,4 +1,4 @@
-"""A piece of a program by itself: a delegate's subgraph or one operator, lowered again and run in a child process."""
+"""Runs a piece of a program by itself, in a child process: a delegate's subgraph, or one operator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError
 from etviz.graph.ir_json import TextTable, dump_graph
+from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
 from etviz.upstream.xnnpack import BACKEND
@@ -31,7 +32,7 @@ _STEPS = ("start", "lower", "run", "read")
 
 
 class BackendRefusedError(EtvizError):
-    """A backend does not lower, or does not run, a piece of a program by itself.
+    """A backend can't lower, or can't run, a piece of a program by itself.
 
     Parameters
     ----------
@@ -40,9 +41,9 @@ class BackendRefusedError(EtvizError):
     step
         ``build``, ``lower`` or ``run``.
     problem
-        What upstream said.
+        Upstream's message.
     missing
-        Whether this machine lacks the backend, so that no other piece is lowered or run either.
+        True if this machine lacks the backend, so no other piece can be lowered or run either.
     """
 
     def __init__(self, backend: str, step: str, problem: str, *, missing: bool = False) -> None:
@@ -55,36 +56,34 @@ class BackendRefusedError(EtvizError):
     def __str__(self) -> str:
         if self.step == "build":
             return (
-                f"This part of the program can't be built again to look at it by itself: {self.problem.rstrip('.')}. "
-                f"That is a fault of etviz, not of {self.backend}; look at another row, the gap of this one stands."
+                f"etviz can't rebuild this part of the program to run it alone: {self.problem.rstrip('.')}. "
+                f"That is a fault of etviz, not of {self.backend}. Zoom into another row; the gap of this one is valid."
             )
         verb = "lower" if self.step != "run" else "run"
-        text = f"{self.backend} does not {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
+        text = f"{self.backend} can't {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
         if not self.missing:
-            return text + "Look at another row; the gap of this one stands."
+            return text + "Zoom into another row; the gap of this one is valid."
         if self.step == "run":
-            return text + "The runtime that is installed here must have that backend for this processor."
-        return text + "Install what the backend needs to lower a model here, or look at another row."
+            return text + "Install a runtime that has this backend for this processor."
+        return text + "Install what the backend needs to lower a model here, or zoom into another row."
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is to run alone.
+    """A part of a program that can run alone.
 
     Attributes
     ----------
     graph
-        Of a delegate, or of portable operators where `Graph.backend_id` is empty.
+        A delegate's subgraph, or portable operators if `Graph.backend_id` is empty.
     constants
         Tensors by `Input.target`.
-    inputs
-        What the runtime had as user inputs.
-    outputs
-        What the runtime made of them.
+    inputs, outputs
+        User inputs and outputs at runtime.
     ran
-        What the runtime executed, as path of the `.pte`, method and instruction; None where that is not known.
+        What the runtime executed: path of the `.pte`, method and instruction; None if not known.
     rounds
-        How often it was executed in a loop, of which this is the last time; 0 outside of loops.
+        Number of times that a loop executed it, of which this is the last; 0 outside loops.
     """
 
     graph: Graph
@@ -97,20 +96,20 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class AloneRun:
-    """What running a piece alone gave.
+    """The result of running a piece alone.
 
     Attributes
     ----------
     outputs
-        The piece's own outputs.
+        The piece's outputs.
     values
         Inner values by name, mapped from a file.
     left_out
         Why the other candidates have no value.
     plain
-        The outputs without any inner value added; None where the piece's own outputs were the runtime's bit for bit.
+        The outputs of the piece without added inner values; None if `outputs` equal the runtime's bit for bit.
     lowered
-        Whether the piece was lowered again; else it is what the program has for it.
+        True if the piece was lowered again; else what the program holds for it ran.
     """
 
     outputs: list[torch.Tensor]
@@ -133,23 +132,23 @@ def run_alone(
 ) -> AloneRun:
     """Run a piece on its inputs, with inner values as further outputs.
 
-    Of a delegate of XNNPACK whose program is at hand, what ran is taken and given further outputs. All else is lowered
-    to its backend again.
+    If the program is known and the backend has an interpreter, the delegate runs as it is in the `.pte`. Else the piece
+    is lowered to its backend again.
 
     Parameters
     ----------
     piece
         What to run.
     candidates
-        Names of inner values to give back; those that the backend can't give are left out.
+        Names of the wanted inner values; those that the backend can't return are left out.
     label
         Name of the progress bar.
     keep_pte
-        Where to keep the program.
+        Where to keep the program; the piece is lowered again for it.
     timeout
         Seconds for lowering and running, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
     progress
-        Is told the steps done and their number.
+        Called with the steps done and their number.
     cancel
         Ends the child process when it is set.
     quiet
@@ -158,7 +157,7 @@ def run_alone(
     Raises
     ------
     BackendRefusedError
-        If the piece can't be lowered, or not be run, even without further outputs.
+        If the piece can't be lowered, or can't run, even without further outputs.
     ExecutionError
         If the child process crashes, takes too long, or is cancelled.
     """
@@ -179,7 +178,7 @@ def run_alone(
 
         step(0)
         request = _request(piece, candidates, Path(folder), keep_pte)
-        answer = _look_inside(piece, request, timeout, step, cancel) if keep_pte is None else None
+        answer = _interpret(piece, request, timeout, step, cancel) if keep_pte is None else None
         lowered = answer is None
         if answer is None:
             _add_constants(piece, request)
@@ -193,18 +192,19 @@ def run_alone(
     return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"], lowered)
 
 
-def _look_inside(
+def _interpret(
     piece: Piece,
     request: dict[str, Any],
     timeout: float | None,
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    """What the program itself gives, None where it can't be read or given further outputs."""
-    if piece.ran is None or piece.graph.backend_id != BACKEND:
+    """Run what the program holds; None if there is no interpreter for it, or the interpreter can't read it."""
+    interpreter = interpreter_of(piece.graph.backend_id)
+    if piece.ran is None or not interpreter:
         return None
     try:
-        answer = WORKER.run(request | {"work": "inside"}, timeout, step, cancel)
+        answer = WORKER.run(request | {"work": "inside", "interpreter": interpreter}, timeout, step, cancel)
     except ExecutionError as error:
         if error.exit_status is None:
             raise
@@ -215,9 +215,9 @@ def _look_inside(
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """What the program that ran has otherwise than XNNPACK makes of a piece here: names of operators, and what.
+    """What differs between the program that ran and what XNNPACK makes of a piece here: names of operators, and what.
 
-    Nothing for other backends, and where the two are of different structure. Fails as `run_alone` does.
+    Empty for other backends, and if the two have different structure. Raises as `run_alone` does.
     """
     if piece.ran is None or piece.graph.backend_id != BACKEND:
         return []
@@ -237,7 +237,6 @@ def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
 
 
 def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Path | None) -> dict[str, Any]:
-    """What the child process is asked for, its files in `folder`."""
     import torch
 
     table = TextTable()
@@ -255,7 +254,6 @@ def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Pa
 
 
 def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
-    """Write the constants, which only lowering needs."""
     import torch
 
     used = {item.target for item in piece.graph.inputs if item.kind != "user"}
@@ -263,7 +261,7 @@ def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
 
 
 def own_copy(value: Any) -> Any:
-    """A tensor with a storage of its own (a view of a mapped file would be saved with the whole file)."""
+    """A copy of a tensor: a view of a mapped file would be saved with the whole file."""
     import torch
 
     if not isinstance(value, torch.Tensor):

@@ -128,7 +128,7 @@ def test_inside_of_a_delegate_at_fault(executed: Make, tmp_path: Path) -> None:
     inside = body["culprit"]["inside"]
     assert body["culprit"]["kind"] == "delegate"
     assert inside["faithful"] is False
-    assert "differs from the fused program's by up to 100" in inside["message"]
+    assert "differs from the run's by up to 100" in inside["message"]
     assert inside["rows"] == []
     assert any("compare what the .pte holds" in step["text"] for step in body["next"])
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import pandas as pd
 import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
 import etviz
 from etviz.errors import UsageError
+from etviz.pipeline.worker import WORKER
 from etviz.tensors.metrics import METRICS
 from tests.kinds.making import Made
 
@@ -22,7 +28,7 @@ def _looking() -> list[threading.Thread]:
 
 
 def test_large_delegates_are_looked_into_in_the_background(made: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(etviz.options, "look_inside", "auto")
+    monkeypatch.setattr(etviz.options, "look_inside", "always")
     inspection = made("delegate_fp32").load_own("exact")
     (thread,) = _looking()
     thread.join()
@@ -40,8 +46,49 @@ def test_nothing_is_begun_if_that_is_not_wanted(made: Programs) -> None:
     assert inspection.analysis.inside == {}
     (inside,) = inspection.look_inside()
     assert inside is inspection.zoom(0)
-    with pytest.raises(UsageError, match="'auto' or 'never'"):
-        etviz.options.look_inside = "always"
+    with pytest.raises(UsageError, match="'auto' or 'always' or 'never'"):
+        etviz.options.look_inside = "often"
+
+
+def test_files_of_others_are_not_executed_unasked(
+    made: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What etviz wrote here is zoomed into in the background; a copy of it is not, until somebody asks."""
+    model, inputs = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), (torch.randn(2, 4),)
+    own, copied = tmp_path / "own", tmp_path / "copied"
+    etviz.debug(model, inputs, partitioner=[XnnpackPartitioner()], workdir=own)
+    shutil.copytree(own, copied)
+    monkeypatch.setattr(etviz.options, "look_inside", "auto")
+    asked: list[str] = []
+    answer = WORKER.run
+    monkeypatch.setattr(WORKER, "run", lambda request, *rest: asked.append(request["work"]) or answer(request, *rest))
+    for folder in (own, copied):
+        inspection = etviz.load(folder)
+        for thread in _looking():
+            thread.join()
+        assert asked == (["inside"] if folder is own else [])
+        asked.clear()
+        (inside,) = inspection.look_inside()
+        assert inside.faithful
+        assert asked == ([] if folder is own else ["inside"])
+        asked.clear()
+
+
+def test_what_was_attributed_before_a_zoom_is_not_attributed_again(
+    made: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inspection = made("channels_last").load_own("exact")
+    before = inspection.attribution()
+    count = 0
+
+    def attribute(*_: object, **__: object) -> None:
+        nonlocal count
+        count += 1
+
+    monkeypatch.setattr("etviz.analysis.attribution.attribute", attribute)
+    inspection.look_inside()
+    pd.testing.assert_frame_equal(inspection.attribution(), before)
+    assert count == 0
 
 
 def test_small_delegates_without_an_error_are_left_alone(made: Programs) -> None:
@@ -50,7 +97,7 @@ def test_small_delegates_without_an_error_are_left_alone(made: Programs) -> None
 
 def test_the_look_ends_with_its_inspection(made: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     program = made("delegate_fp32")
-    monkeypatch.setattr(etviz.options, "look_inside", "auto")
+    monkeypatch.setattr(etviz.options, "look_inside", "always")
     inspection = program.load_own("exact")
     started = time.monotonic()
     del inspection

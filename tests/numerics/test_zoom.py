@@ -106,7 +106,7 @@ def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_pat
     inside = inspection.zoom(0)
     assert inside.faithful is False
     assert inside.deviation == pytest.approx(0.5, abs=1e-6)
-    assert "run again as it is, without them" in inside.digest.notes[0]
+    assert "run again as it is, without returning inner values" in inside.digest.notes[0]
     assert inside.digest.notes[0] in inside.summary()
 
 

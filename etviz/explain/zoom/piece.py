@@ -1,54 +1,64 @@
-"""One instruction's operator as a piece that can run alone, with what the runtime had as its inputs."""
+"""Parts of a program that can run alone on their runtime inputs: one operator, or one delegate call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from etviz.artifacts.record.weights import Aligned
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.operators import resolve
+from etviz.evaluation.replay import Log, Replay, of_last_round
 from etviz.evaluation.values import Value, flat_values
-from etviz.graph.ir import Graph, Input, Node, Ref, pairs_of_args
+from etviz.graph.ir import CONTROL, OBSERVED, Graph, Input, Node, Ref, pairs_of_args
 from etviz.graph.loops import COPY
 from etviz.graph.quantize_ops import LIBRARIES
-from etviz.graph.uses import items
+from etviz.graph.uses import items, operators
 from etviz.pipeline.relower import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import torch
 
-    from etviz.evaluation.replay import Execution, Replay
+_PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A piece, and what it should give on its inputs: eager, in the operators' own precision."""
+    """A piece, and its expected outputs: eager, in the operators' own precision."""
 
     piece: Piece
     expected: list[torch.Tensor]
 
 
 def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: int) -> Alone:
-    """Take one operator out of a program, with its inputs of one execution.
+    """Take one operator out of a program, with its inputs in one execution; of a loop, those of the last round.
 
-    `owner` is the graph that it stands in: the method, or one of its branches. A `UsageError` if it is no operator that
-    can run alone, or its inputs are not known.
+    `owner` is the graph with the operator: the method, or one of its branches. Raises a `UsageError` if the operator
+    can't run alone, or its inputs are not known.
     """
     _check(node, graph.backend_id)
-    evaluator = _Watcher(replay.fresh(), node)
+    last: list[tuple[Value, dict[str, Any]]] = []
+
+    def see(at: Node, scope: Scope, value: Value) -> None:
+        if scope.local is not None:
+            given = evaluator.arguments(scope.local, at)
+            leaves = pairs_of_args((at.args, at.kwargs), given)
+            last[:] = [(value, {leaf.name: value for leaf, value in leaves if isinstance(leaf, Ref)})]
+
+    evaluator = Watcher(replay.fresh(), {node.instruction}, see)
     for earlier in replay.executions[:run]:
         evaluator.run(earlier.inputs)
-    own = evaluator.watch(replay.executions[run])
-    if own is None:
+    evaluator.run(replay.executions[run].inputs, lambda node, value: None, replay.executions[run].logged)
+    if not last:
         raise UsageError(f"{node.name} was not executed, or its inputs are not known")
+    own, arguments = last[0]
     if own.local is None or own.runtime is None:
         raise UsageError(f"{node.name} can't be taken out: {own.problem or 'its inputs or outputs were not logged'}")
     constants = {item.name: item for item in owner.inputs if item.kind == "constant"}
-    inputs = [constants.get(name) or Input(name, "user") for name in evaluator.given]
-    values = [value for name, value in evaluator.given.items() if name not in constants]
+    inputs = [constants.get(name) or Input(name, "user") for name in arguments]
+    values = [value for name, value in arguments.items() if name not in constants]
     expected = flat_values(own.local)
     alone = replace(node, instruction=-1)
     parts = range(len(expected)) if isinstance(own.local, (list, tuple)) else ()
@@ -60,37 +70,77 @@ def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: 
 
 def _check(node: Node, backend: str) -> None:
     if node.kernel.startswith("executorch_prim::") or node.kernel == COPY or "." not in node.target:
-        raise UsageError(f"{node.kernel or node.target} is the runtime's own and has no program of its own")
+        raise UsageError(f"{node.kernel or node.target} belongs to the runtime itself, so it can't run alone")
     if node.target.split(".")[0] in LIBRARIES and backend:
-        raise UsageError("a quantized operator inside of a delegate does not run alone; take the delegate's row")
+        raise UsageError("a quantized operator inside a delegate does not run alone; take the delegate's row")
     resolve(node.target)
 
 
-class _Watcher(Evaluator):
-    """Keeps what one operator gave, and got last, by the names of its arguments."""
+class Watcher(Evaluator):
+    """Shows the values of some instructions, and the environment in which they are computed, to `see`."""
 
-    def __init__(self, evaluator: Evaluator, node: Node) -> None:
+    def __init__(
+        self, evaluator: Evaluator, instructions: Container[int], see: Callable[[Node, Scope, Value], None]
+    ) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
-        self._node = node
-        self._value: Value | None = None
-        self._called: dict[str, Any] = {}
-        self.given: dict[str, Any] = {}
-
-    def watch(self, execution: Execution) -> Value | None:
-        """The operator's values in one execution, None if it has none."""
-        self.run(execution.inputs, lambda node, value: None, execution.logged)
-        return self._value
+        self._instructions, self._see = instructions, see
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """The values of one node; of the watched one the last are kept, where a loop executes it often."""
+        """The values of one node."""
         value = super().step(graph, node, scope)
-        if node is self._node and scope.logged is not None:
-            self._value, self.given = value, self._called
+        if node.instruction in self._instructions:
+            self._see(node, scope, value)
         return value
 
-    def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the operator of a node gives; the last arguments of the watched one are those of the runtime."""
-        if node is self._node:
-            leaves = pairs_of_args((node.args, node.kwargs), (args, kwargs))
-            self._called = {leaf.name: value for leaf, value in leaves if isinstance(leaf, Ref)}
-        return super().operator(graph, node, args, kwargs)
+
+def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, torch.Tensor], rounds: int = 0) -> Piece:
+    """A delegate call as a piece that can run alone on the inputs that the runtime logged.
+
+    Parameters
+    ----------
+    owner
+        The graph with the call: the method, or one of its branches.
+    node
+        The call.
+    log
+        What the runtime logged.
+    constants
+        Weights, by `Input.target`.
+    rounds
+        Number of times that a loop executed the call: the last one is taken.
+
+    Raises
+    ------
+    UsageError
+        If the delegate's subgraph is not known, or an input of the call was not logged.
+    """
+    inner = owner.inside(node)
+    if not inner.nodes:
+        raise UsageError(
+            f"the operators inside the delegate call {node.instruction} are not known; "
+            "load the record that was written with the .pte (record=)"
+        )
+    count = len(node.outputs)
+    values = of_last_round(log.values(node.instruction), rounds)
+    if len(values) != len(inner.user_inputs()) + count:
+        raise UsageError(
+            f"the runtime logged {len(values)} values of the delegate call {node.instruction}; "
+            f"its {len(inner.user_inputs())} inputs and {count} outputs are needed to run it again"
+        )
+    inputs = values[: len(values) - count]
+    if any(value is None for value in inputs):
+        raise UsageError(f"an input of the delegate call {node.instruction} can't be read from the debug buffer")
+    for item in operators(inner.nodes):
+        if item.target not in _PLAIN:
+            resolve(item.target)
+    return Piece(inner, Aligned(constants), inputs, values[len(values) - count :], rounds=rounds)
+
+
+def constant_inputs(owner: Graph, node: Node, constants: Mapping[str, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Inputs of a delegate call that are constants of the program, by position, as the reference has them.
+
+    An error in one of them is introduced by the call, not inherited.
+    """
+    fixed = {item.name: item.target for item in owner.inputs if item.kind != "user"}
+    named = ((at, fixed.get(arg.name, "")) for at, arg in enumerate(node.args) if isinstance(arg, Ref))
+    return {at: constants[target] for at, target in named if target in constants and target not in owner.mutations}

@@ -1,0 +1,424 @@
+"""Values inside one delegate call, whatever they come from: `InnerValues`, and what makes them.
+
+`inner_values` decides, in this order:
+
+1. the backend logged them in the run itself, or the program was a probe (`from_log`);
+2. an interpreter for the backend runs what the `.pte` holds for the delegate (`etviz.pipeline.interpreters`);
+3. the backend lowers the delegate's subgraph again, with inner values as outputs.
+
+2 and 3 run in a child process (`from_run`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.comparison.constants import differing
+from etviz.errors import UsageError
+from etviz.graph.exposure import Exposure, expose
+from etviz.graph.ir import Graph, Node, Ref
+from etviz.graph.quantize_ops import conversion
+from etviz.graph.uses import Uses, item_of, operators
+from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
+from etviz.tensors.sums import sums_of
+
+if TYPE_CHECKING:
+    import threading
+
+    import torch
+
+    from etviz.comparison.constants import Difference
+    from etviz.tensors.custom_metrics import CustomMetrics
+
+Identifier = int | str
+Preprocessing = Callable[[Identifier, Any], Any]
+"""Takes a backend's identifier and the tensor that it logged, and returns it as the operator's value."""
+_NO_HANDLES: Final = "the delegate map names no operator of this graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """What a backend logged inside one delegate call.
+
+    Attributes
+    ----------
+    values
+        Identifiers and tensors, in the order of logging.
+    handles
+        The delegate map: identifiers, as text, to debug handles.
+    probed
+        Whether a probe returned the values instead, and `deviation` how far its outputs are from the program's; None
+        if that is not known.
+    """
+
+    values: Sequence[tuple[Identifier, Any]]
+    handles: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    probed: bool = False
+    deviation: float | None = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One delegate call that is zoomed into.
+
+    Attributes
+    ----------
+    piece
+        The call with its inputs and outputs at runtime.
+    logged
+        What the backend logged inside; None if nothing.
+    fixed
+        Inputs of the call that are constants of the program, by position, as the reference has them.
+    constants
+        Constants of the piece of which the `.pte` has other versions.
+    unjudged
+        Why the reference's inputs of the call are not known; empty if they may be.
+    custom
+        The user's metrics.
+    """
+
+    piece: Piece
+    logged: Logged | None = None
+    fixed: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    constants: Sequence[Difference] = ()
+    unjudged: str = ""
+    custom: CustomMetrics | None = None
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The call's inputs at runtime, but its constants as the reference has them."""
+        return [self.fixed.get(at, value) for at, value in enumerate(self.piece.inputs)]
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to run a piece.
+
+    Attributes
+    ----------
+    timeout
+        Seconds, 600 if None.
+    progress
+        Called with the steps done and their number.
+    cancel
+        Stops the run when it is set.
+    quiet
+        Show no progress bar.
+    preprocessing
+        Undoes what the backend did to a value that it logged: a layout, a quantization.
+    """
+
+    timeout: float | None = None
+    progress: Callable[[int, int], None] | None = None
+    cancel: threading.Event | None = None
+    quiet: bool = False
+    preprocessing: Preprocessing | None = None
+
+
+@dataclass(slots=True)
+class InnerValues:
+    """The values of a delegate's operators in one execution.
+
+    Attributes
+    ----------
+    graph
+        The delegate's subgraph, a number for each operator.
+    given
+        By number of an operator: its outputs, None for an output without a value.
+    results
+        The delegate's outputs beside these values.
+    reasons
+        By number: why an operator has no value.
+    parts
+        By number of an operator that the backend runs as part of another one: the number of that one.
+    faithful
+        True if the delegate's outputs are those of the run, bit for bit; None if that is not known.
+    deviation
+        Largest absolute difference of the outputs from the run's; NaN if not known.
+    message
+        The same in words.
+    notes
+        What else to know.
+    logged
+        True if nothing was run again.
+    """
+
+    graph: Graph
+    given: dict[int, list[Any]]
+    results: list[Any]
+    reasons: dict[int, str]
+    parts: dict[int, int]
+    faithful: bool | None
+    deviation: float
+    message: str
+    notes: tuple[str, ...] = ()
+    logged: bool = False
+    problems: dict[int, str] = field(default_factory=dict)
+
+    def values(self, instruction: int) -> list[Any]:
+        """The outputs of an operator: this and the following methods are those of a `Log`."""
+        return list(self.given.get(instruction, ()))
+
+    def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
+        """`count` outputs from the output `first` on."""
+        return self.values(instruction)[first : first + count]
+
+    def last_values(self, instruction: int, count: int) -> list[Any] | None:
+        """The last outputs; None if there are fewer."""
+        values = self.values(instruction)
+        return values[-count:] if 0 < count <= len(values) else None
+
+    def inside(self, instruction: int) -> list[tuple[Identifier, Any]]:
+        """Nothing: operators inside a delegate have no inside."""
+        return []
+
+    def outputs(self) -> list[Any]:
+        """The outputs of the delegate."""
+        return list(self.results)
+
+
+def inner_values(subject: Subject, how: How) -> InnerValues:
+    """The values inside a delegate call, from the best source that there is.
+
+    Raises
+    ------
+    UsageError
+        If `preprocessing` fails, or there is nothing that it could be applied to.
+    BackendRefusedError
+        If the backend can't lower or run the delegate's subgraph.
+    ExecutionError
+        If the child process crashes, takes too long, or is cancelled.
+    """
+    if subject.logged is not None:
+        return from_log(subject.piece, subject.logged, how.preprocessing)
+    if how.preprocessing is not None:
+        raise UsageError("preprocessing is for values that a backend logged inside its delegate; it logged none")
+    return from_run(subject.piece, subject.constants, how)
+
+
+def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerValues:
+    """Inner values of a delegate that runs again on its runtime inputs; raises as `run_alone` does."""
+    known = all(value is not None for value in piece.outputs)
+    exposure = expose(piece.graph)
+    run = run_alone(
+        replace(piece, outputs=piece.outputs if known else []),
+        exposure.candidates,
+        timeout=how.timeout,
+        progress=how.progress,
+        cancel=how.cancel,
+        quiet=how.quiet,
+    )
+    graph = numbered(piece.graph, exposure)
+    numbers = {node.name: node.instruction for node in graph.nodes}
+    backend = graph.backend_id
+    reasons = {name: f"{backend} does not return it: {reason}" for name, reason in run.left_out.items()}
+    faithful, deviation, message = _fidelity(piece, run, known, constants)
+    notes: tuple[str, ...] = ()
+    if piece.rounds > 1:
+        notes += (f"It was executed {piece.rounds} times in a loop; these are the values of the last time.",)
+    if run.left_out:
+        count, reason = len(run.left_out), next(iter(run.left_out.values()))
+        text = f"{backend} does not return {count} of {len(exposure.candidates)} inner values ({reason}); see coverage."
+        notes += (text,)
+    given = _by_operator(graph, run)
+    return InnerValues(
+        graph,
+        given,
+        list(run.outputs),
+        {numbers[name]: reason for name, reason in (reasons | exposure.hidden).items()},
+        {numbers[part]: numbers[owner] for part, owner in exposure.owners.items()},
+        faithful,
+        deviation,
+        message,
+        notes,
+        problems={number: "it is not returned" for number, own in given.items() if any(item is None for item in own)},
+    )
+
+
+def numbered(inner: Graph, exposure: Exposure) -> Graph:
+    """The subgraph with a number for each operator; an operator carries the names of those that are part of it."""
+    nodes: list[Node] = []
+    origins = {node.name: node for node in inner.nodes}
+    for node in inner.nodes:
+        if item_of(node) is not None or node.target.startswith("py."):
+            nodes.append(replace(node, instruction=-1))
+            continue
+        parts = [origins[name] for name in exposure.parts(node.name)]
+        if parts:
+            known = dict.fromkeys(p.origin for p in (*parts, node) if p.origin and not conversion(p.origin))
+            node = replace(node, origin=", ".join(known), stack=parts[0].stack, module=parts[0].module)
+        nodes.append(replace(node, instruction=len(nodes)))
+    return replace(inner, nodes=nodes)
+
+
+def _by_operator(graph: Graph, run: AloneRun) -> dict[int, list[Any]]:
+    named = dict(run.values)
+    named |= {out.name: value for out, value in zip(graph.outputs, run.outputs, strict=True) if isinstance(out, Ref)}
+    uses, values = Uses(graph), dict[int, list[Any]]()
+    for name, value in named.items():
+        operator, output = uses.value(name)
+        node = uses.nodes[operator]
+        values.setdefault(node.instruction, [None] * max(len(node.outputs), 1))[output] = value
+    return values
+
+
+def _fidelity(
+    piece: Piece, run: AloneRun, known: bool, constants: Sequence[Difference]
+) -> tuple[bool | None, float, str]:
+    if not known:
+        return None, math.nan, "The run's output can't be read, so the zoomed delegate's can't be compared with it."
+    if all(map(same_bits, run.outputs, piece.outputs)):
+        return True, 0.0, "The zoomed delegate's output equals the run's bit for bit."
+    deviation = _deviation(run.outputs, piece.outputs)
+    plain = run.outputs if run.plain is None else run.plain
+    if constants and run.lowered:
+        cause = f"the program that ran has other weights than the reference: {differing(constants)}"
+    elif all(map(same_bits, plain, piece.outputs)):
+        cause = f"returning the inner values changed how {piece.graph.backend_id} runs the operators"
+    else:
+        alone = _deviation(plain, piece.outputs)
+        what = "lowered again" if run.lowered else "run again as it is"
+        why = "was lowered with other options, or has other weights" if run.lowered else "or its outputs were changed"
+        cause = (
+            f"the delegate {what}, without returning inner values, differs by up to {alone:.3g}, too: "
+            f"it ran on another machine or with another version, {why}"
+        )
+    return False, deviation, f"The zoomed delegate's output differs from the run's by up to {deviation:.3g}: {cause}."
+
+
+def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
+    """Largest absolute difference; infinite where only one side is NaN or Inf, or the shapes differ."""
+    worst = 0.0
+    for a, b in zip(outputs, expected, strict=True):
+        if a.shape != b.shape:
+            return math.inf
+        sums = sums_of(b, a)
+        worst = max(worst, math.inf if sums.mismatched else sums.max_d)
+    return worst
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Which operator each logged value belongs to.
+
+    Attributes
+    ----------
+    values
+        By name of the operator: the identifier, and the value that was logged last.
+    parts
+        By name of an operator without a value: the operator that it is part of.
+    strange
+        Identifiers that belong to no operator of the graph.
+    """
+
+    values: dict[str, tuple[Identifier, Any]]
+    parts: dict[str, str]
+    strange: tuple[Identifier, ...]
+
+
+def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mapping[str, Sequence[int]]) -> Joined:
+    """Join logged values to operators.
+
+    Where a pass turned the operators {a, …} into {b, …}, each of the new ones carries the debug handles of all old
+    ones. So an identifier's value is that of the last operator that carries one of its handles, and the others are part
+    of it. Where several identifiers have one operator, the last one logged is its value.
+
+    Parameters
+    ----------
+    graph
+        The delegate's subgraph.
+    logged
+        Identifiers and values, in the order of logging.
+    handles
+        The delegate map: identifiers, as text, to debug handles. Other identifiers may be operators' names.
+    """
+    nodes = list(operators(graph.nodes))
+    named: dict[Identifier, list[Node]] = {node.name: [node] for node in nodes}
+    values: dict[str, tuple[Identifier, Any]] = {}
+    parts: dict[str, str] = {}
+    strange: dict[Identifier, None] = {}
+    for identifier, value in logged:
+        carried = set(handles.get(str(identifier), ()))
+        group = [node for node in nodes if not carried.isdisjoint(node.handles)] or named.get(identifier, [])
+        if not group:
+            strange[identifier] = None
+            continue
+        values[group[-1].name] = identifier, value
+        parts |= {node.name: group[-1].name for node in group[:-1]}
+    return Joined(values, {name: owner for name, owner in parts.items() if name not in values}, tuple(strange))
+
+
+def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None = None) -> InnerValues:
+    """Inner values that a backend logged, or that a probe returned; a `UsageError` if `preprocessing` fails."""
+    graph = numbered(piece.graph, Exposure())
+    backend = graph.backend_id
+    joined = join(graph, logged.values, logged.handles)
+    nodes = {node.name: node for node in graph.nodes}
+    silent = f"{backend} {'returned' if logged.probed else 'logged'} no value for it"
+    reasons = {node.instruction: silent for node in operators(graph.nodes) if node.instruction >= 0}
+    given: dict[int, list[Any]] = {}
+    for name, (identifier, value) in joined.values.items():
+        stored = _prepared(identifier, value, preprocessing)
+        if problem := _misfit(nodes[name], stored):
+            reasons[nodes[name].instruction] = f"{backend} logged {problem} as {identifier!r}"
+        else:
+            given[nodes[name].instruction] = [stored]
+    for part, owner in joined.parts.items():
+        reasons[nodes[part].instruction] = f"it is part of {owner}: the backend runs them as one operator"
+    notes: tuple[str, ...] = ()
+    if joined.strange:
+        named = ", ".join(repr(item) for item in joined.strange[:5])
+        notes = (f"{backend} logged {len(joined.strange)} values ({named}) for which {_NO_HANDLES}.",)
+    parts = {nodes[part].instruction: nodes[owner].instruction for part, owner in joined.parts.items()}
+    fidelity = _fidelity_of_log(backend, logged)
+    return InnerValues(graph, given, list(piece.outputs), reasons, parts, *fidelity, notes, logged=True)
+
+
+def _fidelity_of_log(backend: str, logged: Logged) -> tuple[bool | None, float, str]:
+    if not logged.probed:
+        return True, 0.0, f"The inner values are those that {backend} logged in the run itself."
+    start = "The inner values are those of probes, for which the delegate was lowered again"
+    if logged.deviation is None:
+        return None, math.nan, f"{start}; whether its outputs equal the program's is not known."
+    if logged.deviation:
+        return (
+            False,
+            logged.deviation,
+            f"{start}; its outputs differ from the program's by up to {logged.deviation:.3g}.",
+        )
+    return True, 0.0, f"{start}; its outputs equal the program's bit for bit."
+
+
+def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing | None) -> Any:
+    import torch
+
+    if preprocessing is None:
+        return value
+    try:
+        result = preprocessing(identifier, value)
+    except Exception as error:
+        raise UsageError(f"preprocessing failed for {identifier!r}: {error}") from error
+    if not isinstance(result, torch.Tensor):
+        raise UsageError(f"preprocessing must return a tensor, found {type(result).__name__} for {identifier!r}")
+    return result
+
+
+def _misfit(node: Node, value: Any) -> str:
+    """What is wrong with a value that can't be the operator's, empty if it may be."""
+    import torch
+
+    meta = node.outputs[0] if len(node.outputs) == 1 else None
+    if not isinstance(value, torch.Tensor):
+        return "a value that can't be read"
+    dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
+    if meta is None:
+        return "one tensor for an operator with several outputs"
+    same = len(shape) == len(meta.shape) and all(
+        not isinstance(size, int) or size == got for size, got in zip(meta.shape, shape, strict=True)
+    )
+    if dtype == meta.dtype and same:
+        return ""
+    return f"{dtype} {shape}, the operator returns {meta.dtype} {meta.shape}; preprocessing= can undo that,"
