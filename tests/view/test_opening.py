@@ -56,6 +56,8 @@ def test_without_a_payload_the_view_opens_and_asks_why(analysis: Analysis, monke
 def test_what_this_machine_cannot_lower_has_no_button(analysis: Analysis, monkeypatch: pytest.MonkeyPatch) -> None:
     assert zoomable(analysis)
     monkeypatch.setattr(zooms, "lowers_here", lambda _: False)
+    assert zoomable(analysis), "an interpreter runs what the .pte holds"
+    monkeypatch.setattr(zooms, "interpreter_of", lambda _: "")
     assert zoomable(analysis) == []
 
 
@@ -74,4 +76,4 @@ def test_what_was_refused_has_no_button_any_more(analysis: Analysis, monkeypatch
 
 def test_a_backend_that_is_not_there_is_said_to_be_missing() -> None:
     error = BackendRefusedError("QnnBackend", "run", "error 0x20", missing=True)
-    assert "runtime that is installed here must have that backend" in str(error)
+    assert "Install a runtime that has this backend" in str(error)
