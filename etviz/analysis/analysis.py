@@ -336,14 +336,14 @@ class Analysis:
             if known is not None and preprocessing is None:
                 return known
             try:
-                (news,) = self._enter(self.zooms.zoom({call: row}, how))
+                (news,) = self._take_in(self.zooms.look({call: row}, how))
             except BackendRefusedError:
                 self.changed.emit(Change("refused"))
                 raise
         self._tell([news])
         return self.inside[call]
 
-    def _enter(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
+    def _take_in(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
         """Take in the inside of delegate calls; returns what is new for each."""
         news = []
         for call, findings in found.items():
@@ -372,7 +372,7 @@ class Analysis:
         with self._lock:
             try:
                 calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
-                news = self._enter(self.zooms.zoom(calls, How())) if calls else []
+                news = self._take_in(self.zooms.look(calls, How())) if calls else []
             except EtvizError as error:
                 logger.warning("the values inside of delegates can't be compared: %s", error)
                 return

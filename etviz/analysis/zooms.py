@@ -88,14 +88,14 @@ class Zooms:
                 calls[gap.run, gap.instruction] = row
         return calls
 
-    def zoom(self, calls: Mapping[Call, Any], how: How) -> dict[Call, Findings]:
+    def look(self, calls: Mapping[Call, Any], how: How) -> dict[Call, Findings]:
         """Zoom into the delegate calls of some rows; see `Inspection.zoom`."""
-        from etviz.explain.zoom.zoom import zoom
+        from etviz.explain.zoom.zoom import compare_calls
 
         gaps = {call: self._rows.own(row).gap for call, row in calls.items()}
         subjects = {call: self._subject(gap) for call, gap in gaps.items()}
         try:
-            zooms = zoom(self._replay, subjects, how)
+            zooms = compare_calls(self._replay, subjects, how)
         except BackendRefusedError:
             self.refused.update(calls)
             raise

@@ -65,7 +65,7 @@ def test_what_was_refused_has_no_button_any_more(analysis: Analysis, monkeypatch
     def refuse(*_: Any, **__: Any) -> Any:
         raise BackendRefusedError("XnnpackBackend", "lower", "no partition")
 
-    monkeypatch.setattr(zoom, "zoom", refuse)
+    monkeypatch.setattr(zoom, "compare_calls", refuse)
     before = zoomable(analysis)
     with pytest.raises(BackendRefusedError) as refused:
         analysis.zoom(before[0])

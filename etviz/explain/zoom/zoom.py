@@ -1,9 +1,8 @@
 """Zooms into delegate calls: gets their inner values and compares them as the values of a program are compared.
 
-`zoom` is the one way inside. The reference of a delegate that runs again is its subgraph, evaluated eagerly on the
-call's runtime inputs, so nothing is inherited from outside. Values logged in the run itself are compared with the
-reference from the program's inputs on, as every value of the program; their introduced gaps start at the runtime's
-inputs of the call.
+`compare_calls` is the one way inside. If the delegate runs again, the reference is its subgraph, evaluated eagerly on
+the call's runtime inputs: nothing is inherited from outside. If the values were logged in the run itself, the reference
+starts at the program's inputs, as for every value of the program, and introduced gaps at the runtime's inputs.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Zoom:
     logged: bool = False
 
 
-def zoom(replay: Replay, subjects: Mapping[Call, Subject], how: How) -> dict[Call, Zoom]:
+def compare_calls(replay: Replay, subjects: Mapping[Call, Subject], how: How) -> dict[Call, Zoom]:
     """Zoom into delegate calls of a program; raises as `inner_values` does."""
     judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
     with SpillFile() as file:
