@@ -234,17 +234,19 @@ class Inspection(ViewState):
 
     @property
     def first_divergence(self) -> pd.Series | None:
-        """The gap row of the first instruction whose introduced error is more than its precision explains.
+        """The gap row of the first instruction that adds more error than its precision explains.
 
-        That is the first one, in program order, with an introduced severity beyond the threshold of its dtype, or with
-        NaN or Inf of its own making. None if there is none, as far as introduced gaps are known.
+        It is the first one in program order whose introduced severity is beyond its threshold, which creates or loses
+        NaN or Inf, or which gives another shape or dtype. Of several executions, the one with the worst outputs
+        counts. Where a zoom found the operator inside a delegate, it is that inner row. None if no operator is at
+        fault, as far as introduced gaps are known.
         """
-        return self.analysis.tables.first_divergence
+        return self.analysis.finder.first_divergence()
 
     @property
     def digest(self) -> Summary:
         """Verdict, facts and notes, as the header of the widget shows them."""
-        return self.analysis.tables.digest
+        return self.analysis.digest
 
     def summary(self) -> str:
         """Short text: verdict, coverage, delegation, worst operators, non-finite values."""
@@ -390,7 +392,7 @@ class Inspection(ViewState):
         return self.analysis.values.scatter(row, bins)
 
     @during("attributing the error")
-    def attribution(self, output: int | None = None, loss: Loss | None = None, run: int = 0) -> pd.DataFrame:
+    def attribution(self, output: int | None = None, loss: Loss | None = None, run: int | None = None) -> pd.DataFrame:
         """Which share of a final output's error each instruction caused.
 
         An instruction's share is the part of the error that would be gone, to first order, if it had computed exactly
@@ -404,7 +406,7 @@ class Inspection(ViewState):
             A function of the list of final outputs that gives a scalar tensor; then its difference between runtime
             and reference is attributed, instead of an output's.
         run
-            Number of the execution.
+            Number of the execution, by default the one that the verdict is about: the execution with the worst outputs.
 
         Returns
         -------
@@ -434,7 +436,7 @@ class Inspection(ViewState):
         Parameters
         ----------
         rows
-            A row of `gaps`, by index or itself, or a list of them; all of one execution.
+            A row of `gaps`, by index or itself, or a list of them. A row inside a delegate stands for the delegate.
 
         Returns
         -------

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
     from etviz.analysis.profile import ModuleTotal, Profile
     from etviz.analysis.rows import Call
+    from etviz.analysis.summary import Summary
     from etviz.explain.attribution.shares import Loss, Progress
     from etviz.explain.zoom.values import Preprocessing
     from etviz.graph.delegation import Delegation
@@ -117,8 +118,8 @@ class Analysis:
         self.values = Values(self.rows, findings.check_files)
         self.zooms = Zooms(findings, self.rows)
         self.attributions = Attributions(self.rows)
-        self.finder = Finder(self.rows, self.values, self.attributions)
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)
+        self.finder = Finder(findings, self.rows, self.values, self.attributions, self.quantization)
         self.inside: Mapping[Call, Analysis] = {}
         self.insides: Insides[Analysis] = Insides(weakref.WeakMethod(self._due), weakref.WeakMethod(self._look))
         self.changed = Changes()
@@ -131,9 +132,15 @@ class Analysis:
 
     @property
     def tables(self) -> Tables:
-        """Gaps, coverage, outputs, verdict: those of the newest comparison, all of one piece."""
+        """Gaps, coverage, outputs: those of the newest comparison, all of one piece."""
         self.findings.check_files()
         return self.rows.tables
+
+    @property
+    def digest(self) -> Summary:
+        """Verdict, facts and notes, of the newest comparison and all zooms."""
+        self.findings.check_files()
+        return self.finder.summary()
 
     @property
     def gaps(self) -> pd.DataFrame:
@@ -241,13 +248,14 @@ class Analysis:
     def attribution(
         self,
         output: int | None = None,
-        run: int = 0,
+        run: int | None = None,
         *,
         loss: Loss | None = None,
         progress: Progress | None = None,
     ) -> pd.DataFrame:
         """Which share of a final output's error each instruction caused; see `Attributions.of`."""
         self.findings.check_files()
+        run = self.finder.decision().run if run is None else run
         frame = self.attributions.of(output, run, loss=loss, progress=progress)
         if loss is None:
             self.changed.emit(Change("attribution"))

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Replay
 
 _NO_REFERENCE: Final = "There is no reference that could be run again, so there is nothing to attribute; see summary()"
+_MISMATCHED: Final = (
+    "The output holds NaN or Inf where the reference does not, or the other way round. Shares are of the error of its "
+    "other elements."
+)
 _ABOUT: Final = ("instruction", "output", "op", "reference_ops", "module")
 
 
@@ -45,8 +49,8 @@ class Attributions:
 
     def of(
         self,
-        output: int | None = None,
-        run: int = 0,
+        output: int | None,
+        run: int,
         *,
         loss: Loss | None = None,
         progress: Progress | None = None,
@@ -96,16 +100,17 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
             "attribution() needs the operators of each instruction, and these artifacts only tell groups of them; "
             "give the program (pte=) and its ETRecord, or the record (record=)"
         )
-    frame = _frame(attribution, tables, run)
+    frame, about = _frame(attribution, tables, run), _outputs_of(tables, run).iloc[output]
+    mismatched = loss is None and about["status"] == MISMATCH
     frame.attrs.update(
         {
             "sum": attribution.sum,
             "output": attribution.output,
             "outputs": [_label(row) for _, row in _outputs_of(tables, run).iterrows()],
             "run": run,
-            "exact": loss is None and bool(_outputs_of(tables, run).iloc[output]["max_abs"] == 0.0),
+            "exact": loss is None and not mismatched and bool(about["max_abs"] == 0.0),
             "error": attribution.error,
-            "note": " ".join(attribution.notes),
+            "note": " ".join([_MISMATCHED] if mismatched else attribution.notes),
             "methods": dict(Counter({GRADIENT: 0}) + Counter(frame["method"])),
         }
     )

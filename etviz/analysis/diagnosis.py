@@ -1,7 +1,7 @@
 """The diagnosis: what is wrong, where, why, and what to do next, as one JSON object for scripts and agents.
 
-``diagnosis.schema.json`` beside this file is its JSON Schema. A field may be added without a new `VERSION`; one that
-changes its meaning, or goes, raises it.
+``diagnosis.schema.json`` beside this file is its JSON Schema. A new field keeps the `VERSION`; a field that changes its
+meaning, or is removed, raises it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz._version import __version__
-from etviz.analysis.summary import row_level
-from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED
+from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED
 from etviz.errors import EtvizError, UsageError, during
 from etviz.graph.labels import describe_row, source_code
 from etviz.json_numbers import or_none
@@ -24,13 +23,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from etviz.analysis.analysis import Analysis
-    from etviz.analysis.tables import Tables
+    from etviz.analysis.culprits import Culprit, Decision
+    from etviz.analysis.finding import Finding
 
 VERSION: Final = 1
 _SHARES: Final = 10
-"""Instructions whose share of the output's error is listed."""
+"""Maximum number of instructions whose share of the output's error is listed."""
 _INNER: Final = 3
-"""Rows inside of a delegate that are listed."""
+"""Maximum number of rows inside a delegate that are listed."""
+_OTHERS: Final = 3
+"""Maximum number of other culprits that the proof names."""
 _OUTPUT_METRICS: Final = ("rmse", "max_abs", "sqnr_db", "cosine", "severity", "noise")
 _ROW_TEXTS: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "dtype", "status", "non_finite")
 _ROW_NUMBERS: Final = (
@@ -38,11 +40,12 @@ _ROW_NUMBERS: Final = (
     *("introduced_rmse", "introduced_severity", "introduced_noise", "latency_ms"),
 )
 _ADVICE: Final = {
-    SETTING: "See how the backend reads this argument of the operator, or give the operator otherwise.",
+    SETTING: "See how the backend reads this argument of the operator, or write the operator differently.",
     FORMULA: "Compare the formula of this kernel with PyTorch's. For a norm whose mean is large beside its deviation, "
     "subtract a constant before the norm (the result is unchanged), or use a backend that subtracts the mean first.",
     WEIGHTS: "Compare this weight in the .pte with the model's, and the layout in which the backend reads it.",
-    "constant output": "The kernel writes nothing, or the same everywhere: check that its output is its own memory.",
+    "constant output": "The kernel writes nothing, or one value everywhere: check that no other tensor shares its "
+    "output memory.",
     "permuted layout": "The values are correct but in a different layout: compare the memory formats (NCHW, NHWC).",
     "sign": "Check the sign convention of this operator in the backend.",
     "dtype truncation": "The backend computes in a narrower type than the program says: check its precision options.",
@@ -70,16 +73,16 @@ def diagnose(
     """The diagnosis; see `Inspection.diagnosis`."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
         raise UsageError(f"top must be a number of rows, 0 or more, found {top!r}")
+    problem = _look_inside(analysis, timeout) if look_inside else ""
     attribution = _attribution(analysis)
-    finding = analysis.finder.finding()
-    tables, digest = analysis.tables, analysis.tables.digest
-    suspects = _suspects(tables)
-    culprit = finding.row if finding is not None and tables.introduced and finding.row in suspects else None
-    about = None if culprit is None else _row(analysis, culprit)
+    decision, finding, digest = analysis.finder.decision(), analysis.finder.finding(), analysis.digest
+    culprit = _culprit(decision, finding)
+    about = None if culprit is None else _row(analysis, culprit.row, culprit)
     if about is not None and culprit is not None:
-        about["proof"] = _proof(analysis, culprit)
-        looked = look_inside and analysis.zooms.possible(culprit)
-        about["inside"] = _inside(analysis, culprit, timeout) if looked else None
+        about["proof"] = _proof(analysis, decision, culprit)
+        about["inside"] = _inside(analysis, culprit, problem)
+    beside = decision.beside(culprit) if culprit is not None else []
+    suspects = [item for item in _suspects(analysis, decision) if item["row"] not in beside]
     return {
         "format": "etviz-diagnosis",
         "version": VERSION,
@@ -91,93 +94,137 @@ def diagnose(
         "verdict": digest.verdict,
         "finding": None if finding is None else {"level": finding.level, "text": finding.text, "row": finding.row},
         "culprit": about,
-        "suspects": [_row(analysis, row) for row in [row for row in suspects if row != culprit][:top]],
-        "outputs": [_output(row) for _, row in tables.outputs.iterrows()],
+        "suspects": suspects[:top],
+        "outputs": [_output(row) for _, row in analysis.tables.outputs.iterrows()],
         "attribution": attribution,
-        "compared": _compared(tables.coverage),
+        "compared": _compared(analysis.tables.coverage),
         "delegation": _delegation(analysis),
-        "next": _next(analysis, about),
+        "next": _next(analysis, about, culprit),
         "notes": list(digest.notes),
     }
 
 
-def _suspects(tables: Tables) -> list[int]:
-    """Rows whose error is more than their precision explains, the worst first."""
-    if not len(tables):
-        return []
-    ranked = tables.ranked("introduced_severity" if tables.introduced else "severity")
-    suspicious = (_level(tables, about) in ("warn", "bad") for _, about in ranked.iterrows())
-    return [int(row) for row, bad in zip(ranked.index, suspicious, strict=True) if bad]
+def _look_inside(analysis: Analysis, timeout: float | None) -> str:
+    """Zoom into the delegate at fault; returns why that failed.
+
+    If no operator is at fault, it zooms into the delegates whose error reaches their noise: an inner operator may be
+    at fault although the delegate as a whole is below the threshold.
+    """
+    tables, culprit = analysis.tables, analysis.finder.decision().culprit
+    if culprit is not None:
+        rows = [culprit.outer] if culprit.place.inside is None else []
+    elif tables.constants:
+        rows = []
+    else:
+        severities = tables.rows.loc[tables.rows["kind"] == "delegate", "introduced_severity"]
+        own = [int(row) for row in severities.index[severities >= 1] if tables.gaps[row].run == tables.worst_run]
+        rows = list({tables.gaps[row].instruction: row for row in reversed(own)}.values())
+    problem = ""
+    for row in rows:
+        try:
+            if analysis.zooms.possible(row):
+                analysis.zoom(row, timeout)
+        except EtvizError as error:
+            problem = str(error)
+    return problem
 
 
-def _level(tables: Tables, about: pd.Series) -> str:
-    """``ok``, ``warn``, ``bad`` of what a row introduced; of its total where no row's introduced error is known."""
-    if about["status"] == MISMATCH:
-        return "bad"
-    if math.isnan(about["introduced_severity" if tables.introduced else "severity"]):
-        return "unknown"
-    return row_level(about, tables.on_grid, introduced=tables.introduced)
+def _culprit(decision: Decision, finding: Finding | None) -> Culprit | None:
+    """The culprit that the headline is about."""
+    about = (item for item in decision.culprits if finding is not None and finding.row in (item.row, item.outer))
+    return decision.culprit if finding is None else next(about, decision.culprit)
 
 
-def _row(analysis: Analysis, row: int, own: Analysis | None = None) -> dict[str, Any]:
-    """One row: what it is, how far it is off, its share and fingerprints; `own` is the delegate that it is in."""
-    inner = own or analysis
-    about = inner.tables.rows.loc[row]
+def _suspects(analysis: Analysis, decision: Decision) -> list[dict[str, Any]]:
+    """The rows at fault, each instruction once, the worst first; by their total error if no introduced one is known."""
+    tables = analysis.tables
+    if not tables.introduced:
+        order = tables.ranked("severity").index if len(tables) else ()
+        return [_row(analysis, int(row)) for row in order if tables.gaps[row].total_level in ("warn", "bad")]
+    groups: dict[tuple[int, str], list[Culprit]] = {}
+    for item in decision.culprits:
+        groups.setdefault(item.operator, []).append(item)
+    best = [min(own, key=lambda item: (item.run != decision.run, -_severity(item))) for own in groups.values()]
+    found = [(item, own) for item, own in zip(best, groups.values(), strict=True)]
+    found.sort(key=lambda pair: -_severity(pair[0]))
+    return [_row(analysis, item.row, item) | {"executions": len({one.run for one in own})} for item, own in found]
+
+
+def _severity(item: Culprit) -> float:
+    severity = item.gap.introduced["severity"] if item.gap.introduced is not None else math.inf
+    return math.inf if item.gap.introduced_non_finite or math.isnan(severity) else severity
+
+
+def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[str, Any]:
+    """One row: its name, its errors, its share of the output's error, and its fingerprints."""
+    place = analysis.rows.find(row)
+    about = place.about if culprit is None else culprit.about.reindex(place.about.index, fill_value=None)
     try:
-        fingerprints = inner.values.pair(row).fingerprints()
+        fingerprints = analysis.values.pair(row).fingerprints()
     except EtvizError:
         fingerprints = []
-    shares = None if own is not None else analysis.attributions.last
+    shares = analysis.attributions.last
+    share = None if shares is None else shares["share"].get(row if culprit is None else culprit.outer)
+    if place.gap.introduced_non_finite or place.gap.introduced_different:  # no share counts that
+        share = None
     return {
         "row": row,
-        "name": describe_row(about),
+        "name": describe_row(about) if culprit is None else culprit.name,
         "event_block": int(about["event_block"]),
         "instruction": int(about["instruction"]),
         "output": int(about["output"]),
         "shape": list(about["shape"]),
         **{name: str(about[name] or "") for name in _ROW_TEXTS},
-        "code": source_code(about["stack"]),
-        "level": _level(inner.tables, about),
+        "code": source_code(place.about["stack"]),
+        "level": place.tables.level(place.at),
         **{name: or_none(float(about[name])) for name in _ROW_NUMBERS},
-        "share": None if shares is None or row not in shares.index else or_none(float(shares["share"][row])),
+        "share": None if share is None else or_none(float(share)),
+        "inside_of": culprit.outer if culprit is not None and place.inside is not None else None,
+        "executions": 1,
         "fingerprints": [item | {"score": float(item["score"])} for item in fingerprints],
     }
 
 
-def _proof(analysis: Analysis, row: int) -> dict[str, Any]:
-    """The final outputs as they would have been, had the row been exact; why that is not known, if it is not."""
+def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str, Any]:
+    """The final outputs with the culprit exact, and who else is at fault; the reason if that can't be computed."""
     try:
-        found = analysis.what_if(row)
+        found = analysis.what_if(decision.beside(culprit))
     except EtvizError as error:
         return {"message": str(error), "outputs": []}
-    pairs = zip(found.before.iterrows(), found.after.iterrows(), strict=True)
-    return {
-        "message": "With what the culprit should have given in its place, and all else as it was.",
-        "outputs": [
-            {
-                "output": int(was["output"]),
-                "rmse": or_none(float(was["rmse"])),
-                "without": or_none(float(now["rmse"])),
-                "matches": bool(now["matches"]) if now["status"] != NOT_COMPARED else None,
-            }
-            for (_, was), (_, now) in pairs
-        ],
-    }
+    outputs = [
+        {
+            "output": int(was["output"]),
+            "event_block": int(was["event_block"]),
+            "rmse": or_none(float(was["rmse"])),
+            "without": or_none(float(now["rmse"])),
+            "status": str(was["status"]),
+            "status_without": str(now["status"]),
+            "matches": bool(now["matches"]) if now["status"] != NOT_COMPARED else None,
+        }
+        for (_, was), (_, now) in zip(found.before.iterrows(), found.after.iterrows(), strict=True)
+    ]
+    what = "the delegate around the culprit" if culprit.place.inside is not None else "the culprit"
+    message = f"With the correct output of {what} substituted, and every other operator's error as it was."
+    others = [item.name for item in decision.others() if item.instruction != culprit.instruction]
+    if others and any(item["matches"] is False for item in outputs):
+        message += f" Other operators are at fault too: {', '.join(others[:_OTHERS])}"
+        message += f" and {len(others) - _OTHERS} more." if len(others) > _OTHERS else "."
+    return {"message": message, "outputs": outputs}
 
 
-def _inside(analysis: Analysis, row: int, timeout: float | None) -> dict[str, Any]:
-    """The inside of a delegate call: its operators, the worst first, and whether it still is what ran."""
-    try:
-        inner = analysis.zoom(row, timeout)
-    except EtvizError as error:
-        return {"faithful": None, "message": str(error), "notes": [], "compared": None, "rows": []}
-    found = inner.findings.zoom
+def _inside(analysis: Analysis, culprit: Culprit, problem: str) -> dict[str, Any] | None:
+    """The operators at fault inside the culprit's delegate, and whether the zoom is faithful to the run."""
+    inner = analysis.zoomed(culprit.outer)
+    if inner is None:
+        empty = {"faithful": None, "message": problem, "notes": [], "compared": None, "rows": []}
+        return empty if problem else None
+    zoom = inner.findings.zoom
     return {
-        "faithful": None if found is None else found.faithful,
-        "message": "" if found is None else found.message,
-        "notes": [] if found is None else list(found.notes),
+        "faithful": None if zoom is None else zoom.faithful,
+        "message": "" if zoom is None else zoom.message,
+        "notes": [] if zoom is None else list(zoom.notes),
         "compared": _compared(inner.tables.coverage),
-        "rows": [_row(analysis, item, inner) for item in _suspects(inner.tables)[:_INNER]],
+        "rows": _suspects(inner, inner.finder.decision())[:_INNER],
     }
 
 
@@ -195,17 +242,21 @@ def _output(row: pd.Series) -> dict[str, Any]:
 
 
 def _attribution(analysis: Analysis) -> dict[str, Any]:
-    """Who caused the error of the worst output; why that is not known, if it is not."""
+    """The shares of the worst output's error; the reason if they are not known."""
     try:
         frame = analysis.attribution()
     except EtvizError as error:
-        return {"sum": None, "output": None, "note": str(error), "shares": []}
+        return {"sum": None, "output": None, "event_block": None, "note": str(error), "shares": []}
     known = frame[frame["share"].notna()].head(_SHARES)
-    rows = analysis.tables.rows
+    rows, culprit = analysis.tables.rows, analysis.finder.decision().culprit
+    note = frame.attrs["note"]
+    if culprit is not None and (culprit.gap.introduced_non_finite or culprit.gap.introduced_different):
+        note = f"{note} {culprit.name} changes a shape, NaN or Inf, which no share counts.".strip()
     return {
         "sum": or_none(float(frame.attrs["sum"])),
         "output": frame.attrs["output"],
-        "note": frame.attrs["note"],
+        "event_block": int(analysis.tables.compared.runs[frame.attrs["run"]].event_block),
+        "note": note,
         "shares": [
             {
                 "row": int(row),
@@ -243,7 +294,7 @@ def _delegation(analysis: Analysis) -> dict[str, int] | None:
     }
 
 
-def _next(analysis: Analysis, culprit: dict[str, Any] | None) -> list[dict[str, str]]:
+def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | None) -> list[dict[str, str]]:
     """What to do next, the most telling first; `python` is an expression on the Inspection, or empty."""
     steps: list[dict[str, str]] = []
 
@@ -251,28 +302,25 @@ def _next(analysis: Analysis, culprit: dict[str, Any] | None) -> list[dict[str, 
         steps.append({"text": text, "python": python})
 
     tables = analysis.tables
-    if culprit is not None:
-        row, inside = culprit["row"], culprit.get("inside")
-        inner = inside["rows"][:1] if inside is not None and inside["faithful"] else []
-        names = [item["name"].partition(" ")[2] for item in inner]  # its number is that in another program
-        where = f"Inside of the delegate, {names[0]} adds most of the error. " if names else ""
-        advice = next((_ADVICE[item["name"]] for item in (*inner, culprit)[0]["fingerprints"]), "")
-        if where or advice:
-            add(f"{where}{advice}".strip())
-        if inside is None and analysis.zooms.possible(row):
-            add("Look at the operators inside of the delegate.", f"inspection.zoom({row})")
+    if about is not None and culprit is not None:
+        inside = about["inside"]
+        if advice := next((_ADVICE[item["name"]] for item in about["fingerprints"]), ""):
+            add(advice)
+        if inside is None and analysis.zooms.possible(culprit.outer):
+            add("Look at the operators inside the delegate.", f"inspection.zoom({culprit.outer})")
         elif inside is not None and not inside["rows"] and inside["compared"] is not None:
             add(
                 "Lowered again here, the delegate shows no such error: compare what the .pte holds, the versions and "
                 "the machine with this one."
             )
-        add("Write this operator alone, with its inputs, for a bug report.", f'inspection.repro({row}, "bug/")')
+        alone = f'inspection.repro({culprit.row}, "bug/")'
+        add("Write this operator alone, with its inputs, for a bug report.", alone)
     if not len(tables):
         add("Nothing was compared; the notes say what is missing.")
     elif not tables.introduced and analysis.findings.complete is not None:
-        add("Compute what each operator adds itself.", "inspection.compute_introduced()")
+        add("Compute the error that each operator adds.", "inspection.compute_introduced()")
     elif not tables.introduced:
-        add("What each operator adds itself needs the record (record=), or the .pte with its ETRecord.")
+        add("The error that each operator adds needs the record (record=), or the .pte with its ETRecord.")
     if analysis.quantization.known:
         add("Split the error into that of quantization and that of the backend.", "inspection.quantization()")
     if (tables.coverage["status"] == NOT_COMPARED).any():

@@ -1,4 +1,4 @@
-"""What a person has to know first, in one sentence: which row to look at, and what is wrong with it."""
+"""The headline: the first sentence a person reads, about the row to look at first."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.analysis.summary import first_divergence, row_level, row_of
+from etviz.analysis.culprits import Culprit, Decision, decide
+from etviz.analysis.summary import BEYOND, Summary, row_of, summarize
 from etviz.comparison.constants import differing
-from etviz.comparison.gap import MISMATCH, shared_with
+from etviz.comparison.gap import CREATED, MISMATCH
 from etviz.comparison.inputs import FIRST_FAR_OFF
 from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from etviz.analysis.attribution import Attributions
+    from etviz.analysis.findings import Findings
+    from etviz.analysis.quantization import Quantization
     from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
     from etviz.analysis.values import Values
@@ -21,11 +26,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LARGE_SHARE: Final = 0.01
+"""Threshold of a culprit's share of the output's error from which the headline states it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The sentence.
+    """The headline.
 
     Attributes
     ----------
@@ -46,92 +52,167 @@ class Finding:
 
 
 class Finder:
-    """Finds it in the newest comparison of a program.
+    """Decides what is wrong with a program, for the newest comparison and everything that was zoomed into.
 
     Parameters
     ----------
-    rows, values, attributions
-        Of the program.
+    findings
+        The loaded program.
+    rows, values, attributions, quantization
+        Of the program; `quantization` has its zooms.
     """
 
-    def __init__(self, rows: Rows, values: Values, attributions: Attributions) -> None:
-        self._rows, self._values, self._attributions = rows, values, attributions
-        self._evidence: tuple[Tables, int, tuple[str, str]] | None = None
+    def __init__(
+        self,
+        findings: Findings,
+        rows: Rows,
+        values: Values,
+        attributions: Attributions,
+        quantization: Quantization,
+    ) -> None:
+        self._findings, self._rows, self._values, self._attributions = findings, rows, values, attributions
+        self._quantization = quantization
+        self._decided: tuple[tuple[Tables, object], Decision] | None = None
+        self._summary: tuple[Decision, Summary] | None = None
+        self._evidence: tuple[Decision, tuple[str, str]] | None = None
+
+    def decision(self) -> Decision:
+        """Who is at fault."""
+        key = self._rows.tables, self._rows.inside
+        if self._decided is None or self._decided[0] != key:
+            zooms = self._quantization.zooms
+            self._decided = key, decide(self._rows, {call: zooms[call].faithful is True for call in zooms})
+        return self._decided[1]
+
+    def summary(self) -> Summary:
+        """Verdict, facts and notes."""
+        decision = self.decision()
+        if self._summary is None or self._summary[0] is not decision:
+            self._summary = decision, summarize(self._findings, self._rows.tables, decision)
+        return self._summary[1]
+
+    @property
+    def known_summary(self) -> Summary | None:
+        """The newest summary that was asked for; computes nothing."""
+        return None if self._summary is None else self._summary[1]
+
+    def first_divergence(self) -> pd.Series | None:
+        """The gap row of the culprit, None if no operator is at fault."""
+        culprit = self.decision().culprit
+        return None if culprit is None else culprit.about.copy()
 
     def finding(self) -> Finding | None:
-        """The sentence; None if nothing was compared."""
+        """The headline; None if nothing was compared."""
         tables = self._rows.tables
         if not len(tables):
             return None
         if constants := tables.constants:
             text = f"The .pte holds other weights than the reference: {differing(constants)}."
             return Finding(row_of(tables.rows, constants) or 0, text, "bad")
-        divergent = first_divergence(tables.rows, tables.on_grid, tables.unused)
-        if divergent is not None:
-            return self._divergence(tables, divergent)
-        known = "introduced_severity" in tables.rows and not tables.rows["introduced_severity"].isna().all()
-        by = "introduced_severity" if known else "severity"
-        worst = tables.ranked(by).iloc[0]
-        name, row = _named(worst), _number(worst)
-        if not known:
-            level = row_level(worst, tables.on_grid, introduced=False)
-            return Finding(row, f"The largest error is at {name}; what each operator adds itself is not known.", level)
-        if tables.digest.level == "bad":
-            text = f"The outputs differ, but no operator adds more error than its precision explains; {name} adds most."
-            return Finding(row, text, "warn")
-        if worst[by] == 0:
+        decision = self.decision()
+        if decision.culprit is not None:
+            return self._accusation(tables, decision, decision.culprit)
+        introduced = tables.introduced and not tables.rows["introduced_severity"].isna().all()
+        worst = tables.ranked("introduced_severity" if introduced else "severity").iloc[0]
+        name, row, bad = _named(worst), int(str(worst.name)), self.summary().level == "bad"
+        if not introduced:
+            text = f"The largest error is at {name}; the error that each operator adds is not known."
+            return Finding(row, text, tables.gaps[row].total_level)
+        if bad and decision.skipped:
+            text = f"{decision.skipped}, and the outputs differ; no operator that was compared {BEYOND}."
+            return Finding(row, _sentence(text), "warn")
+        if bad:
+            return Finding(row, f"The outputs differ, but no operator {BEYOND}; {name} adds most.", "warn")
+        if worst["introduced_severity"] == 0:
             return Finding(row, "No operator adds any error.", "ok")
-        return Finding(row, f"No operator adds more error than its precision explains; {name} adds most.", "ok")
+        return Finding(row, f"No operator {BEYOND}; {name} adds most.", "ok")
 
-    def _divergence(self, tables: Tables, divergent: Any) -> Finding:
-        row = _number(divergent)
-        level = "bad" if divergent["status"] == MISMATCH else row_level(divergent, tables.on_grid)
-        fingerprint, evidence = self._looks(tables, row)
-        verb = "introduced it" if tables.digest.level == "bad" else "adds more error than its precision explains"
-        shared = shared_with(str(divergent["reason"]))
-        name = _named(divergent) + (f" ({shared})" if shared else "")
-        doubted = any(note.startswith(FIRST_FAR_OFF) for note in tables.compared.notes)
-        text = (
-            ("If the run had these inputs, " if doubted else "")
-            + f"{name} {verb}"
-            + (f": {_continued(evidence)}" if evidence else "")
-            + self._share(row)
-        )
-        return Finding(row, f"{text}.", level, fingerprint)
+    def _accusation(self, tables: Tables, decision: Decision, culprit: Culprit) -> Finding:
+        name = culprit.named + (f" ({culprit.shared})" if culprit.shared else "")
+        fingerprint, evidence = self._looks(decision, culprit)
+        text = f"{name} {self._deed(tables, culprit)}"
+        text += (f": {_continued(evidence)}" if evidence else "") + self._share(culprit)
+        if self._is_doubted(tables, culprit):
+            text = f"If the run had these inputs, {text}"
+        if decision.skipped:
+            text = f"{_sentence(decision.skipped)}. After it, {text}"
+        return Finding(culprit.row, f"{text}.", culprit.level, fingerprint)
 
-    def _looks(self, tables: Tables, row: int) -> tuple[str, str]:
-        """The fingerprint of a row and what speaks for it; the view can do without."""
-        held = self._evidence
-        if held is not None and held[0] is tables and held[1] == row:
-            return held[2]
-        said = "", ""
+    def _deed(self, tables: Tables, culprit: Culprit) -> str:
+        gap = culprit.gap
+        if gap.introduced_different:
+            return f"gives another shape or dtype: {gap.unpaired}"
+        if gap.introduced_non_finite and gap.introduced_sums is not None:
+            classes = gap.introduced_sums.classes
+            lost, made = sum(row[0] for row in classes[1:]), sum(classes[0][1:])
+            if lost and not made:
+                origin = _origin(tables, culprit)
+                return f"loses NaN or Inf: {_elements(lost)} came out finite; {origin}"
+            return f"creates NaN or Inf in {_elements(made or gap.introduced_non_finite)}"
+        if gap.status == MISMATCH and gap.non_finite == CREATED:
+            return "is the first to give NaN or Inf where the reference has none; its inputs at runtime were finite"
+        return "introduced it" if self._outputs_differ(tables) else BEYOND
+
+    def _outputs_differ(self, tables: Tables) -> bool:
+        outputs = tables.outputs
+        return bool(len(outputs)) and bool((outputs["matches"].astype(float) == 0.0).any())
+
+    def _is_doubted(self, tables: Tables, culprit: Culprit) -> bool:
+        """True if the run may have had other inputs, and the culprit is an operator that reads them."""
+        noted = any(note.startswith(FIRST_FAR_OFF) for note in tables.compared.notes)
+        if not noted or culprit.place.inside is not None:
+            return False
+        readers = tables.compared.runs[culprit.run].comparison.readers
+        if readers is not None:
+            return culprit.gap.instruction in readers
+        names = {item.name for item in tables.graph.user_inputs()}
+        return not names.isdisjoint(culprit.gap.node.reads())
+
+    def _looks(self, decision: Decision, culprit: Culprit) -> tuple[str, str]:
+        """The fingerprint of a culprit and its evidence; empty if there is none or it can't be computed."""
+        if self._evidence is not None and self._evidence[0] is decision:
+            return self._evidence[1]
+        looks = "", ""
         try:
             from etviz.tensors.fingerprints import in_short
 
-            found = self._values.pair(row).fingerprints()
+            found = self._values.pair(culprit.row).fingerprints()
             if found:
-                several = ", " in str(tables.rows["reference_ops"].loc[row])
-                said = found[0]["name"], in_short(found[0]["evidence"], several=several)
+                several = ", " in str(culprit.about["reference_ops"])
+                looks = found[0]["name"], in_short(found[0]["evidence"], several=several)
         except Exception:
-            logger.debug("no fingerprint of row %d", row, exc_info=True)
-        self._evidence = tables, row, said
-        return said
+            logger.debug("no fingerprint of row %d", culprit.row, exc_info=True)
+        self._evidence = decision, looks
+        return looks
 
-    def _share(self, row: int) -> str:
+    def _share(self, culprit: Culprit) -> str:
         frame = self._attributions.last
-        share = 0.0 if frame is None else float(frame["share"].get(row, 0.0))
+        share = 0.0 if frame is None else float(frame["share"].get(culprit.outer, 0.0))
         return f"; {100 * share:.0f} % of the output's error" if share >= _LARGE_SHARE else ""
+
+
+def _origin(tables: Tables, culprit: Culprit) -> str:
+    """Where the NaN arises that an operator loses."""
+    for row in tables.program_order:
+        gap = tables.gaps[row]
+        if gap.run == culprit.run and gap.non_finite == CREATED and gap.total.nonfinite()["runtime_nan"]:
+            return f"NaN arises at {describe_row(tables.rows.loc[row])}"
+    return "they come from the inputs"
+
+
+def _elements(count: int) -> str:
+    return f"{count:,} element" + "s" * (count != 1)
 
 
 def _named(row: Any) -> str:
     return describe_row(row) + (f" ({row['source']})" if row["source"] else "")
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _continued(sentence: str) -> str:
     """A sentence behind a colon: its first word is written small, unless it is a name."""
     first = sentence.split(" ", 1)[0]
     return sentence[:1].lower() + sentence[1:] if first.istitle() else sentence
-
-
-def _number(row: Any) -> int:
-    return int(row.name)

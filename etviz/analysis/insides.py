@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from tqdm.auto import tqdm
 
 from etviz.analysis.findings import Compared
-from etviz.analysis.summary import first_divergence, row_level
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import EtvizError, ExecutionError, during
 from etviz.graph.labels import owners_of
@@ -130,12 +129,13 @@ def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[in
     insides = {node.instruction: _inside(graph, node.instruction) for node in _delegates(graph)}
     total += sum(len(list(operators(inside.nodes))) for inside in insides.values())
     rows = tables.rows
-    for row in rows.index[rows["kind"] == "delegate"] if len(rows) else ():
+    calls = rows.index[rows["kind"] == "delegate"] if len(rows) else ()
+    for row in sorted(calls, key=lambda at: tables.gaps[at].run != tables.worst_run):
         about = rows.loc[row]
         inside = insides.get(int(about["instruction"]))
         if inside is None or (bounded and _weights(inside) > _LARGEST) or not zooms.possible(int(row)):
             continue
-        if "introduced_severity" in rows and (row_level(about, tables.on_grid) != "ok" or about["status"] == MISMATCH):
+        if tables.gaps[row].level in ("warn", "bad"):
             beyond.setdefault(int(about["instruction"]), int(row))
         elif len(list(operators(inside.nodes))) > SHARE * total:
             large.setdefault(int(about["instruction"]), int(row))
@@ -166,11 +166,11 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     """
     run, instruction = call
     own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}
-    levels = [row_level(tables.rows.iloc[at], tables.on_grid) for at in own]
-    if zoom.faithful is not True or zoom.notes or all(level == "ok" for level in levels) or not len(inner):
+    levels = [gap.level for gap in own.values()]
+    if zoom.faithful is not True or zoom.notes or not {"warn", "bad"}.intersection(levels) or not len(inner):
         return None
-    divergent = first_divergence(inner.rows, inner.on_grid, inner.unused)
-    if inner.rows["introduced_severity"].isna().any() or divergent is not None:
+    wrong = any(gap.level in ("warn", "bad") and at not in inner.unused for at, gap in enumerate(inner.gaps))
+    if inner.rows["introduced_severity"].isna().any() or wrong:
         return None
     count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
     text = f"accumulated rounding of {count} operators, none of which introduces more than its noise"

@@ -1,4 +1,4 @@
-"""The verdict in words, the same in the widget's header, in `summary()` and in reports."""
+"""The verdict in words: the same in `summary()`, in the view's header, in reports and in the gate."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.constants import differing
-from etviz.comparison.gap import EMPTY, MISMATCH, NOT_COMPARED, shared_with
-from etviz.comparison.tables import NONFINITE, rank
+from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
+from etviz.comparison.tables import NONFINITE
 from etviz.graph.labels import describe_row
-from etviz.tensors.metrics import level
 from etviz.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import pandas as pd
 
+    from etviz.analysis.culprits import Culprit, Decision
+    from etviz.analysis.findings import Findings
+    from etviz.analysis.tables import Tables
     from etviz.comparison.constants import Difference
     from etviz.graph.delegation import Delegation
 
+LEVELS: Final = ("ok", "unknown", "warn", "bad")
+"""Levels of a verdict, the worst last."""
+BEYOND: Final = "adds more error than its precision explains"
+"""What is said of every operator at fault."""
 _AMPLIFIED: Final = 30.0
-"""Noise over one rounding of the value from which a network is said to amplify rounding."""
+"""Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."
 
 
@@ -51,57 +57,71 @@ class Summary:
         return "\n".join(map(one_line, lines))
 
 
-def summarize(
-    gaps: pd.DataFrame,
-    coverage: pd.DataFrame,
-    outputs: pd.DataFrame,
-    delegation: Delegation | None,
-    notes: list[str],
-    on_grid: Collection[int] = (),
-    constants: Sequence[Difference] = (),
-    judged: Sequence[bool] = (),
-    unread: Collection[int] = (),
-    undetermined: str = "",
-) -> Summary:
-    """The summary of one Inspection.
-
-    `on_grid` are the gap rows whose values lie on a quantization grid, `unread` those that nobody reads; `constants`
-    are those that differ; `judged` says of each execution whether its inputs and state are known, and the program
-    determines its outputs; where it does not, they follow from what is `undetermined`.
-    """
-    level, verdict = _judge(outputs, judged, undetermined)
-    facts = [_constants(gaps, constants), _compared(coverage), _delegated(delegation)]
-    facts += [_worst(gaps, coverage, on_grid, unread)]
-    facts += [_first_divergence(gaps, coverage, on_grid, unread), _nonfinite(gaps)]
-    found = [fact for fact in facts if fact is not None]
-    if level == "ok" and any(fact.level == "bad" for fact in found):
-        level = "warn"
-    return Summary(level, verdict, found, notes)
+def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary:
+    """The summary of one program: its outputs, and who is at fault by the `decision`."""
+    accused = decision.culprit is not None or bool(findings.constants)
+    level, verdict = _with_culprit(*_judge(tables, accused=accused), findings.constants, decision.culprit)
+    gaps, coverage = tables.rows, tables.coverage
+    facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
+    facts += [_worst(tables), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
+    notes = [*findings.notes, *tables.compared.notes]
+    return Summary(level, verdict, [fact for fact in facts if fact is not None], notes)
 
 
-def _judge(outputs: pd.DataFrame, judged: Sequence[bool], undetermined: str) -> tuple[str, str]:
-    """The verdict on the executions that can be judged, and how many can't."""
+def _with_culprit(
+    level: str, verdict: str, constants: Sequence[Difference], culprit: Culprit | None
+) -> tuple[str, str]:
+    """A verdict on the outputs, together with what is at fault: no program with a culprit is right."""
+    if constants:
+        fault, text = "bad", "the .pte holds other weights than the reference"
+    elif culprit is not None:
+        fault, text = culprit.level, f"{culprit.name} {_fault(culprit)}"
+    else:
+        return level, verdict
+    if level != "bad":
+        verdict = f"{verdict.removesuffix('.')}, but {text}."
+    return max(level, fault, key=LEVELS.index), verdict
+
+
+def _fault(culprit: Culprit) -> str:
+    gap = culprit.gap
+    if gap.introduced_different:
+        return "gives another shape or dtype"
+    if gap.introduced_non_finite or gap.status == MISMATCH:
+        return "gives NaN or Inf where the reference does not, or the other way round"
+    return BEYOND
+
+
+def _judge(tables: Tables, *, accused: bool) -> tuple[str, str]:
+    """Level and sentence of the executions whose outputs can be judged, and the number of the others."""
+    comparisons = [run.comparison for run in tables.compared.runs]
+    undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
+    judged, outputs = [item.judged for item in comparisons], tables.outputs
     unknown = len(judged) - sum(judged)
-    if not unknown or len(judged) == 1:  # of a single one, its notes say why
-        return _verdict(outputs, undetermined)
+    if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged
+        return _verdict(outputs, undetermined, accused=accused)
     why, how = "their inputs or state are not known", "give inputs= for each execution, from the first"
     if undetermined:
         why = how = f"their outputs follow from {undetermined}"
     if unknown == len(judged):
         advice = "" if undetermined else f" ({how})"
         return "unknown", f"None of the {unknown} executions can be judged: {why}{advice}."
-    level, verdict = _verdict(outputs, undetermined)
+    level, verdict = _verdict(outputs, undetermined, accused=accused)
     text = f"{verdict} {unknown} of {len(judged)} executions can't be judged: {how}."
     return ("warn" if level == "ok" else level), text
 
 
-def _verdict(outputs: pd.DataFrame, undetermined: str) -> tuple[str, str]:
+def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tuple[str, str]:
     if outputs.empty:
         why = f": they follow from {undetermined}" if undetermined else ""
         return "unknown", f"Final outputs were not compared{why}."
     known = outputs[outputs["status"] != NOT_COMPARED]
     if known.empty:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
+    alien = known[known["status"] == DIFFERENT]
+    if len(alien):
+        many = _outputs(len(alien), len(outputs), "has another shape", "have other shapes")
+        return "bad", f"{many} than the reference ({alien['reason'].iloc[0]})."
     bad = known[known["status"] == MISMATCH]
     if len(bad):
         return "bad", f"{_outputs(len(bad), len(outputs), 'is', 'are')} {_which_is_nonfinite(bad)}."
@@ -116,10 +136,12 @@ def _verdict(outputs: pd.DataFrame, undetermined: str) -> tuple[str, str]:
     if len(rounded):
         worst = rounded.sort_values("close", kind="stable").iloc[0]
         what = _outputs(len(rounded), len(outputs), "differs", "differ")
-        times = f": one rounding arrives {worst['amplification']:,.3g} times larger at the output"
+        times = f": rounding is amplified {worst['amplification']:,.3g}× on its way to the output"
         detail = f" (rmse {worst['rmse']:.3g}, noise {worst['noise']:.3g}, SQNR {_db(worst['sqnr_db'])})"
+        if accused:
+            return "warn", f"{what} by no more than rounding in this precision can explain{detail}."
         grows = str(worst["grows_at"] or "")
-        often = times + (f", and grows most {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
+        often = times + (f", most of it {grows}" if grows else "") if worst["amplification"] >= _AMPLIFIED else ""
         drowned = ", which leaves nothing of it" if worst["noise"] * worst["rel_l2"] >= worst["rmse"] else ""
         return "warn", f"{what} as much as rounding in this precision explains{drowned}{often}{detail}."
     matching = f"{_outputs(len(known), len(outputs), 'matches', 'match')} the reference"
@@ -133,7 +155,7 @@ def _verdict(outputs: pd.DataFrame, undetermined: str) -> tuple[str, str]:
 
 
 def _outputs(count: int, total: int, singular: str, plural: str) -> str:
-    """So many of all final outputs as the subject of a sentence, with its verb."""
+    """The subject and verb of a sentence about `count` of all final outputs."""
     verb = singular if count == 1 else plural
     if total == 1:
         return f"The final output {verb}"
@@ -142,7 +164,7 @@ def _outputs(count: int, total: int, singular: str, plural: str) -> str:
 
 
 def _worst_of(worst: pd.Series, wrong: pd.DataFrame, outputs: pd.DataFrame) -> str:
-    """Which output the numbers are of, where there are several; its run, where there are several of those."""
+    """The output that the numbers are of, if there are several; its run, if there are several."""
     if len(outputs) == 1:
         return ""
     run = f" of run {int(worst['event_block'])}" if outputs["event_block"].nunique() > 1 else ""
@@ -150,12 +172,11 @@ def _worst_of(worst: pd.Series, wrong: pd.DataFrame, outputs: pd.DataFrame) -> s
 
 
 def _which_is_nonfinite(bad: pd.DataFrame) -> str:
-    """Whose fault it is, as far as the counts tell: the runtime's, the reference's, or neither's alone."""
     runtime, reference = (bad[f"{side}_nan"].sum() + bad[f"{side}_inf"].sum() for side in ("runtime", "reference"))
     if not reference:
         return "NaN or Inf where the reference is not"
     if not runtime:
-        return "finite where the reference is NaN or Inf, so the reference is at fault"
+        return "finite where the reference is NaN or Inf"
     return "NaN or Inf at other places than the reference"
 
 
@@ -168,10 +189,9 @@ def _agreement(known: pd.DataFrame) -> str:
 
 
 def _constants(gaps: pd.DataFrame, constants: Sequence[Difference]) -> Fact | None:
-    """The best evidence that there can be: the program computes with other numbers than the reference."""
     if not constants:
         return None
-    hint = "The .pte holds other numbers than the reference; everything that reads them differs for that reason."
+    hint = "The .pte holds other numbers than the reference, so every instruction that reads them differs."
     more = "; ".join(str(item) for item in constants[1:6])
     text = f"differ from the reference's: {differing(constants)}"
     return Fact("Constants", text, "bad", row_of(gaps, constants), f"{hint} {more}".strip())
@@ -207,74 +227,41 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
     return Fact("Delegated", f"{100 * delegation.share:.0f} %{where}", "ok", None, hint)
 
 
-def _worst(
-    gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int], unread: Collection[int]
-) -> Fact | None:
-    """The worst introduced gap; the worst total one where introduced gaps are not known."""
+def _worst(tables: Tables) -> Fact | None:
+    """The worst introduced gap; the worst total one if no introduced gap is known."""
+    gaps = tables.rows
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
             continue
-        row, known = rank(gaps, by, unread).iloc[0], _known(gaps, coverage)
-        value = float(row[by])
-        name = describe_row(row)
-        return Fact(
-            label,
-            f"{name}, " + (f"severity {value:.3g}" if not math.isnan(value) else "NaN or Inf"),
-            row_level(row, on_grid) if by.startswith("introduced_") else "ok",
-            _row_number(row),
-            f"{_SEVERITY} Known for {known}." if known and by.startswith("introduced_") else _SEVERITY,
-        )
+        row, known = tables.ranked(by).iloc[0], _known(tables)
+        value, at = float(row[by]), int(str(row.name))
+        introduced = by.startswith("introduced_")
+        number = f"severity {value:.3g}" if not math.isnan(value) else str(row["status"])
+        level = tables.gaps[at].level if introduced and at not in tables.unused else "ok"
+        hint = f"{_SEVERITY} Known for {known}." if known and introduced else _SEVERITY
+        return Fact(label, f"{describe_row(row)}, {number}", level, at, hint)
     return None
 
 
-def first_divergence(
-    gaps: pd.DataFrame, on_grid: Collection[int] = (), unread: Collection[int] = ()
-) -> pd.Series | None:
-    """The first gap row, in program order, whose introduced error is more than its precision explains.
-
-    Parameters
-    ----------
-    gaps
-        Gap rows.
-    on_grid
-        Those whose values lie on a quantization grid.
-    unread
-        Those whose values nobody reads: whatever they are, no other value follows from them.
-    """
-    if "introduced_severity" not in gaps:
+def _first_divergence(tables: Tables, culprit: Culprit | None) -> Fact | None:
+    if culprit is None and (tables.rows.empty or not tables.introduced):
         return None
-    read = gaps[~gaps.index.isin(list(unread))]
-    ordered = read.sort_values(["event_block", "instruction", "output"], kind="stable")
-    for _, row in ordered[(ordered["introduced_severity"] > 0) | (ordered["status"] == MISMATCH)].iterrows():
-        made = row["status"] == MISMATCH and row["non_finite"] == "created"
-        if made or row_level(row, on_grid) != "ok":
-            return row
-    return None
-
-
-def _first_divergence(
-    gaps: pd.DataFrame, coverage: pd.DataFrame, on_grid: Collection[int], unread: Collection[int]
-) -> Fact | None:
-    if "introduced_severity" not in gaps or gaps["introduced_severity"].isna().all():
-        return None
-    hint = "The first instruction that itself adds more error than the precision of its value explains."
-    row, known = first_divergence(gaps, on_grid, unread), _known(gaps, coverage)
+    hint = "The first instruction that adds more error than the precision of its value explains."
+    known = _known(tables)
     if known:
         hint += f" Known for {known}; an earlier one may be among the others."
-    if row is None:
+    if culprit is None:
         return Fact("First divergence", f"none in the {known} where it is known" if known else "none", hint=hint)
-    level = "bad" if row["status"] == MISMATCH else row_level(row, on_grid)
-    shared = shared_with(str(row["reason"]))
-    return Fact(
-        "First divergence", describe_row(row) + (f" ({shared})" if shared else ""), level, _row_number(row), hint
-    )
+    text = culprit.name + (f" ({culprit.shared})" if culprit.shared else "")
+    return Fact("First divergence", text, culprit.level, culprit.row, hint)
 
 
-def _known(gaps: pd.DataFrame, coverage: pd.DataFrame) -> str:
-    """How many values have an introduced gap, in words; empty if every value has that can have one.
+def _known(tables: Tables) -> str:
+    """The number of values with an introduced gap, in words; empty if every value has one that can have one.
 
     By debug handle, an instruction without a gap has a value like any other, which only could not be paired.
     """
+    gaps, coverage = tables.rows, tables.coverage
     known = int(gaps["introduced_allclose"].notna().sum())
     unpaired = (gaps["pairing"] == "handles").any() and (coverage["status"] == NOT_COMPARED).any()
     return _values(known) if known < len(gaps) or unpaired else ""
@@ -284,19 +271,15 @@ def _values(count: int) -> str:
     return f"{count:,} value" + "s" * (count != 1)
 
 
-def row_level(row: Any, on_grid: Collection[int], *, introduced: bool = True) -> str:
-    """``ok``, ``warn`` or ``bad``: whether an error is more than the precision of its value explains."""
-    prefix = "introduced_" if introduced else ""
-    value, noise = float(row[f"{prefix}severity"]), float(row[f"{prefix}noise"])
-    return level("severity", value, str(row["dtype"]), on_grid=row.name in on_grid, noise=noise)
-
-
-def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
-    """Where non-finite values differ from the reference; else where they begin and end."""
+def _nonfinite(tables: Tables) -> Fact | None:
+    """Where non-finite values differ from the reference; else where NaN begins and ends."""
+    gaps = tables.rows
     if gaps.empty:
         return None
-    ordered = gaps.sort_values(["event_block", "instruction", "output"])
-    created, lost = (_first(ordered[ordered["non_finite"] == role]) for role in ("created", "lost"))
+    ordered = gaps.loc[tables.program_order]
+    own = ordered[(ordered["runtime_nan"] > 0) | (ordered["status"] == MISMATCH)]  # both sides may hold a constant −Inf
+    created = _first(own[own["non_finite"] == CREATED])
+    lost = _first(ordered[(ordered["non_finite"] == LOST) & (ordered["introduced_non_finite"] > 0)])
     begins = f"created at {describe_row(created)}" if created is not None else ""
     ends = f"lost at {describe_row(lost)}" if lost is not None else ""
     where = ", ".join(filter(None, (begins, ends)))
@@ -304,20 +287,17 @@ def _nonfinite(gaps: pd.DataFrame) -> Fact | None:
     if not bad.empty:
         row = created if created is not None else bad.iloc[0]
         text = f"differs in {_values(len(bad))}, first in {describe_row(bad.iloc[0])}"
-        return Fact("Non-finite", ", ".join(filter(None, (text, where))), "bad", _row_number(row))
+        return Fact("Non-finite", ", ".join(filter(None, (text, where))), "bad", int(row.name))
     rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
-    if not rows and created is None and lost is None:
+    if not rows:
         return Fact("Non-finite", "none")
-    text = f"in {_values(rows)}, the same in the reference" if rows else ""
-    return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", _row_number(created))
+    text = f"in {_values(rows)}, the same in the reference"
+    row = None if created is None else int(created.name)
+    return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", row)
 
 
 def _first(rows: pd.DataFrame) -> Any:
     return rows.iloc[0] if len(rows) else None
-
-
-def _row_number(row: Any) -> int | None:
-    return int(row.name) if row is not None and isinstance(row.name, int) else None
 
 
 def _db(value: float) -> str:

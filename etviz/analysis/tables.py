@@ -1,12 +1,12 @@
-"""One comparison as tables, all of them computed from the same gaps."""
+"""The tables of one comparison, all computed from the same gaps."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from etviz.analysis.summary import Summary, first_divergence, summarize
 from etviz.artifacts.files import collection_paused
+from etviz.comparison.gap import NOT_COMPARED, WRONG
 from etviz.comparison.outputs import outputs_frame
 from etviz.comparison.references import References
 from etviz.comparison.tables import coverage_frame, gap_frame, rank
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
     from etviz.analysis.findings import Compared, Findings
     from etviz.comparison.constants import Difference
+    from etviz.graph.ir import Graph
 
 
 class Tables:
-    """The tables of one comparison. Nothing in them changes; another comparison has tables of its own.
+    """The tables of one comparison. They never change; another comparison has other tables.
 
     Parameters
     ----------
     findings
-        What is known of the program.
+        The loaded program.
     compared
         The comparison.
 
@@ -35,7 +36,7 @@ class Tables:
     rows
         A row for each compared value, with its ``stack``.
     gaps
-        What is behind each row.
+        The comparison behind each row.
     """
 
     def __init__(self, findings: Findings, compared: Compared) -> None:
@@ -46,6 +47,11 @@ class Tables:
 
     def __len__(self) -> int:
         return len(self.gaps)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the program."""
+        return self._findings.graph
 
     @cached_property
     def coverage(self) -> pd.DataFrame:
@@ -60,21 +66,47 @@ class Tables:
     @cached_property
     def on_grid(self) -> frozenset[int]:
         """Rows whose values lie on a quantization grid."""
-        metas = ((row, gap.node.outputs[gap.output : gap.output + 1]) for row, gap in enumerate(self.gaps))
-        return frozenset(row for row, meta in metas if meta and meta[0] is not None and meta[0].scale is not None)
+        return frozenset(row for row, gap in enumerate(self.gaps) if gap.on_grid)
 
     @cached_property
     def unused(self) -> frozenset[int]:
-        """Rows whose value nobody reads: an error in it does no harm."""
+        """Rows whose value no operator reads: an error in it does no harm."""
         values = unused(self._findings.graph)
         return frozenset(row for row, gap in enumerate(self.gaps) if (gap.node.name, gap.output) in values)
+
+    @cached_property
+    def program_order(self) -> list[int]:
+        """The rows by execution, instruction and output."""
+        places = [(gap.run, gap.instruction, gap.output) for gap in self.gaps]
+        return sorted(range(len(self)), key=places.__getitem__)
+
+    @cached_property
+    def worst_run(self) -> int:
+        """Number of the execution whose final outputs are worst; 0 if none was compared."""
+        known = self.outputs[self.outputs["status"] != NOT_COMPARED]
+        if known.empty:
+            return 0
+        keys = known.assign(right=~known["status"].isin(WRONG), matches=known["matches"].astype(bool))
+        worst = keys.sort_values(["right", "matches", "close"], kind="stable").iloc[0]
+        blocks = [run.event_block for run in self.compared.runs]
+        return blocks.index(int(worst["event_block"]))
+
+    def first_wrong(self, run: int) -> int | None:
+        """The first instruction of an execution whose value differs by more than its precision explains."""
+        wrong = (at for at in self.program_order if self.gaps[at].run == run and at not in self.unused)
+        return next((self.gaps[at].instruction for at in wrong if self.gaps[at].total_level in ("warn", "bad")), None)
+
+    def level(self, row: int) -> str:
+        """``ok``, ``warn`` or ``bad``: of what the row introduced, or of its total if no introduced gap is known."""
+        gap = self.gaps[row]
+        return gap.level if self.introduced else gap.total_level
 
     def ranked(self, by: str) -> pd.DataFrame:
         """The rows, worst first by a column; see `rank`."""
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
-        """From which severity each row deserves a look and is a fault, by its precision or its measured noise.
+        """The severities from which each row deserves a look and is a fault, by its precision or its measured noise.
 
         `name` is ``severity`` or ``introduced_severity``; NaN where no severity is either.
         """
@@ -85,46 +117,17 @@ class Tables:
         ]
         return [look for look, _ in pairs], [fault for _, fault in pairs]
 
-    @cached_property
-    def first_divergence(self) -> pd.Series | None:
-        """The row of the first instruction whose introduced error is more than its precision explains."""
-        row = first_divergence(self.rows, self.on_grid, self.unused)
-        return None if row is None else row.drop("stack")
-
-    @cached_property
-    def digest(self) -> Summary:
-        """Verdict, facts and notes."""
-        notes = [*self._findings.notes, *self.compared.notes]
-        found, comparisons = self._findings, [run.comparison for run in self.compared.runs]
-        return summarize(
-            self.rows,
-            self.coverage,
-            self.outputs,
-            found.delegation,
-            notes,
-            self.on_grid,
-            found.constants,
-            [item.judged for item in comparisons],
-            self.unused,
-            next((item.undetermined for item in comparisons if item.undetermined), ""),
-        )
-
     @property
     def constants(self) -> tuple[Difference, ...]:
         """Constants of the `.pte` that are not those of the reference."""
         return self._findings.constants
 
     @property
-    def known_digest(self) -> Summary | None:
-        """The digest if it was asked for before; computes nothing."""
-        return vars(self).get("digest")
-
-    @property
     def introduced(self) -> bool:
         """True if introduced gaps are computed."""
-        return any(gap.introduced is not None for gap in self.gaps)
+        return any(gap.introduced is not None or gap.introduced_different for gap in self.gaps)
 
     @cached_property
     def recall(self) -> References | None:
-        """Gives back reference tensors that the comparison did not keep."""
+        """Computes reference tensors again that the comparison did not keep."""
         return References(self.compared.replay) if self.compared.replay is not None else None

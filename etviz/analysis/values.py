@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from etviz.analysis.summary import row_level
-from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 
 if TYPE_CHECKING:
@@ -81,8 +79,7 @@ class Values:
         gap = place.gap
         if gap.unpaired:
             return Pair(gap, None, gap.runtime, gap.unpaired)
-        known = gap.introduced_sums is not None
-        level = "bad" if gap.status == MISMATCH else row_level(place.about, place.tables.on_grid, introduced=known)
+        level = gap.total_level if gap.level == "unknown" else gap.level
         reference = gap.reference
         if reference is None and place.tables.recall is not None:
             reference = place.tables.recall.reference(gap)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -51,69 +51,54 @@ def check(
     outputs: Annotated[
         bool | None, typer.Option("--outputs/--no-outputs", help="Final outputs must match their reference.")
     ] = None,
+    operators: Annotated[
+        bool | None, typer.Option("--operators/--no-operators", help="No operator or weight may be at fault.")
+    ] = None,
     config: Annotated[Path | None, typer.Option("--config", help="TOML file with the rules.")] = None,
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Fail on what became worse than this.")] = None,
     factor: Annotated[float | None, typer.Option("--factor", help="How many times worse than the baseline.")] = None,
     write_baseline: Annotated[
         Path | None, typer.Option("--write-baseline", help="Store this run's numbers as a baseline.")
     ] = None,
-    lock: Annotated[Path | None, typer.Option("--lock", help="Fail if a value is not, to the bit, as locked.")] = None,
-    write_lock: Annotated[Path | None, typer.Option("--write-lock", help="Lock this run's values.")] = None,
-    device: Annotated[str, typer.Option("--device", help="The class of devices that the run is of.")] = "host",
+    device: Annotated[
+        str, typer.Option("--device", help="Class of devices: store its bits in the baseline, or compare with them.")
+    ] = "",
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; '-' prints it.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Write a summary for pull requests.")] = None,
     method: given.MethodOption = None,
 ) -> None:
-    """Fail (exit status 1) if a numeric gap is beyond its limit, or worse than a baseline."""
+    """Fail (exit status 1) if an output differs, an operator is at fault, or a row is beyond a limit or a baseline."""
     start = time.perf_counter()
     flags = {"max_rmse": max_rmse, "max_abs": max_abs, "max_mse": max_mse, "max_rel_l2": max_rel_l2}
     flags |= {"max_severity": max_severity, "max_introduced_severity": max_introduced_severity}
     flags |= {"min_sqnr_db": min_sqnr_db, "min_cosine": min_cosine, "min_allclose": min_allclose}
     known = {name: value for name, value in flags.items() if value is not None} | _parse(limits or [])
     found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-    rules = _rules(config, etdump).with_flags(known, outputs=outputs, min_compared=min_compared, factor=factor)
-    locks = _Locks(lock, write_lock, device)
-    result = _check(found, rules, baseline, write_baseline, locks, method)
+    options = {"outputs": outputs, "operators": operators, "min_compared": min_compared, "factor": factor}
+    rules = _rules(config, etdump).with_flags(known, **options)
+    result = _check(found, rules, baseline, write_baseline, device, method)
     _write(result, junit, json_file, markdown, time.perf_counter() - start)
     if json_file is None or str(json_file) != "-":
-        _print(result, quiet=rules.demand_nothing and baseline is None and lock is None)
+        _print(result, quiet=rules.demand_nothing and baseline is None)
     if not result.passed:
         raise typer.Exit(1)
 
 
-class _Locks(NamedTuple):
-    """The lock that the run is held against, the one that it is written to, and its class of devices."""
-
-    path: Path | None
-    written: Path | None
-    device: str
-
-
 def _check(
-    found: given.Artifacts,
-    rules: Rules,
-    baseline: Path | None,
-    write_baseline: Path | None,
-    locks: _Locks,
-    method: str | None,
+    found: given.Artifacts, rules: Rules, baseline: Path | None, written: Path | None, device: str, method: str | None
 ) -> CheckResult:
-    from etviz.gate import baseline as stored
     from etviz.gate import check as run_check
-    from etviz.gate.lock import compare_lock, read_lock, write_lock
+    from etviz.gate.baseline import read_baseline, write_baseline
 
-    before = stored.read_baseline(baseline) if baseline is not None else None
+    if device and baseline is None and written is None:
+        raise UsageError("--device needs --baseline, which holds the bits of its class, or --write-baseline")
+    before = read_baseline(baseline) if baseline is not None else None
     inspection = found.load(method)
-    if write_baseline is not None:
-        stored.write_baseline(inspection.gaps, write_baseline)
-    result = run_check(inspection.analysis, rules, before)
-    if locks.path is not None:
-        case, notes = compare_lock(inspection.analysis, read_lock(locks.path), locks.device)
-        result.cases.append(case)
-        result.notes.extend(notes)
-    if locks.written is not None:
-        known = read_lock(locks.written) if locks.written.is_file() else None
-        write_lock(locks.written, inspection.analysis, locks.device, known)
+    result = run_check(inspection.analysis, rules, before, device if baseline is not None else "")
+    if written is not None:
+        stored = read_baseline(written) if written.is_file() and device else None
+        write_baseline(inspection.analysis, written, device, stored)
     return result
 
 
@@ -187,6 +172,6 @@ def _print(result: CheckResult, *, quiet: bool) -> None:
         out.print(f"[bold green]{len(result.cases)} checks passed[/bold green]", highlight=False)
     if quiet:
         err.print(
-            "no limits were given: only the final outputs and non-finite values were checked; see etviz check --help",
+            "no limits were given: only outputs, operators and non-finite values were checked; see etviz check --help",
             highlight=False,
         )

@@ -28,13 +28,14 @@ def why(
     inputs: given.InputsOption = None,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
     inside: Annotated[
-        bool, typer.Option("--inside/--no-inside", help="Look inside of a delegate at fault: runs it again here.")
+        bool,
+        typer.Option("--inside/--no-inside", help="Zoom into delegates that may be at fault; they run again."),
     ] = True,
     as_json: given.JsonOption = False,
     method: given.MethodOption = None,
     time_scale: given.ScaleOption = "ns",
 ) -> None:
-    """The culprit in one sentence, whose fault the output's error is, what it looks like, and what to do next."""
+    """Name the operator at fault, with its share of the error, the proof, the likely bug, and what to do next."""
     found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     body = found.load(method, time_scale).diagnosis(top, look_inside=inside)
     if as_json:
@@ -79,14 +80,21 @@ def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]
 
 
 def _proof(proof: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
+    several = len({item["event_block"] for item in proof["outputs"]}) > 1
     found = [
-        f"output {item['output']}: rmse {_number(item['rmse'])} → {_number(item['without'])}"
+        (f"run {item['event_block']}, " if several else "")
+        + f"output {item['output']}: {_change(item)}"
         + (", which matches the reference" if item["matches"] else "")
         for item in proof["outputs"]
-        if item["rmse"] not in (None, 0)
+        if item["rmse"] not in (None, 0) or item["status"] != item["status_without"]
     ]
-    title = "Proof: with what it should have given in its place" if width >= 60 else "Proof, without it"
-    yield from _listed(title, found or [proof["message"]], width)
+    yield from _listed("Proof", [proof["message"], *found], width)
+
+
+def _change(item: dict[str, Any]) -> str:
+    if item["status"] != item["status_without"]:
+        return f"{item['status']} → {item['status_without']}"
+    return f"rmse {_number(item['rmse'])} → {_number(item['without'])}"
 
 
 def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
@@ -97,8 +105,7 @@ def _fingerprints(culprit: dict[str, Any], width: int) -> Iterator[tuple[str, st
 def _inside(inside: dict[str, Any] | None, width: int) -> Iterator[tuple[str, str]]:
     if inside is None:
         return
-    # Its number is that in another program.
-    rows = [
+    rows = [  # an inner number is that of another program
         f"{_place(row | {'name': row['name'].partition(' ')[2]})}: introduced severity "
         f"{_number(row['introduced_severity'])}"
         for row in inside["rows"]
@@ -111,6 +118,7 @@ def _suspects(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
     name = "introduced_severity" if body["culprit"] is not None else "severity"
     rows = [
         f"{_place(row)}: {name.replace('_', ' ')} {_number(row[name])}"
+        + (f", in {row['executions']} executions" if row["executions"] > 1 else "")
         + (f", {row['fingerprints'][0]['name']}" if row["fingerprints"] else "")
         for row in body["suspects"]
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
 
 
 COMPARED, GROUPED, NOT_COMPARED, MISMATCH = "compared", "grouped", "not compared", "non-finite mismatch"
+DIFFERENT: Final = "shape or dtype mismatch"
+"""Status of a value whose shape or dtype is not the reference's."""
+WRONG: Final = (MISMATCH, DIFFERENT)
+"""Statuses that rank a row worst by every metric."""
 EMPTY: Final = "empty"
-"""Status of an instruction whose values have no elements, so that there is nothing to compare."""
+"""Status of an instruction whose values have no elements."""
+CREATED, CARRIED, LOST = "created", "carried", "lost"
+"""Roles of an instruction whose runtime inputs or outputs hold NaN or Inf."""
 TOGETHER: Final = "introduced together with "
-"""How the reason of a row begins whose introduced error may be that of instructions before it."""
+"""Start of a row's reason if earlier instructions may have introduced its error."""
 _SHARED: Final = "introduced "
 
 
@@ -36,6 +43,7 @@ class Gap:
     `hypothesis` is another setting or weight that gives the runtime's value; `operators` are the targets that the
     instruction executes. `failed_metrics` says why registered metrics have no number. `rounds` counts the executions
     in a loop: their values are stacked along the first axis; 0 outside of loops.
+    `introduced_different` is True if the operator's own value on the runtime's inputs has another shape or dtype.
     """
 
     instruction: int
@@ -62,6 +70,7 @@ class Gap:
     operators: frozenset[str] = frozenset()
     failed_metrics: tuple[str, ...] = ()
     rounds: int = 0
+    introduced_different: bool = False
 
     @property
     def reason(self) -> str:
@@ -72,7 +81,7 @@ class Gap:
         """Take back what it says of the reference, which is not the run's."""
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
-        if self.introduced_sums is None or not self.introduced_sums.mismatched:
+        if not self.introduced_different and not self.introduced_non_finite:
             self.status = COMPARED
         self.unpaired = self.unpaired or reason
         self.reference = None
@@ -89,7 +98,7 @@ class Gap:
     def is_suspicious(self, *, introduced: bool) -> bool:
         """True if the gap is so far above the cheap floor that its noise has to be measured."""
         metrics = self.introduced if introduced else self.metrics
-        if metrics is None or self.status == MISMATCH:
+        if metrics is None or self.status in WRONG:
             return False
         return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
 
@@ -102,6 +111,43 @@ class Gap:
         severity = self.introduced["severity"] if self.introduced is not None else NAN
         noise = self.introduced_noise
         return level("severity", severity, self.dtype, on_grid=self.scale is not None, noise=noise) == "bad"
+
+    @property
+    def on_grid(self) -> bool:
+        """True if the program says that the value lies on a quantization grid."""
+        metas = self.node.outputs[self.output : self.output + 1]
+        return bool(metas) and metas[0] is not None and metas[0].scale is not None
+
+    @property
+    def introduced_non_finite(self) -> int:
+        """Number of elements that the operator itself made, or left, NaN or Inf where its own value is not."""
+        return self.introduced_sums.mismatched if self.introduced_sums is not None else 0
+
+    @property
+    def level(self) -> str:
+        """``ok``, ``warn`` or ``bad``: whether the operator added more error than its precision explains.
+
+        ``unknown`` if its own error is not known. A shape, a dtype, NaN or Inf of the operator's own making is ``bad``.
+        """
+        known = self.introduced is not None
+        if self.introduced_different or self.introduced_non_finite:
+            return "bad"
+        if self.status == MISMATCH and (self.non_finite == CREATED or (self.non_finite == LOST and not known)):
+            return "bad"
+        if self.introduced is None or math.isnan(self.introduced["severity"]):
+            return "unknown"
+        return level(
+            "severity", self.introduced["severity"], self.dtype, on_grid=self.on_grid, noise=self.introduced_noise
+        )
+
+    @property
+    def total_level(self) -> str:
+        """The same of the whole error, whoever made it."""
+        if self.status in WRONG:
+            return "bad"
+        if math.isnan(self.metrics["severity"]):
+            return "unknown"
+        return level("severity", self.metrics["severity"], self.dtype, on_grid=self.on_grid, noise=self.noise)
 
     @property
     def amplification(self) -> float:

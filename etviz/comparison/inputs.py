@@ -1,8 +1,8 @@
-"""Which inputs an execution had: checked against what delegates logged as theirs.
+"""Checks which inputs an execution had, against the inputs that delegates logged.
 
-An ETDump does not say what went in. But a delegate logs its inputs, and where these are the program's own they must
-equal the reference's bit for bit; where no delegate reads them, the first kernels must agree with the reference at
-least roughly. So a run on other inputs is noticed, and never shown as a gap of the operators.
+An ETDump does not hold the program's inputs. But a delegate logs its inputs: where these are the program's own, they
+must equal the reference's bit for bit. Where no delegate reads an input, the first kernels must agree with the
+reference at least roughly. So etviz notices a run on other inputs, and never shows it as a gap of the operators.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
 
 FIRST_FAR_OFF: Final = "The first operators are far off while the others are not: "
-"""How a note begins that doubts the inputs."""
+"""Start of a note that doubts the inputs."""
 ROUGH: Final = 0.05
-"""Relative L2 error of every first kernel from which on the inputs are doubted."""
+"""Threshold of the relative L2 error of every first kernel from which the inputs are doubted."""
 
 
 @dataclass(slots=True)
 class Inputs:
-    """The flat inputs to compute a reference from, and which of the candidates they are (-1: they are from the log).
+    """The flat inputs of the reference, and the index of the candidate that they are (-1 if they are from the log).
 
-    `known` is False where the run had other inputs and these are not known: then only introduced gaps mean something.
-    `note` tells the user so. `logged` names those that the run had for certain, because a delegate logged them.
+    `known` is False if the run had other inputs that are not known: then only introduced gaps mean something, and
+    `note` says so. `logged` names the inputs that a delegate logged, which the run had for certain.
     """
 
     values: list[Any]
@@ -45,7 +45,7 @@ class Inputs:
 
 
 class Entrance:
-    """Where the inputs of a graph go in: who reads them, and which delegates log them."""
+    """The readers of a graph's inputs, and the delegates that log them."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -53,7 +53,7 @@ class Entrance:
 
     @cached_property
     def _reading(self) -> list[tuple[Node, frozenset[str]]]:
-        """The nodes that read inputs, and which."""
+        """The nodes that read inputs, with the names of these."""
         found = ((node, self._users.keys() & node.reads()) for node in self._graph.nodes)
         return [(node, frozenset(names)) for node, names in found if names]
 
@@ -86,9 +86,9 @@ class Entrance:
         expected: int,
         logged: Mapping[str, Sequence[torch.Tensor]] | None = None,
     ) -> Inputs:
-        """The inputs of an execution: of the candidates it may have had the expected one, unless the log denies it.
+        """The inputs of an execution: the expected candidate, unless the log contradicts it.
 
-        By name of an input, `logged` holds values of which one must be it; by default what the graph's delegates tell.
+        By name of an input, `logged` holds values of which one must be the input; by default those of the delegates.
         """
         if logged is None:
             logged = {name: [value] for name, value in self._logged(log).items()}
@@ -110,7 +110,7 @@ class Entrance:
         return Inputs(list(candidates[expected]), expected, known=False, note=note)
 
     def is_doubtful(self, comparison: Comparison) -> bool:
-        """True if every kernel that reads the inputs first is off by so much that they must be others."""
+        """True if every first kernel is far off while later instructions are not, so that the inputs must be others."""
         if not self.starts_far_off(comparison):
             return False
         first = self._first_kernels(comparison)
@@ -119,16 +119,16 @@ class Entrance:
         return 2 * len(calm) > len(later)
 
     def starts_far_off(self, comparison: Comparison) -> bool:
-        """True if every kernel that reads the inputs is far off; introduced gaps tell whose fault it is."""
+        """True if every kernel that reads an input of unknown origin is far off."""
         first = self._first_kernels(comparison)
         gaps = [gap for gap in comparison.gaps if gap.instruction in first and gap.runtime.dtype.is_floating_point]
         return bool(gaps) and all(gap.metrics["rel_l2"] > ROUGH for gap in gaps)
 
     def proved(self, inputs: Inputs, comparison: Comparison) -> bool:
-        """True if what the run logged says that it had these inputs.
+        """True if the log proves that the run had these inputs.
 
-        Each of them was logged as a delegate's, or all that kernels made of it first is what they make of it here, as
-        far as rounding goes. Outputs of other shapes come of other inputs.
+        A delegate logged each input, or all kernels that read it agree with the reference up to rounding. Outputs of
+        other shapes follow from other inputs.
         """
         if inputs.index < 0:
             return inputs.known
@@ -149,10 +149,10 @@ class Entrance:
         return inputs.known
 
     def forget_totals(self, comparison: Comparison, reason: str, *, state: bool = False) -> None:
-        """Take back what a comparison on other inputs than the run's can't tell.
+        """Remove what a comparison on other inputs than the run's can't show.
 
-        That is every total gap, and the introduced gaps of the instructions that read the inputs, be it through others
-        that logged nothing; with `state` also of those that read what earlier executions left.
+        That is every total gap, and the introduced gaps of the instructions that read the inputs, directly or through
+        instructions that logged nothing; with `state` also of those that read state of earlier executions.
         """
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:
@@ -162,28 +162,31 @@ class Entrance:
         comparison.reference_outputs, comparison.judged = [], False
 
     def _first_kernels(self, comparison: Comparison) -> frozenset[int]:
+        """Kernels that read an input which no delegate logged: a logged one is the run's for certain."""
         called = frozenset(gap.instruction for gap in comparison.gaps if gap.node.target == "delegate")
-        return self._readers_in(comparison) - self._delegates - called
+        logged = set[str]().union(*(names for node, names in self._reading if node.instruction in called))
+        certain = {node.instruction for node, names in self._reading if names <= logged}
+        return self._readers_in(comparison) - self._delegates - called - certain
 
     def _readers_in(self, comparison: Comparison) -> frozenset[int]:
         """Instructions that read the inputs."""
         return comparison.readers if comparison.readers is not None else self._readers
 
     def forget(self, comparison: Comparison, reason: str) -> None:
-        """Take back all of a comparison that may be one with the reference of another method."""
+        """Remove all gaps of a comparison that may be with the reference of another method."""
         for gap in comparison.gaps:
             gap.introduced = gap.introduced_sums = None
             gap.forget_total(reason)
         comparison.reference_outputs, comparison.judged = [], False
 
     def keeps_state(self, comparison: Comparison) -> bool:
-        """True if what reads the mutable buffers gives what it gives on what the method itself left there."""
+        """True if the instructions that read mutable buffers agree with the state that the method itself left."""
         readers = self._unknowing(comparison, "buffer")
         own = [gap for gap in comparison.gaps if gap.instruction in readers]
         return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
 
     def _unknowing(self, comparison: Comparison, *kinds: str) -> set[int]:
-        """Instructions that got a value which follows from such inputs, be it through others that logged nothing."""
+        """Instructions that read inputs of these kinds, directly or through instructions that logged nothing."""
         found = set[int]()
         if comparison.readers is not None:
             return found.union(*(comparison.followers[kind] for kind in kinds))
@@ -204,7 +207,7 @@ def _differ_in_shape(value: Any, other: Any) -> bool:
 
 
 def _is_off(gap: Gap) -> bool:
-    """True if an operator gives something else than on the inputs that it is thought to have had."""
+    """True if an operator's value does not follow from its assumed inputs."""
     if gap.introduced is not None:
         return gap.is_suspicious(introduced=True)
     return gap.metrics["rel_l2"] > ROUGH

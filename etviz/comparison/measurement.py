@@ -1,10 +1,10 @@
-"""One runtime value against one reference value: whether they can be compared, and what that gives."""
+"""Compares one runtime value with one reference value, or says why they can't be compared."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from etviz.comparison.gap import MISMATCH, Comparison, Gap
+from etviz.comparison.gap import DIFFERENT, MISMATCH, Comparison, Gap
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
 from etviz.tensors.sums import sums_of
@@ -32,8 +32,21 @@ def as_tensor(value: Any) -> torch.Tensor | None:
     return torch.tensor(value) if isinstance(value, (bool, int)) else None
 
 
+def different(reference: Any, runtime: Any, *, dtypes: bool = True) -> str:
+    """How the shape, or with `dtypes` the dtype, of two tensors differs; empty if it does not."""
+    import torch
+
+    if not isinstance(reference, torch.Tensor) or not isinstance(runtime, torch.Tensor):
+        return ""
+    if runtime.shape != reference.shape:
+        return f"the runtime's shape {tuple(runtime.shape)} is not the reference's {tuple(reference.shape)}"
+    if dtypes and runtime.dtype != reference.dtype:
+        return f"the runtime's dtype {dtype_name(runtime.dtype)} is not the reference's {dtype_name(reference.dtype)}"
+    return ""
+
+
 def why_not_comparable(reference: Any, runtime: Any) -> str:
-    """The reason why two values have no gap, empty if they have one."""
+    """Why two values can't be compared element by element; empty if they can."""
     r, q = as_tensor(reference), as_tensor(runtime)
     if q is None or r is None:
         missing = runtime if q is None else reference
@@ -49,8 +62,17 @@ def why_not_comparable(reference: Any, runtime: Any) -> str:
 def add_gap(
     result: Comparison, node: Node, output: int, logged: Any, expected: Any, scale: float | None, pairing: str = "exact"
 ) -> Gap | None:
-    """Compare one value and append its gap; None, with the reason in `result`, where that can't be done."""
+    """Compare one value and append its gap; None, with the reason in `result`, if that can't be done.
+
+    A value of another shape or dtype than the reference's is a row without numbers. Debug handles may pair values of
+    different operators, so there it is not compared.
+    """
     runtime, reference = as_tensor(logged), as_tensor(expected)
+    if pairing != "handles" and (reason := different(expected, logged)):
+        gap = add_unpaired(result, node, output, logged, reason, pairing)
+        if gap is not None:
+            gap.status = DIFFERENT
+        return gap
     reason = why_not_comparable(expected, logged)
     if not reason and runtime is not None and not runtime.numel():
         result.empty.add(node.instruction)
@@ -75,7 +97,7 @@ def add_gap(
 
 
 def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reason: str, pairing: str) -> Gap | None:
-    """Append a gap that only has a runtime value: what was introduced may be known all the same."""
+    """Append a gap that has a runtime value only; what the operator introduced may still be known."""
     runtime = as_tensor(logged)
     if runtime is None or runtime.is_complex():
         result.reasons[node.instruction] = why_not_comparable(logged, logged)
@@ -88,13 +110,14 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
 
 
 def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
-    """Compare a gap with its operator's value on the runtime's inputs; returns why that can't be, empty if it can."""
+    """Compare a gap with its operator's value on the runtime's inputs; returns why that is impossible, else nothing."""
     value = as_tensor(local)
+    gap.introduced_different = gap.pairing != "handles" and bool(different(local, gap.runtime))
     reason = why_not_comparable(local, gap.runtime)
     if reason or value is None:
         return reason
     gap.introduced_sums, gap.introduced = measure(value, gap.runtime, scale)
     gap.introduced |= result.custom.measure(value, gap.runtime, gap.node.handles)[0]
-    if gap.unpaired and gap.introduced_sums.mismatched:
+    if gap.unpaired and gap.introduced_non_finite and gap.status != DIFFERENT:
         gap.status = MISMATCH
     return ""

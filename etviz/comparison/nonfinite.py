@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from etviz.comparison.gap import CARRIED, CREATED, LOST
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import Graph, Node
@@ -17,8 +18,6 @@ from etviz.tensors.finite import has_nan, has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-CREATED, CARRIED, LOST = "created", "carried", "lost"
 
 
 class NonFinite:

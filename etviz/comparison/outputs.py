@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import COMPARED, MISMATCH, NOT_COMPARED
-from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
+from etviz.comparison.gap import COMPARED, DIFFERENT, MISMATCH, NOT_COMPARED
+from etviz.comparison.measurement import as_tensor, different, measure, why_not_comparable
 from etviz.tensors.metrics import BUILT_IN, NAN, floor, level, severity_of
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ def compare_outputs(
         a, b = as_tensor(expected), as_tensor(logged)
         if not complete:
             row["reason"] = f"the runtime logged {len(runtime)} of {len(reference)} final outputs"
+        elif b is not None and (reason := different(expected, logged, dtypes=False)):
+            row |= {"status": DIFFERENT, "reason": reason, "shape": tuple(b.shape), "close": 0.0}
+            row |= {"dtype": str(b.dtype).removeprefix("torch."), "allclose": False, "matches": False}
         elif (reason := why_not_comparable(expected, logged)) or a is None or b is None:
             row["reason"] = reason
         else:

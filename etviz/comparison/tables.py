@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, MISMATCH, NOT_COMPARED, Comparison, Gap
+from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, Comparison, Gap
 from etviz.graph.labels import describe, owners_of
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
 
@@ -41,6 +41,7 @@ COLUMNS: Final = (
     "latency_ms",
     *(f"introduced_{name}" for name in BUILT_IN),
     "introduced_noise",
+    "introduced_non_finite",
     "status",
     "reason",
 )
@@ -68,6 +69,7 @@ def gap_frame(
         "latency_ms": np.array([latency.get(gap.instruction, NAN) for gap in gaps], float),
         "noise": np.array([gap.noise for gap in gaps], float),
         "introduced_noise": np.array([gap.introduced_noise for gap in gaps], float),
+        "introduced_non_finite": np.array([gap.introduced_non_finite for gap in gaps], np.int64),
     }
     columns |= {name: _spread([getattr(gap, name) for gap in gaps]) for name in _TEXTS}
     columns |= _described(graph, gaps) | nonfinite_columns(gaps)
@@ -181,19 +183,22 @@ def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequen
 
 
 def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataFrame:
-    """`frame`, worst first: non-finite mismatches, then by the column in the direction of its polarity, NaN last.
+    """`frame`, worst first: wrong shapes, dtypes, NaN and Inf, then by the column in its polarity, NaN last.
 
-    The rows of `unread` values, in which an error does no harm, come after those of others, by every metric.
+    By an introduced metric, a row that only passes NaN or Inf on is ranked by its number. The rows of `unread` values,
+    in which an error does no harm, come after those of others, by every metric.
     """
     import pandas as pd
 
     metric = METRICS.get(by.removeprefix("introduced_"))
     ascending = metric.higher_is_better if metric else False
-    mismatch = frame["status"] == MISMATCH
+    wrong = frame["status"].isin(WRONG)
+    if by.startswith("introduced_") and "introduced_non_finite" in frame:
+        wrong &= (frame["introduced_non_finite"] > 0) | frame[by].isna()
     keys = {
-        "unknown": frame[by].isna() & ~mismatch,
+        "unknown": frame[by].isna() & ~wrong,
         "unread": frame.index.isin(list(unread)) if metric else False,
-        "finite": ~mismatch,
+        "right": ~wrong,
         "value": frame[by],
     }
     order = pd.DataFrame(keys, index=frame.index).sort_values(

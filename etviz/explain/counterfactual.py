@@ -31,17 +31,15 @@ Place = tuple[int, int]
 """An instruction, and one of its outputs."""
 
 
-def counterfactual(replay: Replay, run: int, exact: Collection[Place]) -> list[Any]:
-    """The final outputs of an execution if these values had been exact.
+def counterfactual(replay: Replay, exact: Mapping[int, Collection[Place]]) -> dict[int, list[Any]]:
+    """The final outputs of some executions if some of their values had been exact.
 
     Parameters
     ----------
     replay
-        What ran, on what.
-    run
-        Number of the execution.
+        The executions and their inputs.
     exact
-        The values.
+        By number of an execution: the values. In a program with state they change later executions too.
 
     Raises
     ------
@@ -51,12 +49,14 @@ def counterfactual(replay: Replay, run: int, exact: Collection[Place]) -> list[A
     template = replay.fresh()
     walker = _WhatIf(template.graph, template.constants, template.limits)
     with threads_for(walker.graph):
-        first = 0 if is_stateful(walker.graph) else run
-        for index in range(first, run + 1):
-            execution = replay.executions[index]
-            walker.exact = frozenset(exact if index == run else ())
+        found: dict[int, list[Any]] = {}
+        for run in range(max(exact) + 1) if is_stateful(walker.graph) else sorted(exact):
+            execution = replay.executions[run]
+            walker.exact = frozenset(exact.get(run, ()))
             walker.run(execution.inputs, logged=execution.logged)
-    return walker.outputs
+            if run in exact:
+                found[run] = walker.outputs
+    return found
 
 
 class _WhatIf(Evaluator):

@@ -1,59 +1,123 @@
-"""The numbers of an earlier run in a JSON file, to fail on what became worse.
+"""A baseline: an earlier run's errors, and if wanted its bits on several classes of devices, in one JSON file.
 
-Rows are named by operator, module and place among their likes, so that an instruction which is added elsewhere does not
-shift all others.
+A check fails on what became worse. For a class of devices whose bits are stored, it also fails at the first value that
+is not the same to the bit. Rows are named by operator, module and position among equal names, so that a new instruction
+elsewhere does not shift all others.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.rows import row_keys
 from etviz.artifacts.files import PathLike
-from etviz.errors import ArtifactError
+from etviz.errors import ArtifactError, UsageError
 from etviz.gate.document import Document
+from etviz.graph.labels import describe_row
 from etviz.json_numbers import as_text
+from etviz.tensors.digest import digest
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from etviz.analysis.analysis import Analysis
 
 _DOCUMENT: Final = Document(
-    "an etviz baseline", "etviz-baseline", 1, "write it with `etviz check ... --write-baseline FILE`"
+    "an etviz baseline", "etviz-baseline", 2, "write it with `etviz check ... --write-baseline FILE`"
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Baseline:
-    """Metrics of each row, by `row_keys`; those that were not known are missing."""
+    """The stored numbers and bits.
+
+    Attributes
+    ----------
+    rows
+        By `row_keys`: metrics of the row; unknown ones are missing.
+    names
+        By key: the row's name for people, in program order.
+    inputs
+        Hash of the inputs of the runs whose bits are stored; empty without bits.
+    bits
+        By class of devices, and by key: the hash of the value.
+    """
 
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    inputs: str = ""
+    bits: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def parting(self, bits: dict[str, str], device: str) -> tuple[str, int] | None:
+        """The first row whose bits are not those of a class of devices, and the number of such rows; None if none is.
+
+        A row that only one of the two has counts as different.
+        """
+        stored = self.bits[device]
+        parted = [key for key in dict.fromkeys((*self.names, *bits)) if bits.get(key) != stored.get(key)]
+        return (self.names.get(parted[0], parted[0]), len(parted)) if parted else None
 
 
-def baseline_of(gaps: pd.DataFrame) -> Baseline:
-    """The baseline of a gap table. Infinite values are kept as text, which JSON has no number for."""
-    rows = {}
-    for key, values in zip(
-        row_keys(gaps), gaps[[name for name in METRICS if name in gaps]].to_dict("records"), strict=True
-    ):
-        rows[key] = {str(name): float(value) for name, value in values.items() if not math.isnan(value)}
-    return Baseline(rows)
-
-
-def write_baseline(gaps: pd.DataFrame, path: PathLike) -> None:
-    """Write the numbers of a gap table as a baseline.
+def baseline_of(analysis: Analysis, device: str = "") -> Baseline:
+    """The baseline of a run, with its bits if it is of a class of devices.
 
     Raises
     ------
+    UsageError
+        If nothing was compared, or bits are asked for and the inputs are not known.
+    """
+    gaps = analysis.gaps
+    if gaps.empty:
+        raise UsageError("nothing was compared, so there is no baseline; etviz info says what the files hold")
+    keys = row_keys(gaps)
+    numbers = gaps[[name for name in METRICS if name in gaps]].to_dict("records")
+    rows = {
+        key: {str(name): float(value) for name, value in values.items() if not math.isnan(value)}
+        for key, values in zip(keys, numbers, strict=True)
+        if not math.isnan(values["severity"])
+    }
+    names = {key: describe_row(row) for key, (_, row) in zip(keys, gaps.iterrows(), strict=True)}
+    if not device:
+        return Baseline(rows, names)
+    return Baseline(rows, names, inputs_of(analysis), {device: bits_of(analysis)})
+
+
+def inputs_of(analysis: Analysis) -> str:
+    """Hash of the inputs of all executions; a `UsageError` if they are not known."""
+    replay = analysis.tables.compared.replay
+    inputs = [value for execution in (replay.executions if replay is not None else ()) for value in execution.inputs]
+    if not inputs:
+        raise UsageError("the inputs of the run are not known, so its bits can't be compared with other devices")
+    return digest(inputs).hex()
+
+
+def bits_of(analysis: Analysis) -> dict[str, str]:
+    """By key of a row: the hash of the runtime's value."""
+    gaps = analysis.gaps
+    places = (analysis.rows.find(int(row)) for row in gaps.index)
+    return {key: digest([place.gap.runtime]).hex() for key, place in zip(row_keys(gaps), places, strict=True)}
+
+
+def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
+    """Write a run as a baseline; with a class of devices also its bits, beside those of the classes `before`.
+
+    Raises
+    ------
+    UsageError
+        If nothing was compared, or the other classes of devices ran on other inputs.
     ArtifactError
         If the file can't be written.
     """
-    rows = {
-        key: {name: as_text(value) for name, value in values.items()} for key, values in baseline_of(gaps).rows.items()
-    }
-    _DOCUMENT.write(path, {"rows": rows})
+    own = baseline_of(analysis, device)
+    if before is not None and before.bits and not device:
+        own = replace(own, inputs=before.inputs, bits=before.bits)
+    elif before is not None and before.bits.keys() - {device}:
+        if before.inputs != own.inputs:
+            raise UsageError("the other classes of this baseline ran on other inputs; give this run the same inputs")
+        own = replace(own, names=before.names | own.names, bits=before.bits | own.bits)
+    rows = {key: {name: as_text(value) for name, value in values.items()} for key, values in own.rows.items()}
+    _DOCUMENT.write(path, {"rows": rows, "names": own.names, "inputs": own.inputs, "bits": own.bits})
 
 
 def read_baseline(path: PathLike) -> Baseline:
@@ -62,7 +126,7 @@ def read_baseline(path: PathLike) -> Baseline:
     Raises
     ------
     ArtifactError
-        If it is missing, damaged or of a newer version.
+        If it is missing, damaged or of another version.
     """
     body = _DOCUMENT.read(path)
     try:
@@ -72,6 +136,11 @@ def read_baseline(path: PathLike) -> Baseline:
         }
         if any(math.isnan(value) for values in rows.values() for value in values.values()):
             raise ValueError("a number is NaN, which nothing is worse than")
+        bits = {str(name): _texts(hashes) for name, hashes in body["bits"].items()}
+        return Baseline(rows, _texts(body["names"]), str(body["inputs"]), bits)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ArtifactError(path, f"its rows are damaged ({error})", _DOCUMENT.advice) from error
-    return Baseline(rows)
+
+
+def _texts(items: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in items.items()}

@@ -231,8 +231,8 @@ def verify(
     import pandas as pd
 
     for name, value in (("rtol", rtol), ("atol", atol)):
-        if not value >= 0:
-            raise UsageError(f"{name} must not be negative, found {value}")
+        if not 0 <= value < float("inf"):
+            raise UsageError(f"{name} must be a finite number, 0 or more, found {value}")
     bundled = read_bundled_program(path)
     chosen = _methods(bundled, method)
     rows: list[dict[str, Any]] = []

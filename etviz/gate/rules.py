@@ -1,10 +1,11 @@
-"""What a check demands: limits of metrics, by dtype and by operator, from a TOML file or from flags.
+"""The rules of a check: limits of metrics, by dtype and by operator, from a TOML file or from flags.
 
 [tool.etviz.check]              # in pyproject.toml; in etviz.toml the table is [check]
 max_rmse = 1e-3                 # max_<metric> or min_<metric>, for every row; max_abs and max_ulp need no other max_
 min_sqnr_db = 20
-outputs = true                  # the final outputs must match their reference
-min_compared = 0.9              # share of the instructions that must have been compared
+outputs = true                  # every final output must be compared, and match its reference
+operators = true                # no operator may be at fault, and no weight may differ
+min_compared = 0.9              # share of the instructions that must be compared; by default all that have a limit
 
 [[tool.etviz.check.rules]]      # for some rows: the last rule that names a metric decides
 operator = "*conv*"             # a pattern of the operator, of its reference operators or of its module
@@ -26,7 +27,7 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.tensors.metrics import METRICS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from etviz.artifacts.files import PathLike
 
@@ -50,7 +51,7 @@ class Limit:
         return f"{'max' if self.upper else 'min'}_{self.column}"
 
     def holds(self, value: float) -> bool:
-        """True if a value passes. NaN is not known, and passes."""
+        """True if a value passes; NaN, which is not known, passes."""
         return math.isnan(value) or (value <= self.value if self.upper else value >= self.value)
 
 
@@ -65,32 +66,39 @@ class Rule:
     def fits(self, row: Any) -> bool:
         """True if the rule is about this gap row."""
         names = (str(row["op"]), str(row["reference_ops"]), str(row["module"]))
-        return fnmatchcase(str(row["dtype"]), self.dtype) and any(fnmatchcase(name, self.operator) for name in names)
+        typed = self.dtype == "*" or fnmatchcase(str(row["dtype"]), self.dtype)
+        return typed and any(fnmatchcase(name, self.operator) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything that a check demands.
+    """The demands of a check.
 
     Attributes
     ----------
     rules
         In order; for each column the last fitting rule decides.
     outputs
-        The final outputs must match their reference.
+        Every final output must be compared, and match its reference.
+    operators
+        No operator may add more error than its precision explains, and the `.pte` must hold the reference's weights.
     min_compared
-        Least share of instructions that were compared, 0 to 1.
+        Least share of instructions that must be compared, 0 to 1; None demands all that have a limit.
     factor
         With a baseline: how many times worse than the stored value a value may be.
+    path
+        The file that they come from; empty without one.
     """
 
     rules: tuple[Rule, ...] = ()
     outputs: bool = True
-    min_compared: float = 0.0
+    operators: bool = True
+    min_compared: float | None = None
     factor: float = 2.0
+    path: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_compared <= 1:
+        if self.min_compared is not None and not 0 <= self.min_compared <= 1:
             raise UsageError(f"min_compared must be from 0 to 1, found {self.min_compared:g}")
         if not 0 < self.factor < math.inf:
             raise UsageError(f"factor must be a positive number, found {self.factor:g}")
@@ -115,6 +123,10 @@ class Rules:
         known = {name: value for name, value in options.items() if value is not None}
         rules = (*self.rules, Rule(given)) if given else self.rules
         return replace(self, rules=rules, **known)
+
+    def names(self, row: Any) -> bool:
+        """True if an instruction without a value, so of unknown dtype, may have a limit."""
+        return any(rule.limits and replace(rule, dtype="*").fits(row) for rule in self.rules)
 
     @property
     def demand_nothing(self) -> bool:
@@ -173,7 +185,8 @@ def read_rules(path: PathLike) -> Rules:
     special = section.take("rules", (list,), [])
     options = {
         "outputs": section.take("outputs", (bool,), True),
-        "min_compared": section.take_number("min_compared", 0.0),
+        "operators": section.take("operators", (bool,), True),
+        "min_compared": section.take_number("min_compared", 0.0) if "min_compared" in section.values else None,
         "factor": section.take_number("factor", 2.0),
     }
     rules = [Rule(section.take_limits())]
@@ -184,7 +197,7 @@ def read_rules(path: PathLike) -> Rules:
         operator, dtype = (part.take(name, (str,), "*") for name in ("operator", "dtype"))
         rules.append(Rule(part.take_limits(), operator, dtype))
     try:
-        return Rules(tuple(rules), **options)
+        return Rules(tuple(rules), **options, path=str(path))
     except UsageError as error:
         raise section.error(f"{where}.{error}") from None
 
@@ -192,14 +205,15 @@ def read_rules(path: PathLike) -> Rules:
 def find_rules(start: Path, judged: Path | None = None) -> Path | None:
     """The nearest etviz.toml, or pyproject.toml with a ``[tool.etviz.check]``, in a folder or above it.
 
-    Nothing is looked for in `judged`, the folder of the artifacts: they don't bring the rules that they are held to.
+    The search ends at the root of the folder's repository; outside a repository only the folder itself counts. The
+    folder of the artifacts, `judged`, is skipped: artifacts do not bring the rules that they are checked against.
 
     Raises
     ------
     UsageError
         If it is a link that leads there.
     """
-    for folder in (start.resolve(), *start.resolve().parents):
+    for folder in _within_repository(start.resolve()):
         if judged is not None and folder == judged.resolve():
             continue
         if (own := folder / "etviz.toml").is_file():
@@ -210,6 +224,13 @@ def find_rules(start: Path, judged: Path | None = None) -> Path | None:
             etviz = tool.get("etviz") if isinstance(tool, dict) else None
             return _own(project, judged) if isinstance(etviz, dict) and "check" in etviz else None
     return None
+
+
+def _within_repository(start: Path) -> Sequence[Path]:
+    """A folder and those above it, up to the root of its repository; the folder alone outside a repository."""
+    folders = [start, *start.parents]
+    root = next((at for at, folder in enumerate(folders) if (folder / ".git").exists()), 0)
+    return folders[: root + 1]
 
 
 def _own(path: Path, judged: Path | None) -> Path:
@@ -246,8 +267,8 @@ def _limit(name: str, value: Any, where: str) -> Limit:
         number = math.nan if isinstance(value, bool) or not isinstance(value, (int, float)) else float(value)
     except OverflowError:
         number = math.nan
-    if math.isnan(number):
-        raise UsageError(f"{where}{name} must be a number, found {str(value)[:40]!r}")
+    if not math.isfinite(number):
+        raise UsageError(f"{where}{name} must be a finite number, found {str(value)[:40]!r}")
     return Limit(column, number, direction == "max")
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from etviz.analysis.summary import row_level
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
 from etviz.graph.labels import describe_row, operator_label, short_name
@@ -293,7 +292,7 @@ class Plots:
     def _beyond(self) -> list[int]:
         """Instructions whose introduced error deserves a look."""
         tables = self._analysis.tables
-        rows = [row for row in range(len(tables)) if row_level(tables.rows.iloc[row], tables.on_grid) != "ok"]
+        rows = [row for row in range(len(tables)) if tables.gaps[row].level in ("warn", "bad")]
         return [tables.gaps[row].instruction for row in rows]
 
     @during("drawing a figure")

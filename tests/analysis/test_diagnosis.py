@@ -151,7 +151,7 @@ def test_why_is_readable(
     assert not end.value.code
     assert [line for line in text.splitlines() if len(line) > width] == []
     plain = " ".join(text.split())
-    assert str(faulty.analysis.tables.digest.verdict) in plain
+    assert str(faulty.analysis.digest.verdict) in plain
     assert "norm · layer_norm" in plain
     if width >= 80:
         assert "x = self.norm(x + self.block(x))" in plain

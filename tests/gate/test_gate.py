@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import xmlschema
 
 import etviz
+from etviz.analysis.analysis import Analysis
 from etviz.errors import ArtifactError, UsageError
-from etviz.gate import Rules, check, read_baseline, read_rules, write_baseline
-from etviz.gate.baseline import Baseline
+from etviz.gate import Limit, Rule, Rules, check, read_baseline, read_rules, write_baseline
+from etviz.gate.baseline import Baseline, baseline_of
 from etviz.gate.formats import to_json, to_markdown, write_junit
 from etviz.gate.rules import find_rules
 from tests.programs import Executed
+from tests.shifted import load_shifted
 
 Make = Callable[[str], Executed]
 
@@ -29,7 +32,7 @@ def inspection(executed: Make) -> etviz.Inspection:
 def test_without_limits_a_good_program_passes(inspection: etviz.Inspection) -> None:
     result = check(inspection.analysis, Rules())
     assert result.passed
-    assert len(result.cases) == len(inspection.gaps) + 2
+    assert len(result.cases) == len(inspection.gaps) + 3
 
 
 @pytest.mark.parametrize("name", ["max_rmse", "min_sqnr_db", "max_ulp", "max_abs", "max_introduced_severity"])
@@ -44,7 +47,7 @@ def test_exactly_the_rows_beyond_a_limit_fail(inspection: etviz.Inspection, name
 
 
 def test_a_program_with_nan_fails_whatever_is_allowed(executed: Make) -> None:
-    result = check(executed("poisoned").inspection.analysis, Rules().with_flags({"max_rmse": math.inf}))
+    result = check(executed("poisoned").inspection.analysis, Rules().with_flags({"max_rmse": 1e30}))
     demands = {violation.demand for case in result.failures for violation in case.violations}
     assert {"non-finite", "outputs"} <= demands
 
@@ -102,16 +105,23 @@ def test_a_file_that_holds_no_rules_is_refused(text: str, tmp_path: Path) -> Non
         read_rules(tmp_path / "etviz.toml")
 
 
-def test_the_nearest_rules_are_found(tmp_path: Path) -> None:
-    inner = tmp_path / "a" / "b"
+def test_the_nearest_rules_of_the_repository_are_found(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    inner = root / "a" / "b"
     inner.mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text("[tool.etviz.check]\nmax_rmse = 0.25\n")
+    (tmp_path / "etviz.toml").write_text("[check]\n")
+    (root / "pyproject.toml").write_text("[tool.etviz.check]\nmax_rmse = 0.25\n")
+    assert find_rules(inner) is None, "outside a repository only the folder itself counts"
+    (root / ".git").mkdir()
     found = find_rules(inner)
     assert found is not None
-    assert found == (tmp_path / "pyproject.toml").resolve()
+    assert found == (root / "pyproject.toml").resolve()
     assert read_rules(found).rules[0].limits[0].value == 0.25
-    (tmp_path / "a" / "etviz.toml").write_text("[check]\n")
-    assert find_rules(inner) == (tmp_path / "a" / "etviz.toml").resolve()
+    assert read_rules(found).path == str(found)
+    (root / "pyproject.toml").unlink()
+    assert find_rules(inner) is None, "what lies above the repository is somebody else's"
+    (root / "a" / "etviz.toml").write_text("[check]\n")
+    assert find_rules(inner) == (root / "a" / "etviz.toml").resolve()
 
 
 def test_rules_do_not_come_with_the_artifacts(tmp_path: Path) -> None:
@@ -133,7 +143,7 @@ def test_a_baseline_of_another_program_fails(inspection: etviz.Inspection) -> No
 
 def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    write_baseline(inspection.gaps, path)
+    write_baseline(inspection.analysis, path)
     stored = read_baseline(path)
     assert len(stored.rows) == len(inspection.gaps)
     assert check(inspection.analysis, Rules(), stored).passed
@@ -144,7 +154,7 @@ def test_baseline(inspection: etviz.Inspection, tmp_path: Path) -> None:
     assert check(inspection.analysis, Rules(factor=3), stored).passed
 
 
-_NAN = '{"format": "etviz-baseline", "version": 1, "rows": {"a": {"severity": NaN}}}'
+_NAN = '{"format": "etviz-baseline", "version": 2, "rows": {"a": {"severity": NaN}}, "names": {}, "bits": {}}'
 
 
 @pytest.mark.parametrize(
@@ -154,6 +164,72 @@ def test_a_file_that_is_no_baseline_is_refused(text: str, tmp_path: Path) -> Non
     (tmp_path / "b.json").write_text(text)
     with pytest.raises(ArtifactError, match=r"b\.json"):
         read_baseline(tmp_path / "b.json")
+
+
+def test_an_output_that_was_not_compared_fails(executed: Make) -> None:
+    """Also in one execution of several."""
+    inspection = executed("counter").load()
+    assert check(inspection.analysis, Rules()).passed
+    analysis = inspection.analysis
+    run = analysis.tables.compared.runs[0]
+    silent = run._replace(event_block=run.event_block + 1, comparison=replace(run.comparison, runtime_outputs=[]))
+    twice = replace(analysis.findings, compared=replace(analysis.tables.compared, runs=(run, silent)))
+    result = check(Analysis(twice), Rules())
+    assert [case.name for case in result.failures] == ["final outputs"]
+    assert "1 of 2 final outputs were not compared" in str(result)
+
+
+def test_a_limit_that_meets_nothing_fails(inspection: etviz.Inspection, executed: Make) -> None:
+    program = executed("residual_cnn")
+    blind = etviz.load(program.path("etdump"), pte=program.path("pte"), etrecord=program.path("etrecord"))
+    result = check(blind.analysis, Rules(outputs=False, min_compared=0.0).with_flags({"max_rmse": 1.0}))
+    assert [case.name for case in result.failures] == ["limits"]
+    stale = Rules((Rule((Limit("rmse", 1.0, True),), operator="*no_such*"),))
+    assert [case.name for case in check(inspection.analysis, stale).failures] == ["limits"]
+
+
+def test_an_instruction_with_a_limit_must_be_compared(inspection: etviz.Inspection) -> None:
+    analysis = inspection.analysis
+    run = analysis.tables.compared.runs[0]
+    gaps = run.comparison.gaps
+    lost = next(gap.instruction for gap in gaps if gap.node.target != "delegate")
+    less = replace(
+        run.comparison,
+        gaps=[gap for gap in gaps if gap.instruction != lost],
+        reasons={**run.comparison.reasons, lost: "the runtime logged no value for it"},
+    )
+    compared = replace(analysis.tables.compared, runs=(run._replace(comparison=less),))
+    partial = Analysis(replace(analysis.findings, compared=compared))
+    assert check(partial, Rules()).passed
+    limited = Rules().with_flags({"max_rmse": 1.0})
+    result = check(partial, limited)
+    assert [case.name for case in result.failures] == ["coverage"]
+    assert f"#{lost} " in str(result)
+    assert check(partial, limited.with_flags({}, min_compared=0.5)).passed
+
+
+def test_a_baseline_whose_rows_are_gone_or_unlimited_fails(inspection: etviz.Inspection) -> None:
+    stored = baseline_of(inspection.analysis)
+    keys = list(stored.rows)
+    renamed = Baseline({(key if at == 0 else f"{key}?"): stored.rows[key] for at, key in enumerate(keys)})
+    result = check(inspection.analysis, Rules(), renamed)
+    assert [case.name for case in result.failures] == ["baseline"]
+    assert f"{len(keys) - 1} of {len(keys)} rows of the baseline are not in this run" in str(result)
+    for wrong in ({"severity": math.inf}, {}):
+        result = check(inspection.analysis, Rules(), Baseline(stored.rows | {keys[0]: wrong}))
+        assert [case.row for case in result.failures] == [0]
+
+
+def test_an_operator_at_fault_fails_though_the_outputs_match(executed: Make, tmp_path: Path) -> None:
+    program = executed("residual_cnn")
+    gaps = program.inspection.gaps
+    norm = gaps.loc[gaps["op"].str.contains("layer_norm") & (gaps["output"] == 0)].iloc[0]
+    faulty = load_shifted(program, tmp_path, int(norm["instruction"]), 100.0, at=-3)
+    assert faulty.outputs["matches"].all(), "only the logged value was changed"
+    assert faulty.digest.level == "bad"
+    result = check(faulty.analysis, Rules())
+    assert [case.name for case in result.failures] == ["operators"]
+    assert check(faulty.analysis, Rules(operators=False)).passed
 
 
 def test_junit_validates_and_says_what_is_wrong(inspection: etviz.Inspection, tmp_path: Path) -> None:
@@ -180,7 +256,9 @@ def test_json_and_markdown(inspection: etviz.Inspection) -> None:
     assert text.count("\n| ") == 2 + min(len(result.failures), 20) + (len(result.failures) > 20)
 
 
-@pytest.mark.parametrize("limits", [{"rmse": 1.0}, {"max_nothing": 1.0}, {"max_rmse": math.nan}, {"max_rmse": "1"}])
+@pytest.mark.parametrize(
+    "limits", [{"rmse": 1.0}, {"max_nothing": 1.0}, {"max_rmse": math.nan}, {"max_rmse": math.inf}, {"max_rmse": "1"}]
+)
 def test_limits_that_make_no_sense(limits: dict[str, float]) -> None:
     with pytest.raises(UsageError):
         Rules().with_flags(limits)

@@ -43,7 +43,7 @@ def test_the_culprit_is_named_with_its_module_operator_and_line(faulty: etviz.In
     assert finding["text"].startswith(f"#{row['instruction']} norm · layer_norm")
     assert row["source"] in finding["text"]
     assert column("op", payload, buffers)[finding["row"]].startswith("norm · layer_norm")
-    assert faulty.analysis.tables.digest.facts[-2].value.startswith(f"#{row['instruction']} norm · layer_norm")
+    assert faulty.analysis.digest.facts[-2].value.startswith(f"#{row['instruction']} norm · layer_norm")
 
 
 def test_where_no_operator_adds_any_error_none_adds_most() -> None:

@@ -81,7 +81,7 @@ def test_the_list_names_every_inspection_once_and_computes_nothing(
     (entry,) = listing().data
     assert (entry["name"], entry["title"], entry["area"]) == ("mine", inspection.title, None)
     assert entry["verdict"] is None
-    assert inspection.analysis.tables.known_digest is None
+    assert inspection.analysis.finder.known_summary is None
     shown(inspection, "left")
     (entry,) = listing().data
     assert (entry["area"], entry["verdict"]) == ("left", inspection.digest.verdict)

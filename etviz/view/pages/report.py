@@ -164,7 +164,7 @@ def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
 
 def _summary(analysis: Analysis, title: str) -> str:
     """What is seen without a script and on paper."""
-    digest = analysis.tables.digest
+    digest = analysis.digest
     rows = len(analysis.tables)
     table = worst_table(analysis, _PRINTED, styled=False)
     heading = f"The {_PRINTED} worst of {rows} rows" if rows > _PRINTED else "All rows, worst first"

@@ -64,7 +64,7 @@ def _table(columns: Sequence[_Column], attributes: str = "") -> str:
 
 def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
     """Verdict, finding, facts and the worst rows as HTML with inline styles; every text is escaped."""
-    digest = analysis.tables.digest
+    digest = analysis.digest
     head = f"<p><b>{MARKS[digest.level]} {markup(analysis.title)}</b> — {markup(digest.verdict)}</p>"
     head += html_finding(analysis)
     return f'<div class="{STATIC_TABLE}">{head}<ul>{html_facts(digest)}</ul>{worst_table(analysis, rows)}</div>'

@@ -117,7 +117,7 @@ class Beside:
 
     def summary(self, rows: pd.DataFrame) -> dict[str, Any]:
         """What to know first: the operator that became worst, and each program's own verdict."""
-        digests = [other.tables.digest for other in self.others]
+        digests = [other.digest for other in self.others]
         shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
         worst = rows[CHANGE].max() if CHANGE in rows else math.nan
         level = (

@@ -71,7 +71,7 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     """
     buffers = Buffers()
     rows, compared = table_rows(analysis)
-    digest = analysis.tables.digest
+    digest = analysis.digest
     added = pd.DataFrame() if beside is None else beside.added()
     if len(added):
         filled = added.reindex(columns=rows.columns)

@@ -118,7 +118,7 @@ class Jobs:
 def _attribution(
     analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event
 ) -> dict[str, Any]:
-    analysis.attribution(params.get("output"), params.get("run", 0), progress=progress)
+    analysis.attribution(params.get("output"), params.get("run"), progress=progress)
     return {}
 
 
@@ -133,14 +133,17 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
     if not isinstance(rows, list) or not rows:
         raise UsageError(f"what_if needs a list of rows, found {rows!r}")
     found = analysis.what_if(rows)
-    run = analysis.tables.compared.runs[found.run].comparison
+    runs = [analysis.tables.compared.runs[number] for number in found.runs]
+    reference = [value for run in runs for value in run.comparison.reference_outputs]
+    runtime = [value for run in runs for value in run.comparison.runtime_outputs]
     outputs: list[dict[str, Any]] = []
     for at in range(len(found.before)):
         was, now = found.before.iloc[at], found.after.iloc[at]
-        sides = (run.reference_outputs[at], run.runtime_outputs[at], found.outputs[at])
+        sides = (reference[at], runtime[at], found.outputs[at])
+        label = f"run {int(was['event_block'])}, " if len(runs) > 1 else ""
         outputs.append(
             {
-                "name": f"{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
+                "name": f"{label}{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
                 "before": as_text(was["rmse"]),
                 "after": as_text(now["rmse"]),
                 "top1": [int(side.argmax()) for side in sides] if all(map(_is_scores, sides)) else None,

@@ -60,7 +60,7 @@ class ViewState(traitlets.HasTraits):
     @property
     def known_digest(self) -> Summary | None:
         """The verdict, if it was asked for before."""
-        return self.analysis.tables.known_digest
+        return self.analysis.finder.known_summary
 
     @property
     def analyses(self) -> Sequence[Analysis]:

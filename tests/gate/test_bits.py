@@ -1,4 +1,4 @@
-"""The numerics lock: one file for all classes of devices, which says at which instruction a run, or a class, parts."""
+"""The bits of a baseline: one file for all classes of devices names the instruction at which a run or a class parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli.app import app
 from etviz.errors import ArtifactError, UsageError
-from etviz.gate.lock import compare_lock, read_lock, write_lock
+from etviz.gate import Rules, check, read_baseline, write_baseline
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -45,40 +45,45 @@ def _run(*arguments: object) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
-def test_classes_of_devices_in_one_file(executed: Get, other: Path, tmp_path: Path) -> None:
-    lock, folder = tmp_path / "lock.json", executed("plain_cnn").folder
-    assert _run("check", folder, "--write-lock", lock, "--device", "phone")[0] == 0
-    assert _run("check", folder, "--lock", lock, "--device", "phone")[0] == 0
-    status, said = _run("check", other, "--lock", lock, "--device", "phone", "--no-outputs")
+def test_classes_of_devices_in_one_baseline(executed: Get, other: Path, tmp_path: Path) -> None:
+    path, folder = tmp_path / "baseline.json", executed("plain_cnn").folder
+    assert _run("check", folder, "--write-baseline", path, "--device", "phone")[0] == 0
+    assert _run("check", folder, "--baseline", path, "--device", "phone")[0] == 0
+    status, said = _run("check", other, "--baseline", path, "--device", "phone", "--no-outputs")
     assert status == 1
     assert f"parts from phone at #{_AT} " in said
     assert "1 of" in said
-    _run("check", other, "--write-lock", lock, "--device", "watch", "--no-outputs")
-    status, said = _run("check", folder, "--lock", lock, "--device", "phone")
+    _run("check", other, "--write-baseline", path, "--device", "watch", "--no-outputs")
+    status, said = _run("check", folder, "--baseline", path, "--device", "phone")
     assert status == 0
     assert f"parts from watch at #{_AT} " in said
-    held = read_lock(lock)
-    assert set(held.classes) == {"phone", "watch"}
-    key = held.parting("phone", "watch")
-    assert key is not None
-    assert held.names[key].startswith(f"#{_AT} ")
-    assert held.parting("phone", "phone") is None
+    stored = read_baseline(path)
+    assert set(stored.bits) == {"phone", "watch"}
+    parted = stored.parting(stored.bits["phone"], "watch")
+    assert parted is not None
+    assert parted[0].startswith(f"#{_AT} ")
+    assert parted[1] == 1
+    assert stored.parting(stored.bits["phone"], "phone") is None
+    _run("check", folder, "--write-baseline", path)
+    assert read_baseline(path).bits == {}
 
 
 def test_what_does_not_fit_is_refused(executed: Get, tmp_path: Path) -> None:
-    lock, program = tmp_path / "lock.json", executed("plain_cnn")
-    write_lock(lock, program.inspection.analysis, "phone", None)
-    with pytest.raises(UsageError, match="no class 'watch'"):
-        compare_lock(program.inspection.analysis, read_lock(lock), "watch")
+    path, analysis = tmp_path / "baseline.json", executed("plain_cnn").inspection.analysis
+    write_baseline(analysis, path, "phone")
+    with pytest.raises(UsageError, match="no bits of the class 'watch'"):
+        check(analysis, Rules(), read_baseline(path), "watch")
     another = executed("counter").inspection.analysis
     with pytest.raises(UsageError, match="other inputs"):
-        compare_lock(another, read_lock(lock), "phone")
+        check(another, Rules(), read_baseline(path), "phone")
     with pytest.raises(UsageError, match="other inputs"):
-        write_lock(lock, another, "watch", read_lock(lock))
-    body = json.loads(lock.read_text())
-    for wrong in ("[]", "{", json.dumps(body | {"version": 9}), json.dumps(body | {"classes": [1]})):
-        lock.write_text(wrong)
+        write_baseline(another, path, "watch", read_baseline(path))
+    with pytest.raises(UsageError, match="--device needs --baseline"):
+        _run("check", executed("plain_cnn").folder, "--device", "phone")
+    body = json.loads(path.read_text())
+    for wrong in ("[]", "{", json.dumps(body | {"version": 9}), json.dumps(body | {"bits": [1]})):
+        path.write_text(wrong)
         with pytest.raises(ArtifactError):
-            read_lock(lock)
+            read_baseline(path)
     with pytest.raises(ArtifactError):
-        read_lock(tmp_path / "none.json")
+        read_baseline(tmp_path / "none.json")

@@ -1,0 +1,202 @@
+"""The decision which operators are at fault. Verdict, headline, first divergence, diagnosis, gate and views follow it.
+
+A row is at fault if its operator adds more error than the precision of its value explains (`Gap.level`), and another
+operator reads the value. Where a zoom that is faithful to the run found such a row inside a delegate, that row takes
+the delegate's place, also if the delegate as a whole is below the threshold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etviz.comparison.gap import NOT_COMPARED, shared_with
+from etviz.graph.labels import describe_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+    from etviz.analysis.rows import Call, Place, Rows
+    from etviz.analysis.tables import Tables
+    from etviz.comparison.gap import Gap
+    from etviz.graph.ir import Graph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Culprit:
+    """A row that is at fault.
+
+    Attributes
+    ----------
+    row
+        Its address: index of the gap row, as `Rows.find` takes it.
+    place
+        Where it is.
+    about
+        Its gap row; an inner row stands at the instruction of its delegate call.
+    outer
+        Gap row of the delegate call that it is inside of; the row itself if it is in the program.
+    name
+        What people call it: number, module and operator, and its execution if there are several.
+    """
+
+    row: int
+    place: Place
+    about: pd.Series
+    outer: int
+    name: str
+
+    @property
+    def gap(self) -> Gap:
+        """The comparison behind the row."""
+        return self.place.gap
+
+    @property
+    def run(self) -> int:
+        """Number of the execution."""
+        inside = self.place.inside
+        return inside[0] if inside is not None else self.gap.run
+
+    @property
+    def instruction(self) -> int:
+        """Id of the instruction; that of the delegate call for an inner row."""
+        return int(self.about["instruction"])
+
+    @property
+    def operator(self) -> tuple[int, str]:
+        """Its instruction, and the name of its node."""
+        return self.instruction, self.gap.node.name
+
+    @property
+    def level(self) -> str:
+        """``warn`` or ``bad``."""
+        return self.gap.level
+
+    @property
+    def named(self) -> str:
+        """Its name with its source line."""
+        source = self.about["source"]
+        return f"{self.name} ({source})" if source else self.name
+
+    @property
+    def shared(self) -> str:
+        """The instructions that may have made the error instead; empty if there are none."""
+        return shared_with(str(self.about["reason"]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """Who is at fault in the executions of a program.
+
+    Attributes
+    ----------
+    run
+        Number of the execution whose outputs are worst, which attribution and diagnosis are about; that of the culprit
+        if nothing diverges in the worst one.
+    culprit
+        The first culprit of that execution; None if there is none.
+    culprits
+        All of them, by execution and in program order.
+    skipped
+        The instruction that was not compared and precedes the first wrong value, in words; empty if there is none.
+    """
+
+    run: int
+    culprit: Culprit | None
+    culprits: tuple[Culprit, ...]
+    skipped: str
+
+    def others(self) -> list[Culprit]:
+        """The culprits in other instructions of the same execution, each instruction once."""
+        found: dict[int, Culprit] = {}
+        for item in self.culprits:
+            if item.run == self.run:
+                found.setdefault(item.instruction, item)
+        if self.culprit is not None:
+            found.pop(self.culprit.instruction, None)
+        return list(found.values())
+
+    def beside(self, culprit: Culprit) -> list[int]:
+        """The rows at fault of a culprit's operator and execution: its own, and other outputs of the operator."""
+        return [item.row for item in self.culprits if item.run == culprit.run and item.operator == culprit.operator]
+
+
+def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
+    """Decide who is at fault; `faithful` says of each zoomed delegate call whether its zoom is faithful to the run."""
+    found = tuple(_culprits(rows, {call: rows.inside[call] for call, true in faithful.items() if true}))
+    tables = rows.tables
+    worst = tables.worst_run
+    culprit = next((item for item in found if item.run == worst), None)
+    if culprit is None and found:
+        culprit, worst = found[0], found[0].run
+    return Decision(worst, culprit, found, _skipped(tables, worst, culprit))
+
+
+def run_label(tables: Tables, run: int) -> str:
+    """What people call an execution; empty if there is only one."""
+    runs = tables.compared.runs
+    return f"run {runs[run].event_block}" if len(runs) > 1 else ""
+
+
+def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
+    from etviz.analysis.rows import Place
+
+    tables = rows.tables
+    firsts = {call: first for first, call, _ in rows.parts() if call is not None}
+    seen: set[Call] = set()
+    for row in tables.program_order:
+        gap = tables.gaps[row]
+        call = gap.run, gap.instruction
+        inner = insides.get(call)
+        within = [at for at in inner.program_order if _is_at_fault(inner, at)] if inner is not None else []
+        about, label = tables.rows.loc[row], run_label(tables, gap.run)
+        name = describe_row(about)
+        if within and inner is not None and call not in seen:
+            seen.add(call)
+            placed = rows.placed(call, inner)
+            for at in within:
+                inside = describe_row(placed.iloc[at]).partition(" ")[2]
+                full = ", ".join(filter(None, (f"{inside} inside {name}", label)))
+                number = firsts[call] + at
+                yield Culprit(number, Place(call, inner, at), placed.iloc[at].rename(number), row, full)
+        elif not within and _is_at_fault(tables, row):
+            full = ", ".join(filter(None, (name, label)))
+            yield Culprit(row, Place(None, tables, row), about.drop("stack"), row, full)
+
+
+def _is_at_fault(tables: Tables, row: int) -> bool:
+    return tables.gaps[row].level in ("warn", "bad") and row not in tables.unused
+
+
+def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
+    """The first instruction that was not compared although the first wrong value follows from it, in words."""
+    if not len(tables) or run >= len(tables.compared.runs):
+        return ""
+    wrong = culprit.instruction if culprit is not None else tables.first_wrong(run)
+    block = tables.compared.runs[run].event_block
+    coverage = tables.coverage
+    missing = coverage[(coverage["event_block"] == block) & (coverage["status"] == NOT_COMPARED)]
+    if wrong is None or missing.empty:
+        return ""
+    before = _ancestors(tables.graph, int(wrong))
+    told = culprit.shared if culprit is not None else ""
+    for _, row in missing.sort_values("instruction").iterrows():
+        number = int(row["instruction"])
+        if number in before and f"instruction {number} " not in told:
+            return f"{describe_row(row, output=False)} was not compared ({row['reason']})"
+    return ""
+
+
+def _ancestors(graph: Graph, instruction: int) -> set[int]:
+    """The instructions from which the values of one follow."""
+    nodes = {node.name: node for node in graph.nodes}
+    pending = [node for node in graph.nodes if node.instruction == instruction]
+    found: set[str] = set()
+    while pending:
+        for name in pending.pop().reads():
+            if name in nodes and name not in found:
+                found.add(name)
+                pending.append(nodes[name])
+    return {nodes[name].instruction for name in found if nodes[name].instruction >= 0}
