@@ -1,6 +1,6 @@
-"""The table of a program's probes: which output of which probe program is the value of which instruction.
+"""``probes.json``, written beside a program's probes: which output of which probe is the value of which instruction.
 
-It is written beside the probes, as ``probes.json``. Whoever reads one checks it: numbers that lead nowhere are refused.
+`read_table` refuses tables whose numbers lead nowhere.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,24 +27,24 @@ _ADVICE: Final = "make the probes again with etviz.probe()"
 
 @dataclass(frozen=True, slots=True)
 class ProbeValue:
-    """A value that a probe gives out.
+    """One value among a probe's outputs.
 
     Attributes
     ----------
     instruction
         The instruction that makes it.
     index
-        Which of the values that the instruction makes.
+        Its position among the instruction's values.
     position
-        Which output of the probe it is.
+        Its position among the probe's outputs.
     dtype, shape
         Of the tensor; the shape's upper bound where it is `dynamic`.
     order
         Dimensions from outermost to innermost in memory.
     dynamic
-        True if only the run knows the shape.
+        True if the shape is known at run time only.
     inside
-        Name of the value inside of the delegate, empty for a value at an instruction's boundary.
+        Name of the value inside a delegate, empty for an instruction's own value.
     """
 
     instruction: int
@@ -58,7 +59,7 @@ class ProbeValue:
 
 @dataclass(frozen=True, slots=True)
 class ProbeEntry:
-    """One probe program: its values, how many outputs it has, and the last of them, which tells what it is."""
+    """One probe program: its values, the number of its outputs, and the expected content of the last one, its mark."""
 
     name: str
     values: tuple[ProbeValue, ...]
@@ -66,7 +67,7 @@ class ProbeEntry:
     mark: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProbeTable:
     """The probes of one method.
 
@@ -79,11 +80,11 @@ class ProbeTable:
     pte_checksum
         Of the unmodified program.
     own
-        How many outputs the unmodified program has; they are the first ones of every probe.
+        Number of outputs of the unmodified program, which are the first outputs of every probe.
     probes
         In program order.
     missing
-        By instruction: why no probe gives its values.
+        By instruction: why no probe has its values.
     """
 
     path: str
@@ -93,9 +94,10 @@ class ProbeTable:
     probes: tuple[ProbeEntry, ...]
     missing: dict[int, str]
 
-    def probe(self, name: str) -> ProbeEntry | None:
-        """The probe of this name."""
-        return next((item for item in self.probes if item.name == name), None)
+    @cached_property
+    def by_name(self) -> dict[str, ProbeEntry]:
+        """The probes by name."""
+        return {item.name: item for item in self.probes}
 
 
 def write_table(table: ProbeTable, path: PathLike) -> None:
@@ -162,12 +164,12 @@ def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
             inside = 0 <= value.position < probe.outputs and value.index >= 0
             if not inside or min(value.shape, default=0) < 0 or len(value.shape) > 64:
                 raise ValueError(f"{probe.name} has no such output")
-        if not 0 <= own < probe.outputs:
-            raise ValueError(f"{probe.name} has fewer outputs than the program")
+        if not 0 <= own < probe.outputs <= own + len(probe.values) + 1:
+            raise ValueError(f"{probe.name} has {probe.outputs} outputs, which does not fit its values")
 
 
 def find_table(*beside: PathLike | None) -> ProbeTable | None:
-    """The table in the folder of one of these files, or in one of these folders; None if there is none."""
+    """The table in one of these folders, or in the folder of one of these files; None if there is none."""
     for path in beside:
         if path is None:
             continue

@@ -7,10 +7,11 @@ debug buffer, and from there on it is `etviz.load`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"(?:(?P<name>.+?)-)??(?:(?P<execution>\d+)-)?(?P<output>\d+)\.(?:bin|raw)")
 _UNKNOWN: Final = "a raw file does not tell its shape, and the program has a dynamic one here; give a tensor instead"
+_LISTED: Final = 20
+"""Maximum number of names in a message."""
 _MADE: Final = ("etdump", "debug_buffer")
 """Files that nobody gave, so that what is doubtful in such a file is not in these."""
 _ONLY_FINAL: Final = "Only the final outputs were given, so no instruction is compared; etviz.probe gives inner values."
@@ -212,13 +215,13 @@ class _Given:
         if not folder.is_dir():
             raise ArtifactError(folder, "there is no such folder with outputs", "name the folder with the raw files")
         found: dict[str, dict[int, dict[int, Path]]] = {}
-        names = {item.name for item in self._table.probes} | {MODEL} if self._table is not None else set()
+        known = {MODEL, *self._table.by_name} if self._table is not None else set[str]()
         for path in sorted(folder.iterdir()):
-            for name in names:
-                rest = path.name.removeprefix(f"{name}-")
-                match = _NAME.fullmatch(rest) if rest != path.name else None
-                if match and not match["name"]:
-                    found.setdefault(name, {}).setdefault(int(match["execution"] or 0), {})[int(match["output"])] = path
+            match = _NAME.fullmatch(path.name)
+            output = int(match["output"]) if match else 0
+            for name, execution in _whose(match) if match else ():
+                if name in known:
+                    found.setdefault(name, {}).setdefault(execution, {})[output] = path
         if not found:
             found = _other_files(folder)
         if not found:
@@ -230,13 +233,14 @@ class _Given:
     def _check_names(self, outputs: Mapping[Any, Any]) -> None:
         if self._table is None:
             raise UsageError("outputs by name are those of probes, and there is no probes.json beside the record")
-        known = [MODEL, *(item.name for item in self._table.probes)]
+        known = {MODEL: None, **self._table.by_name}
         unknown = [name for name in outputs if name not in known]
         if unknown or not outputs:
-            raise UsageError(f"there is no probe {', '.join(map(repr, unknown))}; known are {', '.join(known)}")
+            listed = (", ".join(map(str, itertools.islice(names, _LISTED))) for names in (map(repr, unknown), known))
+            raise UsageError("there is no probe {}; known are {}".format(*listed))
 
     def _count(self, name: str) -> int:
-        entry = self._table.probe(name) if self._table is not None else None
+        entry = self._table.by_name.get(name) if self._table is not None else None
         return entry.outputs if entry is not None else len(self._expected)
 
     def executions(self) -> list[_Execution]:
@@ -325,6 +329,15 @@ class _Given:
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+
+def _whose(match: re.Match[str]) -> Iterator[tuple[str, int]]:
+    """The program and execution that a raw file's name may mean: ``probe-0-3`` may end with an execution or not."""
+    name, execution = match["name"] or "", match["execution"]
+    if name:
+        yield name, int(execution or 0)
+    if execution is not None:
+        yield (f"{name}-{execution}" if name else execution), 0
 
 
 def _executions(items: Any) -> list[list[Any]]:

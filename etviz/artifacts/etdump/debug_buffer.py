@@ -221,13 +221,16 @@ def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
     placed = [ref for ref in refs if ref.offset >= 0]
     if not all(ref.layout.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
         return None
-    offsets = np.array([ref.offset for ref in placed])
-    ends = offsets + np.array([ref.layout.nbytes for ref in placed])
-    start = offsets[0]
-    wrong = [
-        np.flatnonzero(start - (start - ends[:-1]) // alignment * alignment != offsets[1:]) for alignment in _ALIGNMENTS
-    ]
-    return int(offsets[max(int(found[0]) for found in wrong) + 1]) if all(map(len, wrong)) else None
+    places = [(ref.offset, ref.offset + ref.layout.nbytes) for ref in placed]
+    start, last = places[0][0], 0
+    for alignment in _ALIGNMENTS:
+        steps = enumerate(itertools.pairwise(places), 1)
+        wrong = (at for at, ((_, end), (begin, _)) in steps if start - (start - end) // alignment * alignment != begin)
+        at = next(wrong, 0)
+        if not at:
+            return None
+        last = max(last, at)
+    return places[last][0]
 
 
 def _span(layout: Layout) -> int:

@@ -50,6 +50,8 @@ _LISTS: Final = {
     "optional_tensor_list": "<i4",
 }
 _EXTERNAL: Final = 1
+_MOST_INSTRUCTIONS: Final = 1 << 17
+"""Maximum number of instructions of a method: pairing takes a fraction of a millisecond for each."""
 # A loop's body adds a row to its result with this operator: it writes its first argument.
 _APPEND: Final = "executorch_prim::et_copy_index.tensor"
 _INSTRUCTIONS: Final = ("none", "kernel", "delegate", "move", "jump", "free")
@@ -507,6 +509,9 @@ def _read_instructions(
         How many delegates the method has.
     """
     vectors = chains.vectors(2)
+    if (count := int(vectors.length.sum())) > _MOST_INSTRUCTIONS:
+        problem = f"a method has {count:,} instructions; etviz reads up to {_MOST_INSTRUCTIONS:,}"
+        raise chains.buffer.damaged(problem, int(chains.at[0]))
     tables = vectors.tables()
     kinds = tables.scalar(0, "<u1")
     stored = _read_stored(tables, kinds)

@@ -1,0 +1,117 @@
+"""Readers do work in proportion to what a file holds: function calls are counted, no clock is read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
+
+from etviz.artifacts.etdump.debug_buffer import first_misplaced
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.flatbuffer import FlatBuffer
+from etviz.artifacts.probes import read_table
+from etviz.artifacts.program.program import read_program
+from etviz.errors import ArtifactError, UsageError
+from etviz.loading.outputs import _Given  # pyright: ignore[reportPrivateUsage]
+from tests.artifacts.conftest import Run
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions are called, those of C too."""
+    count = 0
+
+    def see(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(see)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def probes(folder: Path, count: int, outputs: int = 3) -> Path:
+    value = {"instruction": 0, "index": 0, "position": 1, "dtype": "float32", "shape": [2], "order": [0]}
+    entries = [
+        {
+            "name": f"probe-{number}",
+            "values": [value | {"dynamic": False, "inside": ""}],
+            "outputs": outputs,
+            "mark": [1, 2, number],
+        }
+        for number in range(count)
+    ]
+    body = {"format": "etviz-probes", "version": 1, "method": "forward", "pte_checksum": "x", "own": 1, "missing": {}}
+    path = folder / "probes.json"
+    path.write_text(json.dumps(body | {"probes": entries}))
+    return path
+
+
+def test_a_table_of_many_probes_is_read_and_asked_in_linear_time(tmp_path: Path) -> None:
+    def look(count: int) -> int:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(0, count, 2):
+            (folder / f"probe-{number}-0-0.bin").touch()
+        path = probes(folder, count)
+
+        def work() -> None:
+            table = read_table(path)
+            given = _Given(folder, table, [])
+            assert given.probed
+            for name in table.by_name:
+                given._count(name)  # pyright: ignore[reportPrivateUsage]
+            with pytest.raises(UsageError, match="there is no probe") as error:
+                _Given({str(number): [1] for number in range(count)}, table, [])
+            assert len(str(error.value)) < 1000
+
+        return calls(work)
+
+    few, many = look(500), look(1000)
+    assert many < 2.2 * few
+
+
+def test_a_probe_with_more_outputs_than_values_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="which does not fit its values"):
+        read_table(probes(tmp_path, 1, outputs=10**12))
+
+
+def test_many_event_blocks(long_run: Run) -> None:
+    """Each block costs the same, however many there are."""
+    blocks = [block for block in read_etdump(long_run.etdump).blocks if block.debug][:20]
+
+    def look(times: int) -> int:
+        return calls(lambda: [first_misplaced(block.tensor_refs()) for block in blocks * times])
+
+    assert look(8) <= 2 * look(4) + 10
+
+
+def test_a_program_with_very_many_instructions_is_refused(runs: dict[str, Run], tmp_path: Path) -> None:
+    file: Any = deserialize_pte_binary(runs["partly"].pte.read_bytes())
+    chain = file.program.execution_plan[0].chains[0]
+    least = len(chain.instructions)
+
+    def look(times: int) -> int:
+        chain.instructions = [*chain.instructions[:least]] * times
+        path = tmp_path / f"{times}.pte"
+        path.write_bytes(bytes(serialize_pte_binary(file)))
+        return calls(lambda: read_program(path))
+
+    few, many = look(10), look(20)
+    assert many < 2.2 * few
+    content = bytearray((tmp_path / "20.pte").read_bytes())
+    buffer = FlatBuffer(bytes(content), "20.pte", "program", "")
+    length = int(buffer.root().vectors(1).tables().vectors(5).tables().vectors(2).start[0]) - 4
+    content[length : length + 4] = (140_000).to_bytes(4, "little")
+    content += bytes(1 << 20)
+    content[16:24] = len(content).to_bytes(8, "little")  # where the extended header says that the flatbuffer ends
+    (tmp_path / "claims.pte").write_bytes(content)
+    with pytest.raises(ArtifactError, match="140,000 instructions; etviz reads up to 131,072"):
+        read_program(tmp_path / "claims.pte")
