@@ -11,7 +11,6 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,9 @@ from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.ledger import was_written
 from etviz.artifacts.scratch import Scratch, sweep
-from etviz.comparison.noise import judge_as_told
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
-from etviz.loading.rehearsal import rehearse
 from etviz.settings import options, use_libraries
 
 if TYPE_CHECKING:
@@ -135,8 +132,6 @@ def debug(
                 data=lowered.data,
             )
             given = tuple(calls[0]) if len(calls) == 1 else [tuple(call) for call in calls]
-            if options.isolation == "always":
-                rehearse(artifacts.named, given, None)
             findings = read(
                 artifacts,
                 given,
@@ -285,8 +280,6 @@ def load(
             findings = _of_outputs(outputs, files, inputs, method, common)
         else:
             artifacts = ArtifactSet.open(etdump, **files)
-            told = rehearse(artifacts.named, inputs, method, introduced=introduced)
-            common |= {} if told is None else {"judge": partial(judge_as_told, told)}
             common |= {"keep_alive": kept, "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)
@@ -304,8 +297,6 @@ def _of_outputs(
 
     if files.pop("debug_buffer") is not None:
         raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")
-    named = {kind: os.fspath(path) for kind, path in files.items() if path is not None}
-    rehearse(named, inputs, method, introduced=common["introduced"], outputs=outputs)
     return outputs_findings(outputs, inputs=inputs, method=method, **files, **common)
 
 

@@ -1,13 +1,16 @@
-"""Files that this machine did not write are evaluated in a process of its own first, whose death is an answer."""
+"""A child process evaluates the files that this machine did not write, whichever question asks for it."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -15,67 +18,133 @@ import etviz
 from etviz.artifacts import ledger
 from etviz.artifacts.ledger import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
-from etviz.loading import rehearsal
+from etviz.evaluation.limits import Limits
+from etviz.loading import foreign as wall
+from etviz.pipeline import service
+from etviz.pipeline.parcel import Known, Packer, Unpacker
 from etviz.pipeline.worker import Worker
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
+KINDS = ("etdump", "debug_buffer", "pte", "record", "etrecord")
+QUESTIONS: dict[str, Callable[[etviz.Inspection], Any]] = {
+    "gaps": lambda found: found.gaps,
+    "coverage": lambda found: found.coverage,
+    "outputs": lambda found: found.outputs,
+    "summary": lambda found: found.summary(),
+    "references": lambda found: [torch.stack(found.tensors(row)) for row in range(len(found.gaps))],
+    "attribution": lambda found: found.attribution(),
+    "loss": lambda found: found.attribution(loss=lambda outputs: outputs[0].square().sum()),
+    "quantization": lambda found: found.quantization(),
+    "ladder": lambda found: found.ladder(),
+    "against": lambda found: found.against("exported_program").gaps,
+    "functions": lambda found: found.against({"aten.mm": lambda a, b: (a.double() @ b.double()).float()}).gaps,
+    "what_if": lambda found: str(found.what_if(0)),
+    "zoom": lambda found: found.zoom(0).gaps,
+    "inside": lambda found: [found.zoom(0).tensors(0)[0], found.zoom(0).attribution()],
+    "look_inside": lambda found: [found.look_inside(), found.gaps, found.quantization()][1:],
+    "diagnosis": lambda found: found.diagnosis()["verdict"],
+}
+"""Everything that needs an evaluation; what fails has to fail with the same words."""
+
+
+def copies(program: Executed, folder: Path) -> dict[str, Any]:
+    there = {kind: program.path(kind) for kind in KINDS if program.path(kind).exists()}
+    return {kind: shutil.copy(path, folder / path.name) for kind, path in there.items()}
 
 
 @pytest.fixture
-def foreign(executed: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Copies of a program's files, on a machine that has seen nothing yet."""
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A machine that has seen nothing yet."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    files: dict[str, Any] = {}
-    for kind in ("etdump", "debug_buffer", "pte", "record", "etrecord"):
-        source = executed("counter").path(kind)
-        files[kind] = shutil.copy(source, tmp_path / source.name)
     before, etviz.options.isolation = etviz.options.isolation, "auto"
-    yield files
+    yield tmp_path
     etviz.options.isolation = before
+
+
+@pytest.fixture
+def foreign(executed: Make, state: Path) -> dict[str, Any]:
+    """Copies of a program's files."""
+    return copies(executed("counter"), state)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What the child process is asked."""
     requests: list[dict[str, Any]] = []
-    run = rehearsal.WORKER.run
+    run = wall.WORKER.run
 
-    def note(request: dict[str, Any], *rest: Any) -> dict[str, Any]:
+    def note(request: dict[str, Any], *rest: Any, **named: Any) -> dict[str, Any]:
         requests.append(request)
-        return run(request, *rest)
+        return run(request, *rest, **named)
 
-    monkeypatch.setattr(rehearsal.WORKER, "run", note)
+    monkeypatch.setattr(wall.WORKER, "run", note)
     return requests
 
 
-def load(files: dict[str, Any], **more: Any) -> etviz.Inspection:
-    return etviz.load(**files, **more)
+def answer(question: str, found: etviz.Inspection) -> Any:
+    try:
+        return QUESTIONS[question](found)
+    except etviz.errors.EtvizError as error:
+        return str(error)
 
 
-def test_foreign_files_are_rehearsed_once(foreign: dict[str, Any], asked: list[Any], executed: Make) -> None:
-    found = load(foreign)
+def same(a: Any, b: Any) -> None:
+    if isinstance(a, list):
+        for pair in zip(a, b, strict=True):
+            same(*pair)
+    elif isinstance(a, pd.DataFrame):
+        pd.testing.assert_frame_equal(a, b)
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a.view(torch.uint8), b.view(torch.uint8))
+    else:
+        assert a == b
+
+
+@pytest.mark.parametrize("name", ["digits_int8", "counter", "branches"])
+def test_every_question_has_the_same_answer_and_evaluates_nothing_here(
+    name: str, executed: Make, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = copies(executed(name), state)
+    monkeypatch.setattr(etviz.options, "look_inside", "never")
+    etviz.options.isolation = "never"
+    here = etviz.load(**files, inputs=executed(name).inputs)
+    expected = {question: answer(question, here) for question in QUESTIONS}
+    etviz.options.isolation = "auto"
+    monkeypatch.setattr(Limits, "call", lambda *_: pytest.fail("an operator was called in this process"))
+    monkeypatch.setattr(Limits, "admitted", Limits.call)
+    there = etviz.load(**files, inputs=executed(name).inputs)
+    for question, wanted in expected.items():
+        same(wanted, answer(question, there))
+        if question == "attribution":  # the child was replaced: the next one opens the files itself
+            wall.WORKER.stop()
+    there.to_html(state / "report.html")
+
+
+def test_which_files_are_foreign(foreign: dict[str, Any], asked: list[Any], state: Path, executed: Make) -> None:
+    etviz.load(**foreign)
     assert len(asked) == 1
-    again = load(foreign)
-    assert len(asked) == 1
-    assert found.gaps["rmse"].equals(again.gaps["rmse"])
-    assert len(found.gaps) > 3
-    Path(foreign["record"]).touch()
-    load(foreign)
+    etviz.load(**foreign)
+    assert len(asked) == 2  # that it went well once says nothing of the next question
+    note_written(path for path in foreign.values())
+    etviz.load(**foreign)
     assert len(asked) == 2
-    etviz.options.isolation = "always"
-    load(foreign, inputs=executed("counter").inputs)
+    np.savez(state / "inputs.npz", *(value.numpy() for value in executed("counter").inputs))
+    etviz.load(**foreign, inputs=str(state / "inputs.npz"))
     assert len(asked) == 3
+    etviz.options.isolation = "always"
+    etviz.load(**foreign, inputs=executed("counter").inputs)
+    assert len(asked) == 4
     etviz.options.isolation = "never"
     Path(foreign["pte"]).touch()
-    load(foreign)
-    assert len(asked) == 3
+    etviz.load(**foreign)
+    assert len(asked) == 4
 
 
 def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tmp_path: Path) -> None:
     note_written(foreign.values())
     assert is_known(foreign)
-    load(foreign)
+    etviz.load(**foreign)
     assert not asked
     copy = shutil.copy(foreign["etdump"], tmp_path / "copy.etdp")
     assert not is_known(foreign | {"etdump": copy})
@@ -100,34 +169,87 @@ def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.Monk
     assert not is_known({"pte": left})
 
 
-def test_the_death_of_the_process_is_an_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It crashes, as by an operator: an error, and the next files find a new process."""
+def test_a_crash_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator ends the child process: each question says so, and nothing is evaluated here instead."""
+    found = etviz.load(**foreign)
     folder = Path(foreign["pte"]).parent
     (folder / "crashing.py").write_text("import os, signal\ndef main(*_):\n    os.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    sound = rehearsal.WORKER
-    monkeypatch.setattr(rehearsal, "WORKER", Worker("crashing"))
-    with pytest.raises(ExecutionError, match=r"SIGSEGV.*isolation"):
-        load(foreign)
-    assert not is_known(foreign)
-    monkeypatch.setattr(rehearsal, "WORKER", sound)
-    assert len(load(foreign).gaps) > 3
+    with monkeypatch.context() as patch:
+        patch.setattr(wall, "WORKER", Worker("crashing"))
+        for question in (lambda: etviz.load(**foreign), found.attribution, found.ladder, lambda: found.what_if(0)):
+            with pytest.raises(ExecutionError, match=r"SIGSEGV.*isolation"):
+                question()
+    assert len(found.attribution())
+
+
+def test_too_much_memory_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wall, "_SPARE", 1 << 10)
+    monkeypatch.setattr(wall, "_TIMES", 0)
+    with pytest.raises(etviz.errors.EtvizError, match="memory"):
+        etviz.load(**foreign)
+
+
+def test_memory_is_watched_where_the_system_has_no_limit() -> None:
+    """As on macOS, whose limit covers a part of the memory only."""
+    code = (
+        "from etviz.pipeline import service\n"
+        "service._limit = lambda spare: 0\n"
+        "with service.spared_memory(1 << 26):\n"
+        "    kept = []\n"
+        "    while True:\n"
+        "        kept.append(bytearray(1 << 20))\n"
+        "        kept[-1][:] = b'1' * (1 << 20)\n"
+    )
+    import subprocess
+
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert ended.returncode == service.OUT_OF_MEMORY
+    assert b"took more than 67,108,864 bytes" in ended.stderr
+
+
+def test_what_the_user_brings_runs_here(foreign: dict[str, Any]) -> None:
+    """Metrics and loss functions are called in this process, and their exceptions arrive as they are."""
+    seen: list[int] = []
+
+    def note(reference: torch.Tensor, runtime: torch.Tensor) -> float:
+        seen.append(os.getpid())
+        return float((reference - runtime).abs().sum())
+
+    etviz.metrics.register("note", note, higher_is_better=False)
+    try:
+        found = etviz.load(**foreign)
+    finally:
+        etviz.metrics.unregister("note")
+    assert set(seen) == {os.getpid()}
+    assert found.gaps["note"].notna().all()
+
+    class StopError(Exception):
+        pass
+
+    def stop(_: list[Any]) -> Any:
+        raise StopError("enough")
+
+    with pytest.raises((StopError, etviz.errors.EtvizError), match="enough"):
+        found.attribution(loss=stop)
 
 
 def test_a_file_that_is_changed_meanwhile(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(request: dict[str, Any], *rest: Any) -> dict[str, Any]:
-        Path(foreign["debug_buffer"]).touch()
-        return {"whole": True}
+    run = wall.WORKER.run
 
-    monkeypatch.setattr(rehearsal.WORKER, "run", change)
-    with pytest.raises(ArtifactError, match="changed while it was read"):
-        load(foreign)
+    def change(request: dict[str, Any], *rest: Any, **named: Any) -> dict[str, Any]:
+        found = run(request, *rest, **named)
+        os.utime(foreign["debug_buffer"], ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(wall.WORKER, "run", change)
+    with pytest.raises(ArtifactError, match=r"changed while it was read|written to after"):
+        etviz.load(**foreign)
 
 
 def test_errors_are_the_same(foreign: dict[str, Any]) -> None:
-    """The child's error is not the answer: what is wrong is said as it always is."""
     with pytest.raises(UsageError, match="must have the shape"):
-        load(foreign, inputs=(torch.zeros(7, 7),))
+        etviz.load(**foreign, inputs=(torch.zeros(7, 7),))
 
 
 def test_outputs_alone(foreign: dict[str, Any], asked: list[Any], executed: Make) -> None:
@@ -136,8 +258,34 @@ def test_outputs_alone(foreign: dict[str, Any], asked: list[Any], executed: Make
     found = etviz.load(outputs=[outputs], **files)
     assert len(asked) == 1
     assert len(found.outputs) == 1
-    etviz.load(outputs=[outputs], **files)
-    assert len(asked) == 1
+
+
+def test_values_travel_as_they_are(tmp_path: Path) -> None:
+    """Strides, kinds of numbers, and objects that occur twice; what has no form of its own is refused."""
+    shared = torch.arange(6.0)
+    values: list[Any] = [
+        *(None, True, -1, 1.5, "text", b"\0\xff", (1, [2, {3: {4}}]), frozenset([5]), torch.bfloat16, Path("a")),
+        *(torch.zeros(0, 3), torch.tensor(2.0), torch.rand(2, 3, 4).permute(2, 0, 1), torch.rand(4, 1).expand(4, 3)),
+        *(torch.tensor([1 + 2j]).conj(), torch.tensor([True, False]), np.arange(3, dtype=np.uint16), shared, shared),
+        etviz.errors.ArtifactError("a.pte", "it is empty", "write it again", where=3),
+    ]
+    with Packer(tmp_path / "tensors", Known()) as packer:
+        packed = packer.pack(values)
+    found = Unpacker(tmp_path / "tensors", Known()).unpack(packed)
+    assert str(found[:10]) == str(values[:10])
+    for a, b in zip(values[10:16], found[10:16], strict=True):
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+    assert found[12].stride() == values[12].stride()
+    assert found[17] is found[18]
+    assert str(found[-1]) == str(values[-1])
+    for refused in (object(), lambda: None, torch.zeros(2).to_sparse()):
+        with Packer(tmp_path / "tensors", Known()) as packer, pytest.raises(TypeError, match="can't be handed"):
+            packer.pack([refused])
+    for name in ("os.path:join", "etviz.api:load", "etviz.errors:checked"):
+        module, _, part = name.partition(":")
+        with pytest.raises(TypeError, match="can't be handed"):
+            Unpacker(tmp_path / "none", Known()).unpack(["record", module, part])
 
 
 def test_options() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.analysis.findings import Compared, Findings, program_file
 from etviz.comparison.gap import Run
 from etviz.errors import UsageError
-from etviz.evaluation.replay import of_last_round
+from etviz.evaluation.replay import Execution, of_last_round
 from etviz.graph.labels import owners_of
 from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.relower import BackendRefusedError
@@ -152,7 +152,7 @@ class Zooms:
         replay = self._replay
         if gap.pairing == "handles":
             raise UsageError(_BY_HANDLE.format("to zoom into its delegate"))
-        log, constants = replay.executions[gap.run].log, replay.fresh().constants
+        log, constants = replay.executions[gap.run].log, replay.constants
         return delegate_piece(self._owner(gap), gap.node, log, constants, gap.rounds)
 
     def _logged(self, gap: Gap) -> Logged | None:
@@ -184,17 +184,17 @@ class Zooms:
         )
 
     def _alone(self, gap: Gap) -> Alone:
-        from etviz.evaluation.evaluator import Evaluator
-        from etviz.explain.zoom.piece import Alone, operator_alone
+        from etviz.explain.zoom.piece import Alone, expected_outputs, operator_alone
 
-        if gap.node.kernel == "delegate" and self._findings.zoom is None:
-            piece = self._piece(gap)
-            return Alone(piece, Evaluator(piece.graph, piece.constants).run(piece.inputs))
         replay = self._replay
+        if gap.node.kernel == "delegate" and self._findings.zoom is None:
+            piece, log = self._piece(gap), replay.executions[gap.run].log
+            one = replay.piece(piece.graph, piece.constants, [Execution(piece.inputs, log)])
+            return Alone(piece, expected_outputs(one))
         if gap.pairing == "handles":
             raise UsageError(_BY_HANDLE.format("to take its operator out"))
-        graph = replay.fresh().graph
+        graph = replay.graph
         owner = owners_of(graph).get(gap.instruction, graph)
         node = next(node for node in owner.nodes if node.instruction == gap.instruction)
-        alone = operator_alone(graph, owner, node, replay, gap.run)
+        alone = operator_alone(replay, graph, owner, node, gap.run)
         return replace(alone, piece=replace(alone.piece, rounds=gap.rounds))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import torch
+
+from etviz.evaluation.replay import Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import flat_values
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.comparison.gap import Gap
-    from etviz.evaluation.replay import Replay
     from etviz.evaluation.values import Value
     from etviz.graph.ir import Node
 
@@ -32,21 +32,22 @@ class References:
         """The reference of a gap, None if the reference run does not give it."""
         with self._lock:
             if self._tensors is None:
-                self._tensors = self._compute()
+                self._tensors = reference_values(self._replay)
         return self._tensors.get((gap.run, gap.instruction, gap.output))
 
-    def _compute(self) -> dict[tuple[int, int, int], torch.Tensor]:
-        import torch
 
-        tensors: dict[tuple[int, int, int], torch.Tensor] = {}
-        evaluator = self._replay.fresh()
-        with SpillFile() as file:
-            for run, execution in enumerate(self._replay.executions):
+@question
+def reference_values(replay: Replay) -> dict[tuple[int, int, int], torch.Tensor]:
+    """The reference tensors of all executions, by execution, instruction and output, in a file."""
+    tensors: dict[tuple[int, int, int], torch.Tensor] = {}
+    evaluator = replay.fresh()
+    with SpillFile() as file:
+        for run, execution in enumerate(replay.executions):
 
-                def keep(node: Node, value: Value, run: int = run) -> None:
-                    for output, item in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
-                        if isinstance(item, torch.Tensor):
-                            tensors[run, node.instruction, output] = file.put(item)
+            def keep(node: Node, value: Value, run: int = run) -> None:
+                for output, item in enumerate(flat_values(value.reference) if node.instruction >= 0 else ()):
+                    if isinstance(item, torch.Tensor):
+                        tensors[run, node.instruction, output] = file.put(item)
 
-                evaluator.run(execution.inputs, keep)
-        return tensors
+            evaluator.run(execution.inputs, keep)
+    return tensors

@@ -1,17 +1,22 @@
-"""What is needed to run the reference again after the comparison: for attribution, zoom, and values not kept."""
+"""The executions of a program, and who evaluates it for them: this process, or a child process for foreign files."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from etviz.evaluation.evaluator import Evaluator
 from etviz.graph.ir import OBSERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    import torch
 
-    from etviz.evaluation.evaluator import Evaluator
-    from etviz.graph.ir import Node
+    from etviz.graph.ir import Graph, Node
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Log(Protocol):
@@ -24,7 +29,7 @@ class Log(Protocol):
         ...
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """So many of them from one on, fewer where there are no more."""
+        """Up to `count` of them, beginning with number `first`."""
         ...
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
@@ -76,16 +81,94 @@ def of_last_round(values: list[Any], rounds: int) -> list[Any]:
     return values[len(values) - len(values) // rounds :] if rounds > 1 and len(values) % rounds == 0 else values
 
 
+class Elsewhere(Protocol):
+    """A child process that evaluates what this process only reads."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the reference."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The constants of the reference."""
+        ...
+
+    def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What a question gives there."""
+        ...
+
+    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
+        """Executions of another graph."""
+        ...
+
+
 @dataclass(slots=True)
 class Replay:
     """The executions of one method, in order, as `Gap.run` counts them.
 
-    `fresh` makes an evaluator with the model's initial state, on which stateful executions have to follow one another;
-    `fresh_float` the same for the float model that was quantized, None where it is not known; `stages` for the other
-    forms of the program that the files hold, from the exported one on.
+    Attributes
+    ----------
+    fresh
+        Makes an evaluator with the model's initial state, on which stateful executions have to follow one another.
+    executions
+        Their inputs, and what the runtime logged.
+    fresh_float
+        Makes an evaluator of the float model that was quantized, None where that is not known.
+    stages
+        Makers of evaluators of the other forms of the program that the files hold, from the exported one on.
+    elsewhere
+        Evaluates the program if this process must not; then the makers raise `RuntimeError`.
     """
 
     fresh: Callable[[], Evaluator]
     executions: list[Execution] = field(default_factory=list)
     fresh_float: Callable[[], Evaluator] | None = None
     stages: Mapping[str, Callable[[], Evaluator]] = field(default_factory=dict)
+    elsewhere: Elsewhere | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the reference."""
+        return self.elsewhere.graph if self.elsewhere is not None else self.fresh().graph
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The constants of the reference."""
+        return self.elsewhere.constants if self.elsewhere is not None else self.fresh().constants
+
+    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
+        """Executions of a part of the program, which are evaluated where the program is."""
+        if self.elsewhere is not None:
+            return self.elsewhere.piece(graph, constants, executions)
+        return piece(graph, constants, executions)
+
+
+def piece(graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
+    """Executions of a graph that this process evaluates."""
+    return Replay(lambda: Evaluator(graph, constants), list(executions))
+
+
+def question(function: Callable[Concatenate[Replay, P], R]) -> Callable[Concatenate[Replay, P], R]:
+    """Let a function of a `Replay` be evaluated in the child process if the replay's files are foreign.
+
+    The other arguments and the result must be what `etviz.pipeline.parcel` can pack, or functions.
+    """
+
+    @functools.wraps(function)
+    def ask(replay: Replay, *args: P.args, **named: P.kwargs) -> R:
+        if replay.elsewhere is None:
+            return function(replay, *args, **named)
+        return replay.elsewhere.ask(function, replay, args, named)
+
+    setattr(ask, QUESTION, True)
+    return ask
+
+
+QUESTION: Final = "_etviz_question"
+"""Attribute that marks the functions that a child process may be asked for."""
+
+
+def refuse() -> Evaluator:
+    """Stand for a maker of evaluators where this process must not evaluate."""
+    raise RuntimeError("these files are evaluated in a child process only")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
+from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node
@@ -31,6 +32,7 @@ Place = tuple[int, int]
 """An instruction, and one of its outputs."""
 
 
+@question
 def counterfactual(replay: Replay, exact: Mapping[int, Collection[Place]]) -> dict[int, list[Any]]:
     """The final outputs of some executions if some of their values had been exact.
 

@@ -14,9 +14,9 @@ from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.ledger import identity
 from etviz.comparison.gap import Comparison, Run
-from etviz.comparison.noise import measure_total_noise
 from etviz.errors import ArtifactError, EtvizError
 from etviz.loading.executions import compare_executions
+from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.tensors.custom_metrics import choose
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.artifacts.files import PathLike
-    from etviz.comparison.noise import Judge
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.loading.artifact_set import ArtifactSet
 
@@ -50,7 +49,6 @@ def read(
     remarks: Mapping[int, str] = MappingProxyType({}),
     timing: PathLike | None = None,
     keep_alive: Any = None,
-    judge: Judge = measure_total_noise,
 ) -> Findings:
     """Compare what the artifacts hold.
 
@@ -80,8 +78,6 @@ def read(
         As for `etviz.load`.
     keep_alive
         A folder that has to last as long as the findings.
-    judge
-        As for `compare_executions`; not for introduced gaps that are completed later.
 
     Raises
     ------
@@ -91,18 +87,21 @@ def read(
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)
     custom = choose(metrics)
+    foreign = Foreign(paired) if is_foreign(artifacts, inputs, ran_here=ran_here) else None
 
-    def compare(*, introduced: bool, own: OwnFunctions | None = None, judge: Judge = measure_total_noise) -> Compared:
-        whose = replace(paired, own_operators=own)
-        how: dict[str, Any] = {"ran_here": ran_here, "introduced": introduced, "custom": custom, "judge": judge}
-        compared = compare_executions(whose, inputs, **how)
+    def compare(*, introduced: bool, own: OwnFunctions | None = None) -> Compared:
+        how: dict[str, Any] = {"ran_here": ran_here, "introduced": introduced}
+        if foreign is not None:
+            compared = foreign.compare(inputs, own, custom, how)
+        else:
+            compared = compare_executions(replace(paired, own_operators=own), inputs, custom=custom, **how)
         _remark(compared, remarks)
         return compared
 
     missing = _missing(paired)
     constants = paired.comparing_constants() if not ran_here else None
     try:
-        compared = compare(introduced=introduced, judge=judge) if not missing else Compared(notes=(missing,))
+        compared = compare(introduced=introduced) if not missing else Compared(notes=(missing,))
     except EtvizError:
         artifacts.finish()  # that the record is another program's is the better reason
         raise

@@ -151,20 +151,25 @@ class Paired:
         PairingError
             If the files hold neither.
         """
-        from etviz.artifacts.record.weights import Weights
         from etviz.evaluation.evaluator import Evaluator
 
-        record, etrecord, graph, weights = self.artifacts.record, self.artifacts.etrecord, self.graph, self.constants
-        if record is not None:
-            weights = weights or Weights(record, self.artifacts.named["record"], etrecord)
-        elif self.edge is None or etrecord is None:
-            raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
-        else:
-            graph = self.graph if self.pairing == DERIVED else self.edge
-            weights = weights or etrecord.edge_weights(self.method)
+        graph, weights = self.reference()
         evaluator = Evaluator(graph, weights, self._limits(budget), self.prepared)
         evaluator.runtime_state = dict(self.forgotten)
         return evaluator
+
+    def reference(self) -> tuple[Graph, Mapping[str, torch.Tensor]]:
+        """What the evaluator evaluates: its graph and its constants; raises as `evaluator`."""
+        from etviz.artifacts.record.weights import Weights
+
+        record, etrecord, held = self.artifacts.record, self.artifacts.etrecord, self.constants
+        if record is not None:
+            path = self.artifacts.named["record"]
+            return self.graph, Weights(record, path, etrecord) if held is None else held
+        if self.edge is None or etrecord is None:
+            raise PairingError(f"The files hold no graph of the method {self.method}", "give etrecord= or record=")
+        graph = self.graph if self.pairing == DERIVED else self.edge
+        return graph, etrecord.edge_weights(self.method) if held is None else held
 
     def with_forgotten_state(self) -> Paired:
         """The same with what it has `forgotten`: upstream keeps initial values of mutable buffers only if asked to."""

@@ -24,17 +24,53 @@ from typing import Any, Final
 
 from etviz.upstream.libraries import load_kernels, load_library
 
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None
+
 IDLE: Final = 300.0
 """Seconds without a request after which a child ends."""
 _PR_SET_PDEATHSIG: Final = 1
 _LEISURE: Final = 0.5
 """Seconds without a request after which what may be needed later is imported."""
 
+_LOOK: Final = 0.02
+"""Seconds between two looks at the memory that this process has."""
+OUT_OF_MEMORY: Final = 77
+"""Exit status of a process that took more memory than it may."""
 _OFTEN: Final = 0.05
 """Seconds between two words on how far a request is: who hears one stops what it does."""
 
-Work = Callable[[dict[str, Any], Callable[[int], None]], dict[str, Any]]
-"""Answers a request; is given what takes the steps that are done."""
+Message = dict[str, Any]
+
+
+class Line:
+    """What a request can tell its parent while it is worked on: how many steps are done, and a question.
+
+    Parameters
+    ----------
+    say
+        Sends a message to the parent.
+    hear
+        Waits for the next message of the parent.
+    """
+
+    def __init__(self, say: Callable[[Message], None], hear: Callable[[], Message]) -> None:
+        self._say, self._hear = say, hear
+
+    def __call__(self, step: int) -> None:
+        """Say that so many steps are done."""
+        self._say({"step": step})
+
+    def ask(self, question: Message) -> Message:
+        """The parent's answer to a question."""
+        self._say({"call": question})
+        return self._hear()
+
+
+Work = Callable[[Message, Line], Message]
+"""Answers a request."""
 
 
 def serve(
@@ -55,13 +91,13 @@ def serve(
     """
     _end_with(parent)
     answers = Connection(connection)
-    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    requests: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(answers, requests), daemon=True).start()
 
-    def say(**reply: Any) -> None:
+    def say(reply: Message) -> None:
         answers.send_bytes(json.dumps(reply).encode())
 
-    status = 1
+    line, status = Line(say, requests.get), 1
     try:
         _import(needed)
         while True:
@@ -74,8 +110,8 @@ def serve(
                 later = ()
                 continue
             problem = _load_libraries(request.get("libraries", ()), request.get("path", ()))
-            answer = {} if problem else work[request["work"]](request, lambda step: say(step=step))
-            say(answer=answer, unloadable=problem)
+            answer = {} if problem else work[request["work"]](request, line)
+            say({"answer": answer, "unloadable": problem})
     except queue.Empty:
         status = 0
     except BaseException:  # noqa: BLE001 - the parent reads what happened, and starts another process
@@ -111,7 +147,7 @@ def _end_with(parent: int) -> None:
         os._exit(0)
 
 
-def _listen(connection: Connection, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
+def _listen(connection: Connection, requests: queue.SimpleQueue[Message]) -> None:
     """Pass requests on; end this process, and what it has started, when nobody is there to send them."""
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -160,31 +196,73 @@ def _detached(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def limit_memory(spare: int) -> None:
-    """Let allocations fail beyond what the process has now and so many bytes more, where the system can.
-
-    Memory that is only reserved, as by libraries for later, does not count.
-    """
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        limit = _numbers("/proc/self/status")["VmData"] + spare
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
 @contextlib.contextmanager
-def spared_memory() -> Generator[None]:
-    """Leave the machine a quarter of the memory that is free, where the system can tell and see to it."""
-    with contextlib.suppress(OSError, KeyError, ValueError):
-        limit_memory(min(_numbers("/proc/meminfo")["MemAvailable"], _left_to_group()) * 3 // 4)
+def spared_memory(most: int | None = None) -> Generator[None]:
+    """Limit what this process allocates to three quarters of the memory that is free, and to `most` bytes.
+
+    An allocation beyond it fails. Memory that is only reserved, for example by libraries for later, does not count.
+    Where the system knows no such limit, a thread ends the process instead.
+    """
+    spare = min(_free() * 3 // 4, sys.maxsize if most is None else most)
+    limited = _limit(spare)
+    watched = None if limited else _watch(spare)
     try:
         yield
     finally:
-        with contextlib.suppress(ImportError, OSError, ValueError):
-            import resource
+        if watched is not None:
+            watched.set()
+        if limited and resource is not None:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_DATA, (limited, limited))
 
-            most = resource.getrlimit(resource.RLIMIT_DATA)[1]
-            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+def _limit(spare: int) -> int:
+    """Let allocations fail beyond what the process has now and so many bytes more; returns the limit before, 0 if none.
+
+    Of the systems with such a limit only Linux applies it to all memory, and tells how much a process has.
+    """
+    if resource is None:
+        return 0
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        before = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        limit = min(_numbers("/proc/self/status")["VmData"] + spare, sys.maxsize)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, before))
+        return before or resource.RLIM_INFINITY
+    return 0
+
+
+def _watch(spare: int) -> threading.Event | None:
+    """End this process when it takes so many bytes more than now; returns what ends the watch, None if that fails."""
+    if resource is None:
+        return None
+    limit, done = _peak() + spare, threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK):
+            if _peak() > limit:
+                sys.stderr.write(f"MemoryError: the process took more than {spare:,} bytes\n")
+                sys.stderr.flush()
+                os._exit(OUT_OF_MEMORY)
+
+    threading.Thread(target=look, daemon=True).start()
+    return done
+
+
+def _peak() -> int:
+    """The most bytes of memory that this process had."""
+    return (
+        0
+        if resource is None
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    )
+
+
+def _free() -> int:
+    """Bytes of memory that the machine, and the control group of this process, have free, as far as the system says."""
+    try:
+        return min(_numbers("/proc/meminfo")["MemAvailable"], _left_to_group())
+    except (OSError, KeyError, ValueError):
+        return sys.maxsize
 
 
 def _left_to_group() -> int:

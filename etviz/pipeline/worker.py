@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import etviz
 from etviz.errors import ExecutionError, UsageError, checked
-from etviz.pipeline.service import IDLE
+from etviz.pipeline.service import IDLE, OUT_OF_MEMORY
 from etviz.upstream.libraries import NAME_A_LIBRARY, users_libraries
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Worker:
         timeout: float | None = None,
         progress: Callable[[int], None] | None = None,
         cancel: threading.Event | None = None,
+        called: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         """The answer to a request.
 
@@ -115,6 +116,8 @@ class Worker:
             Is told the steps done.
         cancel
             Ends the process when it is set.
+        called
+            Answers what the process asks meanwhile.
 
         Raises
         ------
@@ -126,7 +129,8 @@ class Worker:
         child = self._take()
         try:
             own = {"libraries": users_libraries(), "path": [str(Path(place).absolute()) for place in sys.path]}
-            answer = child.ask({**own, **request}, DEFAULT_TIMEOUT if timeout is None else timeout, progress, cancel)
+            limit = DEFAULT_TIMEOUT if timeout is None else timeout
+            answer = child.ask({**own, **request}, limit, progress, cancel, called)
         except BaseException:
             child.end()
             raise
@@ -213,10 +217,10 @@ class _Child:
         limit: float,
         progress: Callable[[int], None] | None,
         cancel: threading.Event | None,
+        called: Callable[[dict[str, Any]], dict[str, Any]] | None,
     ) -> dict[str, Any]:
         end = time.monotonic() + limit
-        with contextlib.suppress(BrokenPipeError):  # what it said before it crashed comes first
-            self._connection.send_bytes(json.dumps(request).encode())
+        self._send(request)
         while True:
             left = end - time.monotonic()
             if cancel is not None and cancel.is_set():
@@ -230,6 +234,12 @@ class _Child:
                 return reply["answer"]
             if progress is not None and "step" in reply:
                 progress(reply["step"])
+            if called is not None and "call" in reply:
+                self._send(called(reply["call"]))
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # what it said before it crashed comes first
+            self._connection.send_bytes(json.dumps(message).encode())
 
     def _reply(self, patience: float) -> dict[str, Any]:
         """What it says next, nothing if it says nothing for a while."""
@@ -308,6 +318,8 @@ def how_it_ended(status: int) -> str:
         return "The child process ended without an answer"
     if status == -signal.SIGKILL:
         return "The child process was killed (by the system's out-of-memory killer, most likely)"
+    if status == OUT_OF_MEMORY:
+        return "The child process took more memory than it may"
     if status < 0:
         known = {item.value: item.name for item in signal.Signals}
         return f"The child process was ended by signal {known.get(-status, -status)}"

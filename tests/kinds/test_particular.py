@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from etviz.comparison.exact import compare_exact
 from etviz.errors import PairingError
 from etviz.evaluation import noise
 from etviz.evaluation.evaluator import Evaluator
-from etviz.loading import rehearsal
 from tests import oracles
 from tests.kinds import models, recipes
 from tests.kinds.making import Made
@@ -148,39 +146,6 @@ def test_a_comparison_does_without_lanes_beside_it_where_they_fail(
     found = program.load_own("exact")
     assert not failures
     pd.testing.assert_frame_equal(found.gaps, expected.gaps)
-
-
-def test_noise_that_a_rehearsal_tells_is_not_measured_again(made: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And where it tells of other executions, or of other values, it is."""
-    program = made("rotary_dynamic_int8")
-    expected = program.load("exact")
-    rehearsed, measure = rehearsal._rehearse, comparison_noise.measure_noise  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(rehearsal, "limit_memory", lambda spare: None)
-    monkeypatch.setattr(rehearsal.WORKER, "warm", lambda: None)
-    for whole in (True, False, None):
-        told: list[Any] = []
-
-        def here(
-            request: dict[str, Any], *_: Any, whole: bool | None = whole, told: list[Any] = told
-        ) -> dict[str, Any]:
-            with monkeypatch.context() as patch:
-                patch.setattr(comparison_noise, "measure_noise", measure)
-                patch.setattr(etviz.options, "look_inside", "never")
-                answer = rehearsed(request, lambda _: None)
-            told += json.loads(json.dumps(answer["noise"]))
-            if whole is None:
-                told[0]["gaps"].reverse()
-            return {"whole": True, "noise": told[:-1] if whole is False else told}
-
-        with monkeypatch.context() as patch:
-            patch.setattr(rehearsal.WORKER, "run", here)
-            patch.setattr(etviz.options, "isolation", "always")
-            if whole:
-                patch.setattr(comparison_noise, "measure_noise", lambda *_: pytest.fail("measured again"))
-            found = program.load_own("exact")
-        assert any(noise is not None for item in told for *_, noise in item["gaps"])
-        pd.testing.assert_frame_equal(found.gaps, expected.gaps)
-        pd.testing.assert_frame_equal(found.outputs, expected.outputs)
 
 
 def test_operators_that_choose_scales_at_run_time_are_judged_inside_of_a_delegate(made: Programs) -> None:

@@ -20,7 +20,7 @@ from etviz.artifacts.scalar_types import SCALAR_TYPES, torch_dtype
 from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import torch
 
@@ -114,6 +114,18 @@ class DebugBuffer:
             own = self._as(torch.uint8)[ref.offset : ref.offset + size].clone()
             return own.view(dtype).as_strided(layout.sizes, layout.strides)
         return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
+
+    def place(self, tensor: torch.Tensor) -> int | None:
+        """The offset at which a tensor lies in the mapped file, None if it lies elsewhere."""
+        for whole in self._views.values():
+            at = tensor.data_ptr() - whole.data_ptr()
+            return at if 0 <= at < whole.nbytes else None
+        return None
+
+    def view(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+        """The tensor at a `place`."""
+        check_unchanged(self._data)
+        return self._as(dtype).as_strided(shape, strides, offset // dtype.itemsize)
 
     def _as(self, dtype: torch.dtype) -> torch.Tensor:
         """The whole file as elements of one type."""

@@ -103,6 +103,11 @@ class _Over(Mapping[str, "torch.Tensor"]):
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
 
+    @property
+    def inner(self) -> Mapping[str, torch.Tensor]:
+        """The other mapping."""
+        return self._tensors
+
     def __len__(self) -> int:
         return len(self._tensors)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.buffers import give_back
+from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.constants import widen
@@ -73,6 +74,7 @@ class Attribution:
         return self.carried + sum(share.value for share in self.shares.values() if share.value == share.value)
 
 
+@question
 def attribute(
     replay: Replay, run: int, output: int = 0, loss: Loss | None = None, progress: Progress | None = None
 ) -> Attribution:

@@ -16,6 +16,7 @@ import pandas as pd
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure
 from etviz.errors import UsageError
+from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.quantization.delegates import ZoomedCall, reasons_inside
 from etviz.explain.quantization.weights import WeightPair, weight_error, weight_pairs
@@ -75,6 +76,7 @@ class Split:
     rows: dict[int, RowSplit] = field(default_factory=dict)
 
 
+@question
 def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ()) -> Split:
     """Evaluate the float model and the quantized one, and compare them with what the runtime logged.
 
@@ -100,7 +102,7 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
             "etviz.record(…, reference=), or add it to the ETRecord before it is saved: "
             'etrecord.add_extra_export_modules({"float": float_exported_program.run_decompositions({})})'
         )
-    floating, lowered = Form(replay.fresh_float()), Form(replay.fresh())
+    floating, lowered = Form.of(replay.fresh_float()), Form.of(replay.fresh())
     partners = list(find_partners(floating.values, lowered.values))
     pairs = weight_pairs(floating.values, lowered.values, partners)
     inputs = [execution.inputs for execution in replay.executions]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure, why_not_comparable
 from etviz.errors import UsageError
-from etviz.evaluation.spill import SpillFile
-from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages
+from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages, evaluated
 from etviz.tensors.metrics import NAN, Sums
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ class OtherReference:
         if known is None:
             raise UsageError(f"the files hold no stage {name!r} of {method}; they hold {', '.join(makers)}")
         self.name = known
-        with SpillFile() as file:
-            self._stages = self._engine.evaluate(known, file, range(len(replay.executions)))
+        self._stages = evaluated(replay, known, list(range(len(replay.executions))))
         if problem := next((stage.problem for stage in self._stages if stage.problem), ""):
             raise UsageError(f"the stage {known} can't be evaluated: {problem}")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
+from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.stages.stages import NAMELESS, NO_PARTNER, QUANTIZED, RUNTIME, Stage, Stages
 from etviz.tensors.metrics import NAN, level, unavoidable
@@ -28,6 +29,7 @@ COLUMNS: Final = (
 _UNSEEN: Final = "the runtime logged no value of it: it is inside of a delegate, or was folded"
 
 
+@question
 def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]], run: int = 0) -> pd.DataFrame:
     """Compare the stages of one execution.
 

@@ -16,6 +16,7 @@ from etviz.comparison.measurement import as_tensor
 from etviz.errors import EtvizError, FileChangedError
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import total_noise
+from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
 from etviz.explain.stages.functional import functional
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     import torch
 
     from etviz.comparison.gap import Comparison, Gap
+    from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
+    from etviz.graph.ir import Graph
 
 RUNTIME: Final = "runtime"
 LOWERED: Final = "lowered"
@@ -65,12 +68,17 @@ class Form:
         What the names of a delegate's operators begin with, by instruction of the call.
     """
 
-    def __init__(self, original: Evaluator) -> None:
-        flat = inline(original.graph)
+    def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
+        flat = inline(graph)
         self._written, self.inside = flat.written, flat.inside
         self.values = OperatorValues(functional(flat.graph))
-        self.constants = original.constants
-        self.fresh: Fresh = partial(Evaluator, self.values.graph, original.constants, original.limits)
+        self.constants = constants
+        self.fresh: Fresh = partial(Evaluator, self.values.graph, constants, limits)
+
+    @classmethod
+    def of(cls, original: Evaluator) -> Form:
+        """The form that an evaluator evaluates."""
+        return cls(original.graph, original.constants, original.limits)
 
     def evaluate(
         self, executions: Sequence[Sequence[Any]], hooks: Callable[[int], Mapping[Key, Hook]], runs: Container[int]
@@ -179,6 +187,13 @@ class Stage:
     problem: str = ""
 
 
+@question
+def evaluated(replay: Replay, name: str, runs: Sequence[int]) -> list[Stage]:
+    """One stage in some executions; its tensors lie in a file."""
+    with SpillFile() as file:
+        return Stages(replay).evaluate(name, file, runs)
+
+
 class Stages:
     """The stages of a program's executions.
 
@@ -191,7 +206,8 @@ class Stages:
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._inputs = [execution.inputs for execution in replay.executions]
-        self.lowered = Form(replay.fresh())
+        here = replay.elsewhere is None
+        self.lowered = Form.of(replay.fresh()) if here else Form(replay.graph, replay.constants)
         readings = self.lowered.readings()
         self._operators = {key: operator for operator, key in readings.items()}
         for operator, key in readings.items():
@@ -212,7 +228,7 @@ class Stages:
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int]) -> list[Stage]:
         """One stage in some executions; a stage that can't be evaluated has the reason as its `problem`."""
         try:
-            form = self.lowered if name == LOWERED else Form(self.makers[name]())
+            form = self.lowered if name == LOWERED else Form.of(self.makers[name]())
             readings = {key: operator for operator, key in self._readings(name, form).items()}
             given = self._inputs[: max(runs, default=-1) + 1]
             hooks = dict.fromkeys(readings, file.put)

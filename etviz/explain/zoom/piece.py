@@ -10,7 +10,7 @@ from etviz.artifacts.record.weights import Aligned
 from etviz.errors import UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.operators import resolve
-from etviz.evaluation.replay import Log, Replay, of_last_round
+from etviz.evaluation.replay import Log, Replay, of_last_round, question
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import CONTROL, OBSERVED, Graph, Input, Node, Ref, pairs_of_args
 from etviz.graph.loops import COPY
@@ -32,7 +32,8 @@ class Alone:
     expected: list[torch.Tensor]
 
 
-def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: int) -> Alone:
+@question
+def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: int) -> Alone:
     """Take one operator out of a program, with its inputs in one execution; of a loop, those of the last round.
 
     `owner` is the graph with the operator: the method, or one of its branches. Raises a `UsageError` if the operator
@@ -66,6 +67,12 @@ def operator_alone(graph: Graph, owner: Graph, node: Node, replay: Replay, run: 
     piece = Graph(node.name, inputs, [alone, *named], [Ref(part.name) for part in named or [alone]])
     piece.backend_id, piece.compile_specs = graph.backend_id, graph.compile_specs
     return Alone(Piece(piece, evaluator.constants, values, own.runtime), expected)
+
+
+@question
+def expected_outputs(replay: Replay) -> list[torch.Tensor]:
+    """The outputs of a piece on the inputs of its one execution."""
+    return replay.fresh().run(replay.executions[0].inputs)
 
 
 def _check(node: Node, backend: str) -> None:

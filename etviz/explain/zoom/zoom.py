@@ -7,8 +7,9 @@ starts at the program's inputs, as for every value of the program, and introduce
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ from etviz.comparison.inputs import Entrance
 from etviz.comparison.noise import measure_noise, measure_total_noise
 from etviz.comparison.references import KEPT_BYTES
 from etviz.evaluation.evaluator import Evaluator, Scope
-from etviz.evaluation.replay import Execution, Replay
+from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value
 from etviz.explain.zoom.piece import Watcher
@@ -32,7 +33,8 @@ from etviz.pipeline.relower import Piece, alterations, same_bits
 if TYPE_CHECKING:
     import torch
 
-    from etviz.comparison.gap import Comparison
+    from etviz.comparison.gap import Comparison, Gap
+    from etviz.tensors.custom_metrics import CustomMetrics
 
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
@@ -70,23 +72,26 @@ class Zoom:
 def compare_calls(replay: Replay, subjects: Mapping[Call, Subject], how: How) -> dict[Call, Zoom]:
     """Zoom into delegate calls of a program; raises as `inner_values` does."""
     judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
-    with SpillFile() as file:
-        arrived = _arrivals(replay, judged, file)
+    arrived = _arrivals(replay, judged) if judged else {}
     zooms: dict[Call, Zoom] = {}
     for call, subject in subjects.items():
         start = arrived.get(call, subject.unjudged or _NOT_REACHED) if subject.logged is not None else None
-        zooms[call] = compare_inside(subject, inner_values(subject, how), start)
+        zooms[call] = compare_inside(replay, subject, inner_values(subject, how), start)
         if not zooms[call].logged:
             _name_alterations(zooms[call], subject, how)
     _measure_total_noise(replay, {call: zoom for call, zoom in zooms.items() if zoom.logged})
     return zooms
 
 
-def compare_inside(subject: Subject, inner: InnerValues, start: Sequence[Any] | str | None = None) -> Zoom:
+def compare_inside(
+    replay: Replay, subject: Subject, inner: InnerValues, start: Sequence[Any] | str | None = None
+) -> Zoom:
     """Compare inner values with the operators of a delegate.
 
     Parameters
     ----------
+    replay
+        The executions of the whole program; the process that evaluates them evaluates the delegate too.
     subject
         The delegate call.
     inner
@@ -97,22 +102,31 @@ def compare_inside(subject: Subject, inner: InnerValues, start: Sequence[Any] | 
     """
     own, piece = subject.inputs, subject.piece
     inputs = own if start is None or isinstance(start, str) else start
-    fresh = partial(_Arriving, inner.graph, piece.constants, own)
-    comparison = compare_exact(fresh(), inner, inputs, keeper=Keeper(KEPT_BYTES), custom=subject.custom)
+    one = replay.piece(inner.graph, piece.constants, [Execution(inputs, inner)])
+    comparison = _compared(one, own, subject.custom, measured=start is None)
     compared = {gap.instruction for gap in comparison.gaps}
     for instruction, reason in inner.reasons.items():
         if instruction >= 0 and instruction not in compared:
             comparison.reasons[instruction] = reason
     comparison.grouped |= {at for at, owner in inner.parts.items() if at not in compared and owner in compared}
-    if start is None:
-        measure_total_noise([comparison], [inputs], fresh)
-    elif isinstance(start, str):
+    if isinstance(start, str):
         Entrance(Graph(inner.graph.name)).forget_totals(comparison, start)
     notes = (*_other_constants(piece, own), *inner.notes)
-    replay = Replay(fresh, [Execution(inputs, inner)])
     return Zoom(
-        inner.graph, comparison, replay, inner.faithful, inner.deviation, inner.message, notes, logged=inner.logged
+        inner.graph, comparison, one, inner.faithful, inner.deviation, inner.message, notes, logged=inner.logged
     )
+
+
+@question
+def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | None, *, measured: bool) -> Comparison:
+    """The one execution of a piece, with the `runtime` inputs for introduced gaps, and total noise if `measured`."""
+    (execution,) = replay.executions
+    fresh = partial(_Arriving, replay.graph, replay.constants, runtime)
+    kept = Keeper(KEPT_BYTES)
+    comparison = compare_exact(fresh(), execution.log, execution.inputs, keeper=kept, custom=custom)
+    if measured:
+        measure_total_noise([comparison], [execution.inputs], fresh)
+    return comparison
 
 
 class _Arriving(Evaluator):
@@ -138,11 +152,10 @@ def _same(reference: Any, runtime: Any) -> bool:
     return type(reference) is type(runtime) and bool(reference == runtime)
 
 
-def _arrivals(replay: Replay, calls: Collection[Call], file: SpillFile) -> dict[Call, list[Any]]:
+@question
+def _arrivals(replay: Replay, calls: Collection[Call]) -> dict[Call, list[Any]]:
     """The reference's inputs of delegate calls, from one pass over the executions; tensors are kept in a file."""
     arrived: dict[Call, list[Any]] = {}
-    if not calls:
-        return arrived
     run = 0
 
     def see(node: Node, scope: Scope, value: Value) -> None:
@@ -151,8 +164,9 @@ def _arrivals(replay: Replay, calls: Collection[Call], file: SpillFile) -> dict[
             arrived[run, node.instruction] = [file.put(v) if hasattr(v, "detach") else v for v in given]
 
     evaluator = Watcher(replay.fresh(), {instruction for _, instruction in calls}, see)
-    for run in range(max(run for run, _ in calls) + 1):
-        evaluator.run(replay.executions[run].inputs)
+    with SpillFile() as file:
+        for run in range(max(run for run, _ in calls) + 1):
+            evaluator.run(replay.executions[run].inputs)
     return arrived
 
 
@@ -166,18 +180,27 @@ def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
     }
     if not suspicious:
         return
-    flat = inline(replay.fresh().graph)
-    wanted = [
-        (call[0], f"{flat.inside[call[1]]}{name}", gap)
-        for (call, name), gap in suspicious.items()
-        if call[1] in flat.inside
-    ]
+    found = _noise(replay, [(call, gap) for (call, _), gap in suspicious.items()])
+    for gap, (noise, note) in zip(suspicious.values(), found, strict=True):
+        if noise is not None:
+            gap.set_noise(noise)
+        gap.add_note(note)
+
+
+@question
+def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float | None, str]]:
+    """The noise of total gaps inside delegate calls, None where it is not known, and what to note of it."""
+    flat = inline(replay.graph)
+    own = [(call, replace(gap, note="", noise=math.nan, metrics=dict(gap.metrics))) for call, gap in gaps]
+    inside = flat.inside
+    wanted = [(call[0], f"{inside[call[1]]}{gap.source[0]}", gap) for call, gap in own if call[1] in inside]
 
     def fresh() -> Evaluator:
         whole = replay.fresh()
         return Evaluator(flat.graph, whole.constants, whole.limits)
 
     measure_noise(wanted, [execution.inputs for execution in replay.executions], fresh)
+    return [(None if math.isnan(gap.noise) else gap.noise, gap.note) for _, gap in own]
 
 
 def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:

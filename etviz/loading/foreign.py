@@ -1,0 +1,596 @@
+"""Foreign files: this process reads them, a child process evaluates what they describe.
+
+A file is foreign if etviz did not write it on this machine. An operator of such a file may crash, hang or fill the
+memory. So the child has limits of memory and of time, and what it computes comes back as data: the comparison first,
+then the answer to each later `question`. If the child fails, the error is the answer; nothing is evaluated here.
+
+The child keeps what it opened for the next question. It opens the files again if it was replaced by another child.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import logging
+import os
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.artifacts.etdump.value_writer import no_profile
+from etviz.artifacts.ledger import identity, is_known
+from etviz.artifacts.record.weights import Aligned
+from etviz.artifacts.scratch import Scratch
+from etviz.comparison.gap import Keeper
+from etviz.errors import ArtifactError, EtvizError, ExecutionError
+from etviz.evaluation.replay import QUESTION, Execution, Replay, piece, refuse
+from etviz.graph.state import seen_later
+from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.executions import compare_executions
+from etviz.loading.paired import Paired, pair
+from etviz.pipeline.parcel import Json, Known, Packer, Unpacker
+from etviz.pipeline.service import Line, serve, spared_memory
+from etviz.pipeline.worker import Worker
+from etviz.settings import options
+from etviz.tensors.custom_metrics import CustomMetrics
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.analysis.findings import Compared
+    from etviz.evaluation.own_operators import OwnFunctions
+    from etviz.evaluation.replay import Log
+    from etviz.graph.ir import Graph
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 300.0
+_SECONDS_PER_BYTE: Final = 2e-6
+_SPARE: Final = 2 << 30
+_TIMES: Final = 8
+"""Bytes that the child may take: `_SPARE`, and so many times the size of the files."""
+_KEPT: Final = 4
+"""Number of programs that a child keeps open."""
+_NUMBERS: Final = itertools.count()
+WORKER: Final = Worker("etviz.loading.foreign")
+
+
+def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
+    """True if a child process has to evaluate these files, or what is in these files of inputs.
+
+    `etviz.options.isolation` decides: "always" and "never" for all files, "auto" for those that etviz did not write on
+    this machine. What `ran_here` a moment ago is not foreign.
+    """
+    if options.isolation != "auto":
+        return options.isolation == "always"
+    names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs if isinstance(inputs, list) else []
+    files = {f"inputs {at}": name for at, name in enumerate(names) if isinstance(name, (str, os.PathLike))}
+    return not ran_here and not is_known({**artifacts.named, **files})
+
+
+class Foreign:
+    """One method of foreign files.
+
+    Parameters
+    ----------
+    paired
+        What this process read.
+    """
+
+    def __init__(self, paired: Paired) -> None:
+        WORKER.warm()
+        constants = paired.reference()[1] if paired.has_reference else {}
+        self.paired = replace(paired, constants=constants)
+        self._states = {kind: _state(path) for kind, path in paired.artifacts.named.items()}
+        self._session = f"{os.getpid()}-{next(_NUMBERS)}"
+        self._told = False
+
+    def compare(self, given: Any, own: OwnFunctions | None, custom: CustomMetrics, how: Mapping[str, Any]) -> Compared:
+        """As `compare_executions`.
+
+        Raises
+        ------
+        ExecutionError
+            If the child process crashes, or takes more memory or time than the files justify.
+        ArtifactError
+            If a file is changed meanwhile.
+        EtvizError
+            As `compare_executions`.
+        """
+        main, given = _Main(self, own), _flat(self.paired, given)
+        compared, problems = self.ask("compare", main, [given, own, custom, dict(how), main.number])
+        if own is not None:
+            own.problems.update(problems)
+        for kind, path in self.paired.artifacts.named.items():
+            if _state(path) != self._states[kind]:
+                raise ArtifactError(path, "the file was changed while it was read", "load it again when it is complete")
+        return compared
+
+    def ask(self, work: str, main: _Main, values: Any) -> Any:
+        """The child's answer."""
+        size = self.paired.artifacts.size
+        limits = {"most": _SPARE + _TIMES * size, "session": self._session, "work": work}
+        for whole in (not self._told, True):
+            with Scratch() as folder:
+                names = _Here(self.paired, main, whole=whole)
+                with Packer(Path(folder) / "given", names) as packer:
+                    request = {**limits, "folder": folder, "body": packer.pack(values)}
+                if whole:
+                    with Packer(Path(folder) / "files", Known()) as packer:
+                        request["files"] = packer.pack(_recipe(self.paired))
+                answer = self._run(request, _SECONDS + _SECONDS_PER_BYTE * size, names)
+                if "forgotten" not in answer:
+                    self._told = True
+                    return _result(answer, Path(folder), names)
+        raise ExecutionError("The child process does not know the files that it was given")
+
+    def _run(self, request: dict[str, Any], seconds: float, names: _Here) -> dict[str, Any]:
+        try:
+            return WORKER.run(request, seconds, called=lambda call: names.call(call, Path(request["folder"])))
+        except ExecutionError as error:
+            problem = (
+                "This machine did not write these files, so a process of their own evaluates them, and that failed: "
+                f"{error.problem.rstrip('.')}. They are damaged, or made to do that; etviz.options.isolation = 'never' "
+                "evaluates files in this process"
+            )
+            raise ExecutionError(problem, error.exit_status, error.last_lines) from None
+
+
+def _flat(paired: Paired, given: Any) -> Any:
+    """Inputs as tensors and plain values: a tuple, or a list with a tuple for each execution."""
+    if given is None or not paired.has_reference:
+        return given
+    found = [tuple(values) for values in paired.artifacts.inputs(given, paired.method, paired.reference()[0])]
+    return found[0] if len(found) == 1 else found
+
+
+def _state(path: str) -> str:
+    try:
+        return identity(path)
+    except OSError as error:
+        raise ArtifactError(path, "the file was taken away while it was read", "load it again") from error
+
+
+def _recipe(paired: Paired) -> dict[str, Any]:
+    """What the child needs to open the files."""
+    artifacts = paired.artifacts
+    dump, buffer = artifacts.dump, artifacts.buffer
+    files = {kind: Path(path).absolute() for kind, path in artifacts.named.items()}
+    if buffer is not None:
+        files["debug_buffer"] = Path(buffer.path).absolute()
+    if not dump.made:
+        return {"files": files, "method": paired.method}
+    files.pop("etdump", None)
+    blocks = tuple(replace(block, profile=no_profile()) for block in dump.blocks)
+    return {"files": files | {"etdump": replace(dump, blocks=blocks)}, "method": paired.method}
+
+
+def _result(answer: Mapping[str, Any], folder: Path, names: _Here) -> Any:
+    if "raised" in answer:
+        raise names.errors[answer["raised"]]
+    if "failed" in answer:
+        logger.debug("%s", answer["trace"])
+        raise RuntimeError(answer["failed"])
+    found = Unpacker(folder / "found", names).unpack(answer["found"])
+    if isinstance(found, ArtifactError):
+        own = names.paired.artifacts.named.values()
+        found.path = next((path for path in own if str(Path(path).absolute()) == found.path), found.path)
+    if isinstance(found, EtvizError):
+        raise found
+    return found
+
+
+@dataclass(slots=True)
+class _Main:
+    """The executions of the whole program, which the child evaluates; see `Elsewhere`."""
+
+    foreign: Foreign
+    own: OwnFunctions | None = None
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+
+    @property
+    def graph(self) -> Graph:
+        """The reference's."""
+        return self.foreign.paired.reference()[0]
+
+    @property
+    def constants(self) -> Mapping[str, torch.Tensor]:
+        """The reference's."""
+        return self.foreign.paired.reference()[1]
+
+    def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What a question gives in the child."""
+        asked = f"{function.__module__}:{function.__qualname__}"
+        return self.foreign.ask("answer", self, [asked, replay, list(args), dict(named)])
+
+    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
+        """Executions of another graph, which the child evaluates as well."""
+        return Replay(refuse, list(executions), elsewhere=_Piece(self, graph, constants))
+
+
+@dataclass(slots=True)
+class _Piece:
+    """The executions of a part of the program; see `Elsewhere`."""
+
+    main: _Main
+    graph: Graph
+    constants: Mapping[str, torch.Tensor]
+
+    def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What a question gives in the child."""
+        return self.main.ask(function, replay, args, named)
+
+    def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
+        """Executions of another graph, which the child evaluates as well."""
+        return self.main.piece(graph, constants, executions)
+
+
+class _Shared(Known):
+    """What both processes have: the graphs, the constants, and the debug buffer."""
+
+    def __init__(self, paired: Paired) -> None:
+        self.paired = paired
+        self._objects = [paired.constants, *_parts(paired.graph), *(_parts(paired.edge) if paired.edge else ())]
+        self._blocks = {id(block): at for at, block in enumerate(paired.artifacts.dump.blocks)}
+        self._numbers = {id(item): number for number, item in enumerate(self._objects)}
+
+    def name(self, value: Any, packer: Packer) -> Json | None:
+        """See `Known`."""
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return ["object", number]
+        if isinstance(value, Keeper):
+            return ["keeper"]
+        if isinstance(value, Aligned) and value.inner is self.paired.constants:
+            return ["aligned"]
+        if isinstance(value, Replay):
+            return self.name_replay(value, packer)
+        if isinstance(value, RuntimeLog):
+            return ["log", self._blocks[id(value.block)]]
+        if isinstance(value, CustomMetrics) or (callable(value) and not isinstance(value, type)):
+            return self.name_function(value)
+        return self._place(value)
+
+    def _place(self, value: Any) -> Json | None:
+        buffer = self.paired.artifacts.buffer
+        place = buffer.place(value) if buffer is not None and hasattr(value, "data_ptr") else None
+        if place is None or not value.numel():
+            return None
+        return ["logged", str(value.dtype).removeprefix("torch."), list(value.shape), list(value.stride()), place]
+
+    def name_replay(self, replay: Replay, packer: Packer) -> Json:
+        """The name of some executions."""
+        raise NotImplementedError
+
+    def name_function(self, function: Any) -> Json:
+        """The name of a function, or of metrics, of the parent's."""
+        raise NotImplementedError
+
+    def find(self, name: Json, unpacker: Unpacker) -> Any:
+        """See `Known`."""
+        kind, *rest = name
+        return getattr(self, f"find_{kind}")(unpacker, *rest)
+
+    def find_object(self, _: Unpacker, number: int) -> Any:
+        """A graph, a node, or the constants."""
+        return self._objects[number]
+
+    def find_log(self, _: Unpacker, at: int) -> RuntimeLog:
+        """What the runtime logged in one execution."""
+        return RuntimeLog(self.paired.artifacts.dump.blocks[at], self.paired.artifacts.buffer, self._written)
+
+    @cached_property
+    def _written(self) -> Any:
+        return seen_later(self.paired.graph)
+
+    def find_keeper(self, _: Unpacker) -> Keeper:
+        """What keeps references, which the other process needs no more."""
+        return Keeper()
+
+    def find_aligned(self, _: Unpacker) -> Aligned:
+        """The constants, aligned."""
+        return Aligned(self.paired.constants or {})
+
+    def find_logged(self, _: Unpacker, dtype: str, shape: list[int], strides: list[int], place: int) -> torch.Tensor:
+        """A tensor in the debug buffer."""
+        import torch
+
+        buffer = self.paired.artifacts.buffer
+        if buffer is None:
+            raise LookupError("there is no debug buffer")
+        return buffer.view(getattr(torch, dtype), shape, strides, place)
+
+
+def _parts(graph: Graph) -> list[Any]:
+    """A graph, its nodes, and those of its subgraphs."""
+    inner = (part for subgraph in graph.subgraphs.values() for part in _parts(subgraph))
+    return [graph, *graph.nodes, *inner]
+
+
+class _Here(_Shared):
+    """How this process, the parent, names and finds things in one exchange."""
+
+    def __init__(self, paired: Paired, main: _Main, *, whole: bool) -> None:
+        super().__init__(paired)
+        self._main, self._whole = main, whole
+        self._functions: list[Any] = []
+        self.errors: list[Exception] = []
+
+    def name_function(self, function: Any) -> Json:
+        """A number, by which the child can call it."""
+        self._functions.append(function)
+        is_metrics = isinstance(function, CustomMetrics)
+        return ["metrics" if is_metrics else "function", len(self._functions) - 1, *getattr(function, "names", ())]
+
+    def name_replay(self, replay: Replay, packer: Packer) -> Json:
+        """The number of a whole program's executions, and their inputs if the child may not know them; or a piece."""
+        elsewhere = replay.elsewhere
+        if isinstance(elsewhere, _Main):
+            whole = self._whole or elsewhere.own is not None
+            told = [packer.pack(elsewhere.own), _pack_all(packer, replay)] if whole else []
+            return ["replay", elsewhere.number, *told]
+        if not isinstance(elsewhere, _Piece):
+            raise TypeError("these executions are evaluated in this process")
+        return ["piece", *map(packer.pack, (elsewhere.graph, elsewhere.constants)), _pack_all(packer, replay)]
+
+    def find_function(self, _: Unpacker, number: int, *names: str) -> Any:
+        """One of the functions."""
+        return self._functions[number]
+
+    find_metrics = find_function
+
+    def find_replay(self, unpacker: Unpacker, executions: Json, has_float: bool, stages: Sequence[str]) -> Replay:
+        """The executions of the whole program."""
+        found = [Execution(inputs, log) for log, inputs in unpacker.unpack(executions)]
+        return Replay(refuse, found, refuse if has_float else None, dict.fromkeys(stages, refuse), self._main)
+
+    def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
+        """The executions of a piece."""
+        own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
+        return self._main.piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
+
+    def call(self, call: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+        """Call one of the functions for the child."""
+        path = folder / call["file"]
+        args, named = Unpacker(path, self).unpack(call["body"])
+        path.unlink(missing_ok=True)
+        function = self._functions[call["number"]]
+        function = function.measure if isinstance(function, CustomMetrics) else function
+        try:
+            value = _with_gradients(function, args, named, call["wanted"])
+            none = value is NotImplemented
+            with Packer(path, self) as packer:
+                return {"value": None if none else packer.pack(value), "none": none}
+        except Exception as error:  # noqa: BLE001 - it is raised again if the child does not catch it there
+            self.errors.append(error)
+            return {"raised": len(self.errors) - 1, "kind": type(error).__name__, "text": str(error)}
+
+
+def _with_gradients(function: Callable[..., Any], args: list[Any], named: dict[str, Any], wanted: list[int]) -> Any:
+    """What a function gives; of a scalar also its derivatives by the `wanted` tensors, None where it has none."""
+    if not wanted:
+        return function(*args, **named)
+    import torch
+
+    tensors = _tensors([args, named])
+    leaves = [tensors[at].requires_grad_() for at in wanted]
+    with torch.enable_grad():
+        value = function(*args, **named)
+        if not isinstance(value, torch.Tensor) or not value.requires_grad or value.numel() != 1:
+            return value, None
+        return value, list(torch.autograd.grad(value.sum(), leaves, materialize_grads=True))
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors in lists, tuples and dicts, in order."""
+    if isinstance(value, (list, tuple, dict)):
+        return [leaf for item in (value.values() if isinstance(value, dict) else value) for leaf in _tensors(item)]
+    return [value] if hasattr(value, "requires_grad") else []
+
+
+def _pack_all(packer: Packer, replay: Replay) -> Json:
+    return packer.pack([(list(item.inputs), item.log) for item in replay.executions])
+
+
+# ---- the child ----
+
+
+class _RaisedThereError(Exception):
+    """A function of the parent's raised an exception there."""
+
+    number = -1
+
+
+class _Function:
+    """A function of the parent's."""
+
+    def __init__(self, names: _There, number: int) -> None:
+        self.names, self.number = names, number
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """What it gives there; a scalar can be differentiated by the tensors that it is given."""
+        import torch
+
+        leaves = _tensors([list(args), named])
+        wanted = [at for at, leaf in enumerate(leaves) if leaf.requires_grad] if torch.is_grad_enabled() else []
+        value = self.names.call(self.number, args, named, wanted)
+        if not wanted:
+            return value
+        result, gradients = value
+
+        class Scalar(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *_: torch.Tensor) -> torch.Tensor:
+                return result.detach()
+
+            @staticmethod
+            def backward(ctx: Any, *outer: torch.Tensor) -> Any:
+                return tuple(outer[0] * inner for inner in gradients)
+
+        return result if gradients is None else Scalar.apply(*(leaves[at] for at in wanted))
+
+
+class _Metrics(CustomMetrics):
+    """Metrics that the parent computes."""
+
+    def __init__(self, function: _Function, names: Sequence[str]) -> None:
+        super().__init__()
+        self.function, self.names = function, tuple(names)
+
+    def measure(
+        self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
+    ) -> tuple[dict[str, float], list[str]]:
+        """See `CustomMetrics`."""
+        return self.function(reference, runtime, tuple(handles)) if self.names else ({}, [])
+
+
+@dataclass(slots=True)
+class _Session:
+    """What the child keeps of one method: the files, and executions by number."""
+
+    paired: Paired
+    replays: dict[int, Replay] = field(default_factory=dict)
+
+
+_SESSIONS: Final[dict[str, _Session]] = {}
+
+
+class _There(_Shared):
+    """How the child names and finds things in one exchange."""
+
+    def __init__(self, session: _Session, folder: Path, line: Line) -> None:
+        super().__init__(session.paired)
+        self._session, self._folder, self._line = session, folder, line
+        self._calls = itertools.count()
+
+    def name_function(self, function: Any) -> Json:
+        """The number that the parent gave it."""
+        own = function.function if isinstance(function, _Metrics) else function
+        if not isinstance(own, _Function):
+            raise TypeError(f"{function!r} can't be handed to another process")
+        return ["function", own.number]
+
+    def name_replay(self, replay: Replay, packer: Packer) -> Json:
+        """The executions of the whole program, or of a piece of it."""
+        if not any(replay is known for known in self._session.replays.values()):
+            return ["piece", packer.pack(replay.graph), packer.pack(replay.constants), _pack_all(packer, replay)]
+        executions = [(item.log, list(item.inputs)) for item in replay.executions]
+        return ["replay", packer.pack(executions), replay.fresh_float is not None, list(replay.stages)]
+
+    def keep(self, number: int, replay: Replay) -> None:
+        """Keep executions for later questions."""
+        self._session.replays[number] = replay
+
+    def find_function(self, _: Unpacker, number: int) -> _Function:
+        """A function of the parent's."""
+        return _Function(self, number)
+
+    def find_metrics(self, _: Unpacker, number: int, *names: str) -> CustomMetrics:
+        """Metrics of the parent's."""
+        return _Metrics(_Function(self, number), names)
+
+    def find_replay(self, unpacker: Unpacker, number: int, *told: Json) -> Replay:
+        """The executions of the whole program."""
+        if told:
+            own, executions = map(unpacker.unpack, told)
+            self._session.replays[number] = _replay_of(replace(self.paired, own_operators=own), executions)
+        if number not in self._session.replays:
+            raise _ForgottenError
+        return self._session.replays[number]
+
+    def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
+        """The executions of a piece of the program."""
+        own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
+        return piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
+
+    def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any], wanted: Sequence[int]) -> Any:
+        """Let the parent call one of its functions."""
+        name = f"call-{next(self._calls)}"
+        with Packer(self._folder / name, self) as packer:
+            body = packer.pack([list(args), dict(named)])
+        reply = self._line.ask({"number": number, "body": body, "file": name, "wanted": list(wanted)})
+        if "raised" in reply:
+            error = type(reply["kind"], (_RaisedThereError,), {})(reply["text"])
+            error.number = reply["raised"]
+            raise error
+        value = Unpacker(self._folder / name, self).unpack(reply["value"])
+        return NotImplemented if reply["none"] else value
+
+
+class _ForgottenError(Exception):
+    """The child does not have what a request is about, or not any more."""
+
+
+def _replay_of(paired: Paired, executions: Sequence[tuple[Sequence[Any], Log]]) -> Replay:
+    """The executions as `compare_executions` gives them, without a comparison."""
+    paired = paired.with_forgotten_state()
+    logs = [Execution(*item) for item in executions]
+    return Replay(paired.evaluator, logs, paired.float_evaluator if paired.has_float else None, paired.stages)
+
+
+def main(connection: int, parent: int) -> None:
+    """The child process."""
+    os.environ["TQDM_DISABLE"] = "1"  # the parent shows what an error says last
+    options.isolation = options.look_inside = "never"
+    serve(connection, parent, ("torch", "etviz.loading.load"), {"compare": _work, "answer": _work})
+
+
+def _work(request: dict[str, Any], line: Line) -> dict[str, Any]:
+    """Answer a request; an error of etviz is an answer too."""
+    folder = Path(request["folder"])
+    try:
+        with spared_memory(request["most"]):
+            names = _There(_session(request, folder), folder, line)
+            answer = _answers(request, names, Unpacker(folder / "given", names).unpack(request["body"]))
+            return _packed(answer, names, folder)
+    except _ForgottenError:
+        return {"forgotten": True}
+    except _RaisedThereError as error:
+        return {"raised": error.number}
+    except EtvizError as error:
+        return _packed(error, Known(), folder)
+    except MemoryError:
+        problem = f"This takes more than {request['most']:,} bytes of memory, which is more than the files justify"
+        return _packed(ExecutionError(problem), Known(), folder)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        return {"failed": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+
+
+def _packed(value: Any, names: Known, folder: Path) -> dict[str, Any]:
+    with Packer(folder / "found", names) as packer:
+        return {"found": packer.pack(value)}
+
+
+def _session(request: Mapping[str, Any], folder: Path) -> _Session:
+    """What is known of the files of a request; they are opened if it tells them."""
+    key = request["session"]
+    if key not in _SESSIONS:
+        if "files" not in request:
+            raise _ForgottenError
+        told = Unpacker(folder / "files", Known()).unpack(request["files"])
+        paired = pair(ArtifactSet.open(**told["files"], checked=False), told["method"])
+        constants = paired.reference()[1] if paired.has_reference else {}
+        _SESSIONS[key] = _Session(replace(paired, constants=constants))
+        for old in list(_SESSIONS)[:-_KEPT]:
+            del _SESSIONS[old]
+    _SESSIONS[key] = _SESSIONS.pop(key)
+    return _SESSIONS[key]
+
+
+def _answers(request: Mapping[str, Any], names: _There, body: list[Any]) -> Any:
+    if request["work"] == "compare":
+        given, own, custom, how, number = body
+        compared = compare_executions(replace(names.paired, own_operators=own), given, custom=custom, **how)
+        if compared.replay is not None:
+            names.keep(number, compared.replay)
+        return compared, dict(own.problems) if own is not None else {}
+    asked, replay, args, named = body
+    module, _, name = asked.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    if not getattr(function, QUESTION, False):
+        raise TypeError(f"{asked} is no question")
+    return function(replay, *args, **named)
