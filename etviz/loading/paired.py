@@ -309,6 +309,7 @@ def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> t
     from etviz.pairing.constants import match_constants
     from etviz.pairing.derive import derive
     from etviz.pairing.rebuild import InconsistentError, rebuild
+    from etviz.pairing.written_once import written_once
 
     etrecord, program = artifacts.etrecord, artifacts.program
     if artifacts.record is not None:
@@ -317,7 +318,7 @@ def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> t
         return skeleton(method, program, blocks, None, {}, {}), None, HANDLES
     edge, handles = etrecord.edge_graph(method), etrecord.debug_handles(method)
     if program is not None:
-        plan = program.method(method)
+        plan = written_once(program.method(method))
         try:
             constants = match_constants(program, plan, edge, etrecord.edge_weights(method))
             derived = derive(plan, edge, handles, constants, partial(origins, program, plan))

@@ -46,7 +46,8 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
     One that equals none of them, nor a view of them, may be any of its shape and type: then the files hold different
     weights.
     """
-    named = {item.name: in_place(weights, item.target) for item in graph.inputs if item.target in weights}
+    kept = [item for item in graph.inputs if item.target in weights and item.kind != "buffer"]
+    named = {item.name: in_place(weights, item.target) for item in kept}
     own = frozenset(named)
     named |= _views(graph, named)
     alike: dict[tuple[object, ...], list[str]] = {}

@@ -211,11 +211,12 @@ class _Search:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
     def _begin_views(self) -> None:
-        """Values that are read but never written are views that the emitter elided: they lie where their base lies."""
+        """Values that are read and not written before: buffers, or elided views, which lie where their base lies."""
         written: dict[tuple[int, int], int] = {}
         for value in self.method.inputs:
             self._note_memory(written, value)
         names = frozenset(v for n in self.edge.operators.values() if n.target == VIEW for v in self.edge.given[n.name])
+        names |= {item.name for item in self.edge.graph.inputs if item.kind == "buffer"}
         known = {*self.produced, *self.method.inputs}
         for call in self.calls:
             for value in call.inputs:

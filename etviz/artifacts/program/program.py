@@ -19,6 +19,7 @@ from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
 from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -516,6 +517,12 @@ def _read_instructions(
     kinds = tables.scalar(0, "<u1")
     stored = _read_stored(tables, kinds)
     written = {row for row, value in enumerate(values) if _initialized(value)} | set(inputs)
+    written.update(
+        value
+        for number, item in zip(kinds.tolist(), stored, strict=True)
+        if number < len(_INSTRUCTIONS) and _INSTRUCTIONS[number] == "kernel" and 0 <= item.number < len(operators)
+        for value in written_in_place(operators[item.number], item.args)
+    )
     result: list[Instruction] = []
     chain = np.repeat(np.arange(len(chains)), vectors.length).tolist()
     index = (np.arange(len(tables)) - np.repeat(vectors.ends() - vectors.length, vectors.length)).tolist()
@@ -543,6 +550,18 @@ def _read_instructions(
             )
         )
     return tuple(result)
+
+
+_WRITE_BACK: Final = "aten::copy_"
+
+
+def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
+    """Return the arguments of a kernel call that it writes although they were there before: buffers."""
+    if operator == _WRITE_BACK:
+        return list(args[:1])
+    known = LANGUAGE_OPERATORS.get(f"{operator.partition('.')[0].replace('::', '.')}.default")
+    places = [known.names.index(name) for name in known.writes] if known is not None else []
+    return [args[at] for at in places if at < len(args)]
 
 
 def _exists(item: _Stored, values: int, numbers: int | None) -> bool:

@@ -1,0 +1,151 @@
+"""Language models as upstream's tools make them: its Llama, its source transformations, torchao's quantization."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
+
+from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import flatten, lower
+
+_LLAMA = "executorch.examples.models.llama"
+WORDS, ROOM = 128, 32
+_SIZES = {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2, "hidden_dim": 128, "vocab_size": WORDS}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a program is made.
+
+    Attributes
+    ----------
+    settings
+        Of `ModelArgs`, beside the sizes of all.
+    custom
+        Whether cache and attention are upstream's operators.
+    weights
+        "8da4w", "int8", or "" for those of `dtype`.
+    cache
+        "quantized", "ring", or "" for a cache in the type of the model.
+    delegated
+        Whether XNNPACK takes what it can.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    custom: bool = True
+    weights: str = ""
+    cache: str = ""
+    dtype: torch.dtype = torch.float32
+    delegated: bool = True
+    grouped_attention: bool = False
+
+
+_QWEN3 = {"use_qk_norm": True, "qk_norm_before_rope": True, "use_hf_rope": True, "head_dim": 32}
+_GEMMA = {
+    **{"use_qk_norm": True, "qk_norm_before_rope": True, "use_hf_rope": True, "rms_norm_add_unit_offset": True},
+    **{"embedding_scale_factor": 8.0, "post_attention_norm": True, "post_ffn_norm": True},
+}
+_PHI = {"use_hf_rope": True, "partial_rotary_factor": 0.5, "attention_qkv_bias": False}
+_DELTA = {
+    **{"attention_type": "mha", "layer_types": ["linear_attention", "full_attention"], "use_hf_rope": True},
+    **{"linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4},
+}
+RECIPES: dict[str, Recipe] = {
+    "plain": Recipe(custom=False),
+    "plain_portable": Recipe(custom=False, delegated=False),
+    "custom": Recipe(),
+    "custom_portable": Recipe(delegated=False),
+    "custom_many_heads": Recipe({"n_kv_heads": 4}),
+    "custom_one_head": Recipe({"n_kv_heads": 1}),
+    "custom_8_layers": Recipe({"n_layers": 8}),
+    "plain_bf16": Recipe(custom=False, dtype=torch.bfloat16),
+    "custom_bf16": Recipe(dtype=torch.bfloat16),
+    "plain_8da4w": Recipe(custom=False, weights="8da4w"),
+    "custom_8da4w": Recipe(weights="8da4w"),
+    "custom_int8": Recipe(weights="int8"),
+    "quantized_cache": Recipe(cache="quantized"),
+    "quantized_cache_8da4w": Recipe(cache="quantized", weights="8da4w"),
+    "ring": Recipe(cache="ring"),
+    "ring_8da4w": Recipe(cache="ring", weights="8da4w"),
+    "qwen3": Recipe(_QWEN3),
+    "gemma": Recipe(_GEMMA),
+    "phi": Recipe(_PHI),
+    "smollm": Recipe({"n_heads": 3, "n_kv_heads": 1, "dim": 48, "use_hf_rope": True, "rope_theta": 100000.0}),
+    "experts": Recipe({"moe": True, "num_experts": 4}),
+    "gated_delta": Recipe(_DELTA),
+}
+
+
+def model_of(recipe: Recipe) -> nn.Module:
+    """The model, with seeded random weights."""
+    args = importlib.import_module(f"{_LLAMA}.model_args").ModelArgs(
+        **_SIZES
+        | {"max_seq_len": ROOM, "max_context_len": ROOM, "use_kv_cache": True}
+        | {"use_sdpa_with_kv_cache_op": recipe.custom}
+        | dict(recipe.settings)
+    )
+    torch.manual_seed(0)
+    model = importlib.import_module(f"{_LLAMA}.llama_transformer").construct_transformer(args).eval()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.08)
+    model = model.to(recipe.dtype)
+    _quantize(model, recipe.weights)
+    return _transformed(model, recipe, args.n_layers)
+
+
+def _quantize(model: nn.Module, weights: str) -> None:
+    quantization = importlib.import_module("torchao.quantization")
+    if weights == "8da4w":
+        config = quantization.Int8DynamicActivationIntxWeightConfig(
+            weight_dtype=vars(torch)["int4"], weight_granularity=quantization.PerGroup(32)
+        )
+        quantization.quantize_(model, config)
+    elif weights == "int8":
+        quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
+    if weights:
+        importlib.import_module("torchao.utils").unwrap_tensor_subclass(model)
+
+
+def _transformed(model: nn.Module, recipe: Recipe, layers: int) -> nn.Module:
+    caches = importlib.import_module(f"{_LLAMA}.source_transformation.custom_kv_cache")
+    attention = importlib.import_module(f"{_LLAMA}.source_transformation.sdpa")
+    if recipe.custom:
+        model = caches.replace_kv_cache_with_custom_kv_cache(model)
+        model = attention.replace_sdpa_with_custom_op(model, use_attention_mask=recipe.cache == "ring")
+    if recipe.cache == "quantized":
+        model = caches.replace_kv_cache_with_quantized_kv_cache(model)
+    if recipe.cache == "ring":
+        model = caches.replace_kv_cache_with_ring_kv_cache(model, [8] * layers)
+    return model
+
+
+def calls_of(count: int, start: int = 0) -> list[tuple[Any, ...]]:
+    """The arguments of one step after the other."""
+    return [
+        (torch.tensor([[(7 * at + 3) % WORDS]]), {"input_pos": torch.tensor([at])})
+        for at in range(start, start + count)
+    ]
+
+
+def make(recipe: Recipe, folder: Path, steps: int, changed: nn.Module | None = None) -> Path:
+    """Lower a program and run it; with `changed`, the program of that model runs, and the record is the recipe's.
+
+    Returns
+    -------
+    Path
+        The folder of its artifacts: those of a run, as `etviz.load` takes them.
+    """
+    calls = calls_of(steps)
+    partitioner = [XnnpackPartitioner()] if recipe.delegated else None
+    lowered = lower(changed or model_of(recipe), calls[0], folder, partitioner=partitioner, strict=False)
+    execute(lowered.pte, [flatten(call) for call in calls], workdir=folder)
+    return folder

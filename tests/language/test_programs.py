@@ -1,0 +1,68 @@
+"""Programs of upstream's Llama: each value that is logged is compared, and no operator of a sound one is blamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import etviz
+from tests.language.programs import RECIPES, calls_of, make, model_of
+from tests.shelf import Shelf
+
+STEPS = 3
+SILENT = {
+    "the runtime logged no value for it",
+    "it has no debug handle",
+    "the runtime logged another number of values than its group has",
+}
+
+
+def made(shelf: Shelf, name: str) -> Path:
+    """The artifacts of a recipe, made once a test run."""
+    return shelf.folder(f"language-{name}", lambda folder: make(RECIPES[name], folder, STEPS))
+
+
+def load(folder: Path, way: str, **options: Any) -> etviz.Inspection:
+    """Load a run from the record, from `.pte` and ETRecord, or from the ETRecord alone."""
+    files: dict[str, Any] = {"etrecord": folder / "etrecord.bin", "debug_buffer": folder / "debug_buffer.bin"}
+    if way == "exact":
+        files |= {"pte": folder / "model.pte", "record": folder / "model.etviz"}
+    elif way == "derived":
+        alone = folder / "alone" / "model.pte"
+        alone.parent.mkdir(exist_ok=True)
+        if not alone.exists():
+            alone.write_bytes((folder / "model.pte").read_bytes())
+        files |= {"pte": alone}
+    return etviz.load(folder / "etdump.etdp", **files, **options)
+
+
+@pytest.mark.parametrize("name", ["custom", "quantized_cache"])
+@pytest.mark.parametrize("way", ["exact", "derived", "handles"])
+def test_values_are_compared_and_nothing_is_blamed(shelf: Shelf, name: str, way: str) -> None:
+    found = load(made(shelf, name), way, inputs=calls_of(STEPS))
+    assert "match" in found.summary().splitlines()[0]
+    assert (found.gaps["introduced_severity"].fillna(0) < 10).all()
+    assert found.first_divergence is None
+    rest = found.coverage[found.coverage["status"] != "compared"]
+    if way != "handles":
+        assert set(rest["reason"]) <= SILENT
+        assert set(rest["op"]) <= {"aten::_local_scalar_dense"}
+
+
+def test_what_a_call_writes_is_compared(shelf: Shelf) -> None:
+    found = load(made(shelf, "custom"), "derived", inputs=calls_of(STEPS))
+    written = found.gaps[found.gaps["op"] == "llama::update_cache.out"]
+    assert len(written) == 4 * STEPS
+    reference, runtime = found.tensors(written.index[-1])
+    assert reference.shape == runtime.shape == (1, 32, 2, 16)
+    assert [bool(row.any()) for row in runtime[0, : STEPS + 1]] == [True] * STEPS + [False]
+    torch.testing.assert_close(reference, runtime)
+
+
+def test_a_list_of_tuples_holds_the_calls_of_a_model_with_state() -> None:
+    found = etviz.debug(model_of(RECIPES["plain_portable"]), calls_of(2), strict=False)
+    assert "All 2 final outputs match" in found.summary()
+    assert sorted(found.gaps["event_block"].unique()) == ["1", "2"] or found.gaps["event_block"].nunique() == 2
