@@ -65,6 +65,19 @@ test("first paint is the finding: its sentence, its row, and the worst introduce
   await until(() => view.params("tensor").length === 1);
 });
 
+test("a zoom that moves the finding moves its selection, and no other", async () => {
+  const view = await openReady();
+  await until(() => view.one('.etv-row[aria-selected="true"]').dataset.row === "9");
+  view.model.options.found = 4;
+  view.model.emit("msg:custom", { event: "changed" });
+  await until(() => view.one('.etv-row[aria-selected="true"]').dataset.row === "4");
+  click(view.one('.etv-row[data-row="5"]'));
+  view.model.options.found = 6;
+  view.model.emit("msg:custom", { event: "changed" });
+  await until(() => view.params("payload").length === 3);
+  expect(view.one('.etv-row[aria-selected="true"]').dataset.row).toBe("5");
+});
+
 test("what was selected before stays selected", async () => {
   const view = await openReady({ opened: true, selected: 3 });
   await until(() => view.one('.etv-row[aria-selected="true"]').dataset.row === "3");

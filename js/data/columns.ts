@@ -16,8 +16,8 @@ export interface TextColumn extends ColumnInfo {
 
 export type Column = NumberColumn | TextColumn;
 
-/** The status of a row that is worst under every metric. */
-export const MISMATCH = "non-finite mismatch";
+/** The statuses of a row that is worst under every metric. */
+export const MISMATCHES = ["non-finite mismatch", "shape or dtype mismatch"];
 
 /** The share of a row's error that the row introduced itself: the strong part of its bar. */
 export const INTRODUCED_PART = "introduced_part";
@@ -76,13 +76,12 @@ export function numberAt(column: Column | undefined, row: number): number {
   return column?.kind === "number" ? (column.values[row] ?? NaN) : NaN;
 }
 
-/** A flag for each row that is a non-finite mismatch: worst under every metric. */
+/** A flag for each row whose NaN, Inf, shape or dtype is not the reference's: worst under every metric. */
 export function mismatchRows(status: Column | undefined, rows: number): Uint8Array {
   const flags = new Uint8Array(rows);
   if (status?.kind !== "text") return flags;
-  const code = status.dictionary.indexOf(MISMATCH);
-  if (code < 0) return flags;
-  for (let row = 0; row < rows; row++) if (status.codes[row] === code) flags[row] = 1;
+  const wrong = status.dictionary.map((name) => MISMATCHES.includes(name));
+  for (let row = 0; row < rows; row++) if (wrong[status.codes[row]]) flags[row] = 1;
   return flags;
 }
 

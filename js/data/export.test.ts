@@ -26,13 +26,13 @@ test("pandas gets a query where its table can answer the search", () => {
   const rows = [4, 2];
   expect(pandasOf(payload, rows, "", order)).toBe('inspection.gaps.sort_values("severity", ascending=False)');
   expect(pandasOf(payload, rows, "severity>10 at:3..5 -kind:delegate module:encoder.*", order)).toBe(
-    'inspection.gaps.query("((severity > 10) or status == \\"non-finite mismatch\\") and ' +
+    'inspection.gaps.query("((severity > 10) or status in [\\"non-finite mismatch\\",\\"shape or dtype mismatch\\"]) and ' +
       "(instruction >= 3 and instruction <= 5) and " +
       'not (kind.str.contains(\\"delegate\\", case=False, regex=False, na=False)) and ' +
       '(module.str.fullmatch(\\"encoder\\\\\\\\..*\\", case=False, na=False))", engine="python")' +
       '.sort_values("severity", ascending=False)',
   );
-  expect(pandasOf(payload, rows, "severity<3", order)).toContain('(severity < 3) and status != \\"non-finite mismatch');
+  expect(pandasOf(payload, rows, "severity<3", order)).toContain('(severity < 3) and status not in [\\"non-finite mismatch');
 });
 
 test("and else the rows by their index, in their order; those inside of delegates are not in that table", () => {

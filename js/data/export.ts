@@ -1,5 +1,5 @@
 // The rows that the table shows, as other tools take them.
-import { type Column, INTRODUCED_PART, MISMATCH, type NumberColumn, isMetric, numberAt, textAt } from "./columns";
+import { type Column, INTRODUCED_PART, MISMATCHES, type NumberColumn, isMetric, numberAt, textAt } from "./columns";
 import { readQuery } from "./filter";
 import { formatNumber } from "./format";
 import type { Payload } from "./payload";
@@ -58,7 +58,8 @@ function spanCondition(column: NumberColumn, { low, high, closed }: Span): strin
   const inside = low === high ? `${name} == ${low}` : parts.join(" and ") || `${name} == ${name}`;
   if (!isMetric(column)) return inside;
   const bad = column.better === "high" ? low === -Infinity : high === Infinity;
-  return bad ? `(${inside}) or status == "${MISMATCH}"` : `(${inside}) and status != "${MISMATCH}"`;
+  const wrong = JSON.stringify(MISMATCHES);
+  return bad ? `(${inside}) or status in ${wrong}` : `(${inside}) and status not in ${wrong}`;
 }
 
 function textCondition({ name }: Column, value: string): string {

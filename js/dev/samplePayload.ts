@@ -30,6 +30,8 @@ export interface SampleOptions {
   /** Rows of delegate calls that were zoomed into. */
   zoomed?: readonly number[];
   version?: number;
+  /** The row of the finding, 9 unless given. */
+  found?: number;
   /** Nothing to know first: no row is selected. */
   unfound?: boolean;
   /** The label of a program beside, in which every tenth row is ten times worse. */
@@ -444,10 +446,12 @@ export function samplePayload(options: SampleOptions = {}): Answer<WirePayload> 
   const missing = empty ? count : zoomed.length > 0 ? 0 : uncompared;
   const first = program.program.children[0].children[0];
   if (label) first.label = label;
+  const about = summary(empty, count - missing, count);
+  if (about.finding) about.finding.row = options.found ?? about.finding.row;
   const result: WirePayload = {
     version: options.version ?? 1,
     title: "vit_b_16 (forward)",
-    summary: { ...summary(empty, count - missing, count), ...(options.unfound ? { finding: null } : {}) },
+    summary: { ...about, ...(options.unfound ? { finding: null } : {}) },
     rows: count,
     compared: count - missing,
     columns: sampleColumns(pool, program, count - missing, label, options.attributed !== undefined, options.beside),

@@ -85,7 +85,7 @@ function figureOf(payload: Payload, name: string, row: number): string | null {
 function Reading({ payload, row }: { payload: Payload; row: number }): JSX.Element {
   const figures: (readonly [string, string | null])[] = [
     ["introduced", figureOf(payload, "introduced_severity", row)],
-    ["total", payload.mismatch[row] ? "non-finite mismatch" : figureOf(payload, "severity", row)],
+    ["total", payload.mismatch[row] ? "mismatch" : figureOf(payload, "severity", row)],
     ...payload.beside.map(({ label, suffix }) => [label, figureOf(payload, `severity${suffix}`, row)] as const),
     ["share", figureOf(payload, "attribution", row)],
   ];

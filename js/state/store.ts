@@ -73,6 +73,7 @@ export class Store {
         const other = held.status === "ready" && held.value.method !== value.method;
         if (other) this.#looked.clear();
         if (this.generation.peek() === 0 || other) this.#firstPaint(value);
+        else if (held.status === "ready") this.#followFinding(held.value, value);
         this.#openInsides(value);
         this.generation.value++;
         this.payload.value = { status: "ready", value };
@@ -107,6 +108,13 @@ export class Store {
     if (beside.length > 0 && sortBy.peek() === USUAL_ORDER) sortBy.value = "change";
     if (expanded.peek().length === 0) expanded.value = openAtFirst(trees.program);
     selected.value ??= summary.finding?.row ?? null;
+  }
+
+  /** The selected finding moves with it: a zoom may name an operator inside the delegate. */
+  #followFinding({ summary: before }: Payload, { summary: after }: Payload): void {
+    const { selected } = this.traits;
+    const row = before.finding?.row ?? null;
+    if (after.finding && row !== null && selected.peek() === row) selected.value = after.finding.row;
   }
 
   #setProgress(event: Partial<Progress>): void {

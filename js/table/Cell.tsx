@@ -49,11 +49,11 @@ interface Props<C extends Column> {
 }
 
 const MISMATCH_TIP =
-  "Some elements are non-finite in only one of reference and runtime: worst under every metric";
+  "NaN, Inf, shape or dtype is not the reference's: worst under every metric";
 
 function MismatchMark(): JSX.Element {
   return (
-    <span class="etv-mark" role="img" aria-label="non-finite mismatch" data-tip={MISMATCH_TIP}>
+    <span class="etv-mark" role="img" aria-label="mismatch" data-tip={MISMATCH_TIP}>
       <Icon name="warn" />
     </span>
   );

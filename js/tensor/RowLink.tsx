@@ -15,7 +15,7 @@ interface Props {
 }
 
 function valueOf(payload: Payload, row: number, column: NumberColumn): string {
-  if (payload.mismatch[row] === 1) return "non-finite mismatch";
+  if (payload.mismatch[row] === 1) return "mismatch";
   const value = formatNumber(column.values[row], column.format);
   return value && `${column.label} ${value}`;
 }

@@ -33,7 +33,7 @@ interface Props {
 function barText({ head, column, values, mismatch }: NodeBars, node: number): string | undefined {
   const value = values[node];
   if (Number.isNaN(value) && !mismatch(node)) return undefined;
-  const text = mismatch(node) ? "non-finite mismatch" : formatNumber(value, column.format);
+  const text = mismatch(node) ? "mismatch" : formatNumber(value, column.format);
   return `${head === "sum" ? "sum of" : "worst"} ${column.label}: ${text}`;
 }
 

@@ -79,6 +79,14 @@ _NONFINITE: Final = (
     Column("reference_inf", "reference Inf", "number", "int", "non-finite", "Infinite elements in the reference."),
     Column("runtime_nan", "runtime NaN", "number", "int", "non-finite", "NaN elements at runtime."),
     Column("runtime_inf", "runtime Inf", "number", "int", "non-finite", "Infinite elements at runtime."),
+    Column(
+        "introduced_non_finite",
+        "introduced NaN / Inf",
+        "number",
+        "int",
+        "non-finite",
+        "Elements that the operator itself made, or left, NaN or Inf where its own value is not.",
+    ),
 )
 
 
