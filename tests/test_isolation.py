@@ -23,6 +23,7 @@ from etviz.loading import foreign as wall
 from etviz.pipeline import service
 from etviz.pipeline.parcel import Known, Packer, Unpacker
 from etviz.pipeline.worker import Worker
+from tests.fuzz.test_crafted import node, with_graph
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -183,10 +184,18 @@ def test_a_crash_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.Monk
     assert len(found.attribution())
 
 
-def test_too_much_memory_is_the_answer(foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wall, "_SPARE", 1 << 10)
-    monkeypatch.setattr(wall, "_TIMES", 0)
-    with pytest.raises(etviz.errors.EtvizError, match="memory"):
+@pytest.mark.parametrize("size", [1 << 28, 1 << 40])
+def test_too_much_memory_is_the_answer(
+    size: int, foreign: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A record of a few kilobytes asks for more than the child may have, or than there is."""
+    monkeypatch.setattr(wall, "_SPARE", 1 << 28)
+
+    def insert(graph: dict[str, Any]) -> None:
+        graph["nodes"].insert(0, node("hostile", "aten.full.default", [[size], 1.0]))
+
+    foreign["record"] = with_graph(foreign["record"], tmp_path / "hostile.etviz", insert)
+    with pytest.raises(etviz.errors.EtvizError, match=r"memory|bytes"):
         etviz.load(**foreign)
 
 

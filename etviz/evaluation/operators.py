@@ -316,12 +316,30 @@ def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dro
     return same and start >= 0 and dropout == 0.0 and (mask is None or mask.is_floating_point())
 
 
+def _rows_fit(x: torch.Tensor, *_: Any) -> bool:
+    """The rows of a matrix; the kernel reads a second axis of whatever it is given."""
+    return x.dim() == 2
+
+
+def _heads_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> bool:
+    """Matrices with elements: the kernel divides by the width, and reshapes by the number of heads."""
+    return all(item.dim() >= 2 and item.numel() for item in (query, key, value))
+
+
+def _norm_fits(v: torch.Tensor, g: torch.Tensor, dim: int) -> bool:
+    """A weight with elements, and a size for each index of one of its axes."""
+    return v.numel() > 0 and v.dim() == g.dim() > 0 and -v.dim() <= dim < v.dim()
+
+
 _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(
         ("aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training", "aten.native_batch_norm"),
         _channels_fit,
     ),
     "llama.custom_sdpa": _attention_fits,
+    "aten._pdist_forward": _rows_fit,
+    "aten._scaled_dot_product_attention_math": _heads_fit,
+    "aten._weight_norm": _norm_fits,
     "aten.group_norm": _groups_fit,
     "aten.native_group_norm": _native_groups_fit,
     "aten._fft_r2c": _axes_fit,

@@ -79,12 +79,16 @@ _LAYOUTS: Final = ("dim_order_ops", "et_copy")
 """Libraries of the edge dialect that only say how values lie in memory, and on which device."""
 _PACKED: Final = "data"
 """Overload for packed sequences, which no exported model has."""
+_PRIM: Final = "prim_"
+"""Start of the overloads of TorchScript's interpreter, which take any integer for a dtype or a device."""
 
 
 def is_admitted(target: str) -> bool:
     """True for a target such as ``aten.add.Tensor``."""
     parts = target.split(".")
-    return len(parts) == 3 and parts[2] != _PACKED and parts[1] in ADMITTED.get(parts[0], ())
+    if len(parts) != 3 or parts[2] == _PACKED or parts[2].startswith(_PRIM):
+        return False
+    return parts[1] in ADMITTED.get(parts[0], ())
 
 
 def may_be_lowered(target: str) -> bool:

@@ -162,15 +162,42 @@ class Arguments:
         )
 
 
+EDGES = 9
+"""Calls of each operator whose tensors are all of one edge: no axis, an empty one, or another type than it takes."""
+
+
+def edge(number: int, schema: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Every argument of an operator, with tensors of one edge: the first ones have no axis, the next are empty."""
+    import torch
+
+    shapes = ((), (0,), (2, 0), (8, 1, 0), (0, 3, 4), (1, 2, 0, 3), (1, 2, 0, 3), (2, 3), (2, 3, 4, 4))
+    dtypes = ("float32", "float32", "float32", "float32", "float32", "float32", "int64", "bool", "complex64")
+    draw = Arguments(number)
+    draw.tensor = lambda: torch.ones(shapes[number], dtype=getattr(torch, dtypes[number]))  # type: ignore[method-assign]
+    args, kwargs = [], {}
+    for argument in schema.arguments:
+        value = draw.value(str(getattr(argument, "real_type", argument.type)))
+        mistyped = number >= 6 and not isinstance(value, torch.Tensor) and draw.random.random() < 0.5
+        if argument.kwarg_only:
+            kwargs[argument.name] = 6 if mistyped else value
+        else:
+            args.append(6 if mistyped else value)
+    return args, kwargs
+
+
 def call(target: str, seed: int, _files: object = None) -> str:
-    """Call it with the arguments that follow from a number; a `RefusedError` with what the kernel says."""
+    """Call it with the arguments that follow from a number; a `RefusedError` with what the kernel says.
+
+    The numbers below 0 stand for the calls with `edge`.
+    """
     import torch
 
     from etviz.errors import EtvizError
     from etviz.evaluation.limits import Limits, nbytes, needs
 
     namespace, name, overload = target.split(".")
-    args, kwargs = Arguments(seed).of(getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema)
+    schema = getattr(getattr(getattr(torch.ops, namespace), name), overload)._schema
+    args, kwargs = Arguments(seed).of(schema) if seed >= 0 else edge(-seed - 1, schema)
     limits = Limits()
     limits.begin([])
     try:

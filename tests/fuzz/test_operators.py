@@ -13,7 +13,7 @@ from etviz.evaluation.operators import ArgumentError, UnknownOperatorError, reso
 from etviz.evaluation.result_sizes import size_rule
 from etviz.graph.admitted import ADMITTED
 from tests.fuzz.conftest import Attempts
-from tests.fuzz.operators import admitted
+from tests.fuzz.operators import EDGES, admitted
 from tests.fuzz.test_mutations import share, start
 from tests.fuzz.worker import Try
 
@@ -32,6 +32,8 @@ UNFIT: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "a window without end": ("aten.max_pool2d.default", [torch.ones(1, 1, 4, 4), [(1 << 63) - 1]], {}),
     "no statistics": ("aten._native_batch_norm_legit.no_stats", [X, None, None, False, 0.1, 1e-5], {}),
     "weights of another shape": ("aten.lstm.input", [X, [X, X], [X] * 4, True, 1, 0.0, False, False, False], {}),
+    "pairs of more than rows": ("aten._pdist_forward.default", [torch.ones(8, 1, 0), 2.0], {}),
+    "attention to nothing": ("aten._scaled_dot_product_attention_math.default", [torch.ones(1, 2, 0, 3)] * 3, {}),
     "groups of nothing": ("aten.group_norm.default", [torch.ones(2, 0, 3), 1 << 30], {}),
 }
 
@@ -45,7 +47,11 @@ def test_arguments_that_do_not_fit(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["aten._stack.default", "aten._weight_norm.default", "aten.special_laguerre_polynomial_l.default"]
+    "target",
+    [
+        *("aten._stack.default", "aten.special_laguerre_polynomial_l.default"),
+        *("aten.to.prim_dtype", "aten.to.prim_Device", "aten.to.prim_other"),
+    ],
 )
 def test_operators_of_no_program(target: str) -> None:
     with pytest.raises(UnknownOperatorError):
@@ -142,5 +148,6 @@ def test_no_arguments_end_the_process(ask: Attempts) -> None:
     targets = admitted()
     assert len(targets) > 400
     count = max(3, math.ceil(share(0.38) / len(targets)))
-    tries = [Try("call", {}, how=target, changes=[start() + number]) for target in targets for number in range(count)]
+    seeds = [start() + number for number in range(count)] + [-1 - number for number in range(EDGES)]
+    tries = [Try("call", {}, how=target, changes=[seed]) for target in targets for seed in seeds]
     ask.all(f"arguments of {len(targets)} operators", tries)
