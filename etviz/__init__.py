@@ -24,7 +24,6 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "evidence.study": ["Study", "study"],
         "evidence.suggestion": ["Suggestion", "suggest"],
         "evidence.sweep": ["Sweep", "sweep"],
-        "evidence.worst_input": ["WorstInput", "worst_input"],
         "inspection": ["Inspection"],
         "settings": ["options"],
         "side_by_side": ["Comparison"],

@@ -14,8 +14,6 @@ from etviz.evidence.suggestion import Suggestion as Suggestion
 from etviz.evidence.suggestion import suggest as suggest
 from etviz.evidence.sweep import Sweep as Sweep
 from etviz.evidence.sweep import sweep as sweep
-from etviz.evidence.worst_input import WorstInput as WorstInput
-from etviz.evidence.worst_input import worst_input as worst_input
 from etviz.gate.bundle import bundle as bundle
 from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection

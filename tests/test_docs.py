@@ -81,7 +81,7 @@ def test_every_page_and_picture_is_linked() -> None:
 def calls(page: Path) -> Iterator[tuple[str, Any, ast.Call]]:
     """Every call of a name of etviz, or of what one of its functions gives, in the snippets of a page."""
     owners: dict[str, Any] = {"inspection": etviz.Inspection, "inside": etviz.Inspection, "compared": etviz.Comparison}
-    owners |= {"study": etviz.Study, "census": etviz.Census, "sweep": etviz.Sweep, "worst": etviz.WorstInput}
+    owners |= {"study": etviz.Study, "census": etviz.Census, "sweep": etviz.Sweep}
     owners |= {"etviz": etviz, "suggestion": etviz.Suggestion}
     for snippet in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         for node in ast.walk(ast.parse(snippet)):

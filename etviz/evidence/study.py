@@ -25,7 +25,6 @@ from etviz.analysis.analysis import Analysis
 from etviz.artifacts.files import open_artifact
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, ExecutionError, UsageError, during
-from etviz.evidence.adequacy import adequacy
 from etviz.evidence.dataset import Entry, content, count_of, decode, encode, entries, first_item, why_not
 from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
 from etviz.evidence.measuring import (
@@ -303,40 +302,6 @@ class Study:
         """The name of each input among those that are kept."""
         frames = (frame for _, frame in self._store.runs(["input", "content"]))
         return {int(index): str(name) for frame in frames for index, name in frame.itertuples(index=False)}
-
-    @during("measuring the adequacy of the inputs")
-    def adequacy(self, calibration: Iterable[Sequence[Any]] | None = None) -> pd.DataFrame:
-        """What the inputs never reached: ranges, signs, saturation and branches of every operator of the reference.
-
-        The reference is evaluated again, the float model where it is known, on the data set where it is still at hand
-        and can be read again, else on the inputs that are kept.
-
-        Parameters
-        ----------
-        calibration
-            Input tuples that a quantizer was calibrated on, to compare with.
-
-        Returns
-        -------
-        DataFrame
-            A row for each operator, those inside of delegates too, in the order of evaluation: ``operator`` (its name
-            in the exported model), ``op, module, source``; ``inputs`` that executed it; ``min`` and ``max`` in the
-            value's units; shares of its elements that are ``negative``, ``zero``, ``positive``, ``nonfinite``, and
-            ``saturated`` at an end of a quantization grid (NaN elsewhere). With a calibration: its range, the share of
-            it that is ``covered``, and how far the inputs go ``beyond``, in widths of it. ``never`` says in words what
-            was never reached; a branch that was never taken has a row of its own.
-
-        Raises
-        ------
-        PairingError
-            If the reference can't be evaluated.
-        """
-        subject = self.subject
-        values: Iterable[Sequence[Any]] = (self.values(index) for index in self.kept)
-        if self._source is not None and not isinstance(self._source, Iterator):
-            known = entries(self._source, subject.takes())
-            values = (entry.values for entry in known if not entry.problem)
-        return adequacy(subject, values, calibration)
 
     def _require(self, index: Any) -> None:
         if isinstance(index, bool) or not hasattr(index, "__index__") or int(index) not in self.inputs.index:
