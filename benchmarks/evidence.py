@@ -137,7 +137,7 @@ def _study(program: Path, count: int, **options: Any) -> dict[str, float]:
 def _read(program: Path, count: int, at_once: int = 0) -> dict[str, float]:
     """Run so many inputs at once, as a study does if 0, and touch every tensor that was logged; nothing is compared."""
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
-    from etviz.evidence.study import CHUNK
+    from etviz.evidence.runner import CHUNK
     from etviz.evidence.subject import subject_of
 
     size = at_once or CHUNK
@@ -198,7 +198,7 @@ def _workers(program: Path, count: int, number: int) -> dict[str, float]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from etviz.evidence.study import CHUNK
+    from etviz.evidence.runner import CHUNK
 
     with ProcessPoolExecutor(number, multiprocessing.get_context("spawn")) as pool:
         rounds = math.ceil(count / (number * CHUNK))

@@ -8,8 +8,8 @@ from etviz.comparison.results import Results as Results
 from etviz.comparison.results import compare_results as compare_results
 from etviz.evidence.census import Census as Census
 from etviz.evidence.census import census as census
+from etviz.evidence.runner import study as study
 from etviz.evidence.study import Study as Study
-from etviz.evidence.study import study as study
 from etviz.evidence.suggestion import Suggestion as Suggestion
 from etviz.evidence.suggestion import suggest as suggest
 from etviz.evidence.sweep import Sweep as Sweep

@@ -1,7 +1,7 @@
-"""One input again and again: which instruction gives something else from run to run, how often, and where.
+"""Runs of one input: the instructions whose values vary from run to run, how often, and where.
 
-Runs are compared bit by bit, by hash. What varies first is where to look; what only reads a varying value varies too,
-so each instruction is asked whether it varied in a run in which everything that it reads did not.
+Runs are compared bit by bit, by hash. An instruction that reads a varying value varies, too, so `origin` asks whether
+an instruction varied in a run in which all values that it reads were as usual.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.dataset import why_not
+from etviz.evidence.running import BUFFER, NAMING, Running, operators_of
 from etviz.evidence.subject import arguments_of, subject_of
-from etviz.graph.labels import describe, describe_row, owners_of, row_name
-from etviz.graph.uses import Uses
+from etviz.graph.labels import describe_row
+from etviz.graph.uses import Uses, is_stateful
 from etviz.inspection import Inspection
 from etviz.loading.paired import HANDLES
 from etviz.pipeline.lower import flatten
@@ -38,16 +39,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from etviz.evidence.subject import Subject
-    from etviz.graph.ir import Graph, Node
+    from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
 
-_BUFFER: Final = 32 << 20
-"""Bytes of debug buffer that the runs of one load may fill."""
 _TOGETHER: Final = 25
-"""Runs of one load, at most: what differs from load to load has to be seen too."""
+"""Maximum number of runs of one load, so that differences between loads show as well."""
 KEPT: Final = 8
-"""Deviating runs whose values are kept."""
+"""Number of deviating runs whose values are kept."""
 _LANES: Final = (64, 32, 16, 8, 4)
+"""Widths of vectors that `where` looks for."""
 _COLUMNS: Final = (
     *("instruction", "name", "kind", "op", "backend", "reference_ops", "module", "source", "runs", "varied"),
     *("origin", "deviating", "share", "low", "high", "distinct", "differing", "elements", "max_abs", "where"),
@@ -55,12 +55,12 @@ _COLUMNS: Final = (
 
 
 class Census:
-    """The same input many times; made by `etviz.census`.
+    """Many runs of one input; made by `etviz.census`.
 
     Attributes
     ----------
     runs
-        How many.
+        Number of runs.
     """
 
     def __init__(self, tally: _Tally, graph: Graph, runs: int, exact: bool) -> None:
@@ -75,12 +75,12 @@ class Census:
         Returns
         -------
         DataFrame
-            ``instruction`` and what names it; ``runs`` that executed it; ``varied``; ``origin``: it varied in a run in
-            which all that it reads was as usual (None where the files do not tell what it reads); ``deviating`` runs,
-            those without its most frequent value; their ``share``, and its 95 % interval ``low`` to ``high`` (E. B.
-            Wilson, 1927), which also bounds what may have been missed where nothing varied; ``distinct`` values;
-            ``differing`` of its ``elements`` that were ever different; ``max_abs``, the largest difference to the first
-            run in the value's units; ``where`` they are.
+            ``instruction`` and the columns that name it; number of ``runs`` that executed it; ``varied``; ``origin``,
+            true if it varied in a run in which all values that it reads were as usual (None if the files do not tell
+            what it reads); number of ``deviating`` runs, which do not have its most frequent value; their ``share`` and
+            its 95 % interval from ``low`` to ``high`` (E. B. Wilson, 1927), which also bounds the share of deviating
+            runs that were missed; number of ``distinct`` values; number of ``differing`` elements of its ``elements``;
+            ``max_abs``, the largest difference from the first run in the value's units; ``where`` they differ.
         """
         return self._table.copy()
 
@@ -97,16 +97,16 @@ class Census:
 
     @property
     def deviating(self) -> list[int]:
-        """Numbers of the runs in which any instruction did not have its most frequent value."""
+        """Numbers of the runs in which an instruction did not have its most frequent value."""
         return self._tally.deviating()
 
     @property
     def kept(self) -> list[int]:
-        """Runs whose values are kept: the first one, and the first few that differ from it."""
+        """Numbers of the runs whose values are kept: the first run, and the first few that differ from it."""
         return sorted({run for run, _ in self._tally.values})
 
     def tensors(self, instruction: int, run: int) -> list[torch.Tensor]:
-        """What an instruction gave in a run.
+        """The values of an instruction in a run.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class Census:
         Raises
         ------
         UsageError
-            If the values of that run were not kept, or there is no such instruction.
+            If the values of the run were not kept, or the instruction logged none.
         """
         if instruction not in self._tally.digests:
             raise UsageError(f"no instruction {instruction!r} logged a value; see table")
@@ -128,7 +128,7 @@ class Census:
         return list(self._tally.values[0, instruction] if own is None else own)
 
     def summary(self) -> str:
-        """Short text: how many instructions varied, the first of them, how often, and where."""
+        """Short text: number of varying instructions, and the first of them: how often and where it varies."""
         count = len(self._table)
         if self.first is None:
             high = float(self._table["high"].max()) if count else math.nan
@@ -162,32 +162,32 @@ def census(
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
 ) -> Census:
-    """Run a program on the same input n times, and compare what every instruction gave, bit by bit.
+    """Run a program n times on one input, and compare the values of every instruction bit by bit.
 
     Parameters
     ----------
     program
-        As for `etviz.study`; a `.pte` alone will do, since no reference is needed.
+        As for `etviz.study`; a `.pte` without a record works, since no reference is needed.
     inputs
         A tuple of the program's arguments.
     n
-        How many runs. The program is loaded afresh after 25 of them at most, and for each where it has a state.
+        Number of runs. The program is loaded again after 25 runs, or after each run if it has a state.
     method
-        Name of the method, ``forward`` or the only one if None.
+        Name of the method; None for ``forward`` or the only one.
     runner
-        The command that runs the program, as for ``etviz run --runner``: for backends that executorch's Python bindings
-        do not have. None for these.
+        Command that runs the program, as for ``etviz run --runner``, for backends that executorch's Python bindings
+        lack; None for the bindings.
     timeout
         Seconds for the runs of one load, 600 if None.
     partitioner, quantizer, calibration
-        To lower a model with, as for `etviz.debug`.
+        Arguments of `etviz.debug` to lower a model with.
 
     Raises
     ------
     UsageError
         If an argument makes no sense.
     ExecutionError
-        If a run fails, or logs nothing.
+        If a run fails or logs nothing.
     """
     count = whole(n, "n")
     if count < 2:
@@ -196,46 +196,42 @@ def census(
         raise UsageError(f"inputs must be a tuple of the program's arguments, found {type(inputs).__name__}")
     lowering = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
     with Scratch() as scratch:
-        folder = Path(scratch)
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
-        subject = subject_of(program, example, folder / "lowered", method, **lowering)
+        subject = subject_of(program, example, Path(scratch) / "lowered", method, **lowering)
         subject = subject if runner is None else replace(subject, runner=runner)
         values = flatten(tuple(inputs))
-        if {"record", "etrecord"} & subject.files.keys() and (problem := why_not(values, subject.takes())):
+        known = bool({"record", "etrecord"} & subject.files.keys())
+        if known and (problem := why_not(values, subject.graph().user_inputs())):
             raise UsageError(f"inputs do not fit the program: {problem}")
-        return _count(subject, values, count, folder, timeout)
+        return count_runs(subject, values, count, timeout)
 
 
-def _count(subject: Subject, values: Sequence[Any], n: int, folder: Path, timeout: float | None) -> Census:
-    tally = _Tally()
-    paired, size = None, 1
+def count_runs(subject: Subject, values: Sequence[Any], n: int, timeout: float | None = None) -> Census:
+    """The census of a program."""
+    tally, running = _Tally(), Running(subject)
     with tqdm(total=n, desc="census", leave=False, delay=1, unit="run") as bar:
-        done = 0
-        while done < n:
-            together = min(size, n - done)
-            run = subject.logged([values] * together, folder, timeout)
-            paired = subject.pair(run, paired)
-            if len(paired.executions) != together:
-                raise ExecutionError(f"{together} runs left {len(paired.executions)} executions in the ETDump")
-            for offset, (_, block) in enumerate(paired.executions):
-                tally.add(done + offset, _logged(paired, RuntimeLog(block, paired.artifacts.buffer)))
-            done += together
-            bar.update(together)
-            size = _together(subject, paired)
+        while bar.n < n:
+            ran = running.run([values] * min(_together(running), n - bar.n), timeout)
+            with ran.folder:
+                for at, (_, block) in enumerate(ran.paired.executions):
+                    tally.add(bar.n + at, _logged(ran.paired, RuntimeLog(block, ran.paired.artifacts.buffer)))
+            bar.update(len(ran.inputs))
+    paired = running.base
     if paired is None or not tally.digests:
         raise ExecutionError("The runtime logged no value: the program was built without event tracing")
     return Census(tally, paired.graph, n, paired.pairing != HANDLES)
 
 
-def _together(subject: Subject, paired: Paired) -> int:
-    """Runs of one load: a single one where they may change the program's state."""
-    if paired.pairing == HANDLES or paired.graph.mutations:
+def _together(running: Running) -> int:
+    """The number of runs of one load: one for the first, and where the program may have a state."""
+    paired = running.base
+    if paired is None or paired.pairing == HANDLES or is_stateful(paired.graph):
         return 1
-    return max(1, min(_TOGETHER, _BUFFER // max(subject.buffer_bytes, 1)))
+    return max(1, min(_TOGETHER, BUFFER // max(running.subject.buffer_bytes, 1)))
 
 
 def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
-    """What each instruction gave, in program order."""
+    """The values of each instruction, in program order."""
     nodes = {node.instruction: node for node in paired.graph.walk() if node.instruction >= 0}
     found = {}
     for instruction in log.instructions:
@@ -248,18 +244,18 @@ def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
 
 
 class _Tally:
-    """What was seen so far.
+    """The values of the runs so far.
 
     Attributes
     ----------
     digests
-        By instruction: the hash of its values in each run.
+        Hash of the values of each instruction in each run.
     masks
-        By instruction and output: which elements were ever different from the first run's.
+        For each output of each instruction, the elements that ever differed from the first run's.
     values
-        By run and instruction: the values of the first run, and those of the first deviating ones that differ.
+        Values by run and instruction: those of the first run, and the differing ones of the first deviating runs.
     largest
-        By instruction: the largest difference to the first run.
+        Largest difference of each instruction from the first run.
     """
 
     def __init__(self) -> None:
@@ -270,7 +266,7 @@ class _Tally:
         self._keeping: set[int] = set()
 
     def add(self, run: int, logged: dict[int, list[Any]]) -> None:
-        """Take note of a run."""
+        """Add a run."""
         for instruction, values in logged.items():
             own = self.digests.setdefault(instruction, {})
             own[run] = digest(values)
@@ -302,23 +298,23 @@ class _Tally:
             self.largest[instruction] = float(np.fmax(self.largest.get(instruction, 0.0), largest))
 
     def usual(self, instruction: int) -> bytes:
-        """The most frequent hash; the first run's where several are."""
+        """The most frequent hash; of several, the one that came first."""
         own = self.digests[instruction]
         return Counter(own[run] for run in sorted(own)).most_common(1)[0][0]
 
     def odd_runs(self, instruction: int) -> set[int]:
-        """The runs in which an instruction did not have its most frequent value."""
+        """The runs in which an instruction deviates."""
         usual = self.usual(instruction)
         return {run for run, found in self.digests[instruction].items() if found != usual}
 
     def deviating(self) -> list[int]:
-        """The runs in which any did not."""
+        """The runs in which any instruction deviates."""
         return sorted(set().union(*(self.odd_runs(instruction) for instruction in self.digests)))
 
 
 def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
-    nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
-    owners, odd = owners_of(graph), {number: tally.odd_runs(number) for number in tally.digests}
+    names = {row["instruction"]: row for row in reversed(operators_of(graph))}
+    odd = {number: tally.odd_runs(number) for number in tally.digests}
     readers = _producers(graph) if exact else {}
     rows = []
     for number in sorted(tally.digests):
@@ -326,11 +322,11 @@ def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
         deviating, runs = len(odd[number]), len(own)
         low, high = wilson(deviating, runs)
         about: dict[str, Any] = {"instruction": number, "runs": runs, "varied": deviating > 0}
-        about |= _named(owners.get(number, graph), nodes.get(number))
+        about |= names.get(number) or dict.fromkeys(NAMING, "")
         about |= {"deviating": deviating, "share": deviating / runs, "low": low, "high": high}
         about["distinct"] = len(set(own.values()))
         about["origin"] = None
-        if exact and nodes.get(number) is not None:
+        if exact and number in names:
             before = set[int]().union(*(odd.get(producer, set()) for producer in readers.get(number, ())))
             about["origin"] = bool(odd[number] - before)
         masks = [mask for mask in tally.masks.get(number, []) if mask is not None]
@@ -342,16 +338,8 @@ def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
 
-def _named(graph: Graph, node: Node | None) -> dict[str, Any]:
-    if node is None:
-        return {"name": "", "kind": "", "op": "", "backend": "", "reference_ops": "", "module": "", "source": ""}
-    about = describe(graph, node, 0)
-    about.pop("stack")
-    return about | {"name": row_name(about["kind"], about["op"], about["reference_ops"], about["module"])}
-
-
 def _producers(graph: Graph) -> dict[int, set[int]]:
-    """By instruction: those whose values it reads, also through nodes that are no instructions."""
+    """The instructions whose values each instruction reads, directly or through other nodes."""
     found: dict[int, set[int]] = {}
     uses, reached = Uses(graph), dict[str, set[int]]()
     for node in graph.nodes:
@@ -369,7 +357,7 @@ def _producers(graph: Graph) -> dict[int, set[int]]:
 
 
 def where(mask: npt.NDArray[np.bool_]) -> str:
-    """Where in a tensor some elements are, in words: how many indices of each axis, and whether they share a lane.
+    """The place of some elements of a tensor in words: indices of each axis, and a shared position of a vector.
 
     Examples
     --------

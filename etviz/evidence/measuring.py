@@ -1,4 +1,4 @@
-"""Some inputs, run and compared: the piece of work that a study is made of, wherever it is done."""
+"""A chunk of a study: some inputs, run and compared with the reference, in any process."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import Held
-from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.comparison.tables import metric_columns, nonfinite_columns
-from etviz.errors import ArtifactError, EtvizError, ExecutionError, in_a_line
+from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evaluation import side_by_side
-from etviz.evaluation.interpreter import Prepared
 from etviz.evidence.dataset import content, decode
+from etviz.evidence.running import Ran, Running, operators_of
 from etviz.evidence.subject import Subject
+from etviz.graph.uses import is_stateful
 from etviz.loading.executions import compare_executions
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Executor
 
     import numpy.typing as npt
 
@@ -39,23 +38,23 @@ if TYPE_CHECKING:
     from etviz.comparison.noise import Judge
     from etviz.evaluation.evaluator import Evaluator
     from etviz.loading.paired import Paired
-    from etviz.pipeline.execute import Run
 
 FAILED, COMPARED = "failed", "compared"
 WORST_BY: Final = ("severity", "introduced_severity", "rmse")
-"""Metrics by which the worst input of each operator is kept, to be opened again."""
+"""Metrics whose worst input of each operator is kept."""
 OUTPUT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db", "severity")
-"""Metrics of the final outputs that a run has, the worst output's each."""
+"""Metrics of the final outputs in a row of `Study.inputs`; each is that of the worst output."""
 FLOAT_METRICS: Final = ("rmse", "max_abs", "rel_l2", "sqnr_db")
-"""The same against the float model, whose rounding is not what a quantized program is measured by."""
+"""The same against the float model; without the severity, since a quantized program does not round as it does."""
 _OPENED: Final = 8
+"""Maximum number of programs that a process holds open."""
 _NOISE: Final[dict[tuple[str, ...], KnownNoise]] = {}
-"""By the hashes of a program, its method and the first inputs: it is the same wherever they lie."""
+"""The noise by the hashes of a program, its method and the first inputs: their folder does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One input on its way to the runtime: its number, its name, its bytes (`dataset.encode`), its label."""
+    """One input: its number, its name, its bytes (`dataset.encode`), its label."""
 
     index: int
     name: str
@@ -65,20 +64,20 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is asked of a worker.
+    """The task of a worker.
 
     Attributes
     ----------
     subject, digests
-        The program, and the SHA-256 of its files: a worker on another machine must see the same ones.
+        The program and the SHA-256 of its files: a worker on another machine must see the same files.
     samples
         The inputs.
     first
-        The first inputs of the study, on which the noise of total gaps is measured.
+        The first inputs of the study, which tell the noise of total gaps.
     introduced
-        Also replay every instruction on the runtime's inputs.
+        True to replay every instruction on the runtime's inputs.
     metrics
-        Those that users registered.
+        Metrics that users registered.
     tasks
         Task metrics by name.
     timeout
@@ -97,43 +96,53 @@ class Work:
 
 @dataclass(slots=True)
 class Measured:
-    """What a worker found.
+    """The result of a worker.
 
     Attributes
     ----------
     gaps
-        `gap_columns`: an array for each, with a number for each value of each input, or a text.
+        An array for each of `gap_columns`: a number, or a text, for each value of each input.
     runs
         A row for each input, with `run_columns`.
+    operators
+        The rows of `operators_of`; empty if no input could be run.
     """
 
     gaps: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
+    operators: list[dict[str, Any]] = field(default_factory=list)
 
 
-def measure(work: Work) -> Measured:
-    """Run the program on some inputs and compare every run; an input that can't be run is a row with its reason."""
+def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
+    """Run the program on some inputs and compare every run; an input that can't be run becomes a row with its reason.
+
+    `ahead` holds the executions if the program runs on these inputs already.
+    """
     opened = _open(work)
     pieces: list[Measured] = []
-    alone = opened.is_stateful
-    groups = [[sample] for sample in work.samples] if alone or not work.samples else [list(work.samples)]
+    groups = [[sample] for sample in work.samples] if opened.is_stateful else [list(work.samples)]
+    groups = [group for group in groups if group]
     while groups:
         group = groups.pop(0)
         try:
-            with collection_paused():
-                pieces.append(_measure(opened, work, group))
+            ran = ahead.result() if ahead is not None else opened.execute(group, work.timeout)
+            with collection_paused(), ran.folder:
+                pieces.append(_measure(opened, work, group, ran))
         except EtvizError as error:
-            if len(group) > 1:  # one of them is at fault: each by itself tells which
+            ahead = None
+            if len(group) > 1:  # one input is at fault: each is run on its own
                 groups[:0] = [[sample] for sample in group]
                 continue
             pieces.append(
                 Measured(_gap_table([], [], work), [failure(group[0].index, group[0].name, in_a_line(error))])
             )
-    return _joined(pieces or [Measured(_gap_table([], [], work))])
+    joined = _joined(pieces or [Measured(_gap_table([], [], work))])
+    joined.operators = operators_of(opened.base.graph) if opened.base is not None else []
+    return joined
 
 
 def _joined(pieces: Sequence[Measured]) -> Measured:
-    """What several pieces of work found, by input, instruction and output."""
+    """Several results in one, by input, instruction and output."""
     import numpy as np
 
     gaps = {name: np.concatenate([piece.gaps[name] for piece in pieces]) for name in pieces[0].gaps}
@@ -147,87 +156,41 @@ def failure(index: int, name: str, reason: str) -> dict[str, Any]:
     return {"input": index, "name": name, "status": FAILED, "reason": reason}
 
 
-class _Opened:
-    """A program that this process has opened: what later runs of it need not read again."""
+class _Opened(Running):
+    """A program that this process has opened."""
 
     def __init__(self, subject: Subject) -> None:
-        self.subject = subject
-        self.base: Paired | None = None
+        super().__init__(subject)
+        self.is_stateful = is_stateful(subject.graph())
         self._float: Evaluator | None = None
-        self._running = threading.Lock()
-        self._ahead: dict[int, tuple[Sequence[Sample], Future[_Ran]]] = {}
-        self.is_stateful = _is_stateful(subject)
 
     def floating(self, paired: Paired) -> Evaluator | None:
-        """The float model that it was quantized from, None where it is not known."""
+        """The float model that was quantized; None if it is unknown."""
         if self._float is None and paired.has_float:
             self._float = paired.float_evaluator()
             self._float.constants = Held(self._float.constants)
         return self._float
 
-    def begin(self, work: Work, thread: Executor, cancel: threading.Event) -> None:
-        """Have the program run on a chunk of inputs in another thread, so that it has when they are measured."""
-        if work.samples and not self.is_stateful:
-            future = thread.submit(self.run, work.samples, work.timeout, cancel)
-            self._ahead[id(work.samples)] = work.samples, future  # these are held, so their id stays their own
+    def execute(self, samples: Sequence[Sample], timeout: float | None, cancel: threading.Event | None = None) -> Ran:
+        """Run the program on some samples."""
+        return self.run([decode(sample.data) for sample in samples], timeout, cancel)
 
-    def is_ahead(self, work: Work) -> bool:
-        """True if it has begun, and was not asked for yet."""
-        return id(work.samples) in self._ahead
+    def noise(self, work: Work, samples: Sequence[Sample], ran: Ran) -> KnownNoise:
+        """The noise of total gaps, measured on the first inputs of the study that can be run.
 
-    def forget(self, samples: Sequence[Sample]) -> None:
-        """Let go of a chunk that nobody will measure."""
-        _, future = self._ahead.pop(id(samples), (None, None))
-        if future is not None and not future.cancel() and future.exception() is None:
-            future.result().folder.cleanup()
-
-    def ran(self, work: Work, samples: Sequence[Sample]) -> _Ran:
-        """The executions on some samples of a chunk.
-
-        Raises
-        ------
-        ExecutionError
-            If the program fails, or is executed another number of times.
-        """
-        _, future = self._ahead.pop(id(work.samples), (None, None))
-        return future.result() if future is not None else self.run(samples, work.timeout)
-
-    def run(self, samples: Sequence[Sample], timeout: float | None, cancel: threading.Event | None = None) -> _Ran:
-        """As `ran`, now."""
-        inputs, folder = [decode(sample.data) for sample in samples], Scratch()
-        try:
-            with self._running:  # one child process will do
-                return _Ran(inputs, self._paired(self.subject.run(inputs, Path(folder.name), timeout, cancel)), folder)
-        except BaseException:
-            folder.cleanup()
-            raise
-
-    def _paired(self, run: Run) -> Paired:
-        paired = self.subject.pair(run, self.base)
-        if self.base is None:
-            if paired.has_reference:
-                paired = replace(paired, constants=Held(paired.evaluator().constants), prepared=Prepared())
-            self.base = paired
-        if len(paired.executions) != len(run.outputs):
-            raise ExecutionError(f"{len(run.outputs)} inputs gave {len(paired.executions)} executions")
-        return paired
-
-    def noise(self, work: Work, samples: Sequence[Sample], ran: _Ran) -> KnownNoise:
-        """What the first inputs of the study tell of the noise of total gaps; those that can't be run tell nothing.
-
-        They may be among those that just ran.
+        These inputs may be among the samples that just ran.
         """
         key = tuple(content(sample.data) for sample in work.first)
         told = (*work.digests.values(), work.subject.method, *key)
         if told not in _NOISE:
             places = {content(sample.data): at for at, sample in enumerate(samples)}
             with ExitStack() as stack:
-                pieces: list[_Ran] = []
+                pieces: list[Ran] = []
                 if places.keys() >= set(key) and not ran.paired.shared_state():
                     pieces = [ran.of([places[name] for name in key])]
                 for sample in work.first if not pieces else ():
                     with suppress(EtvizError):
-                        pieces.append(self.run([sample], work.timeout))
+                        pieces.append(self.execute([sample], work.timeout))
                         stack.enter_context(pieces[-1].folder)
                 while len(_NOISE) >= _OPENED:
                     _NOISE.pop(next(iter(_NOISE)))
@@ -235,8 +198,8 @@ class _Opened:
         return _NOISE[told]
 
 
-def _noise(pieces: Sequence[_Ran], work: Work) -> KnownNoise:
-    """What executions tell of the noise of total gaps, each by itself; those that can't be compared tell nothing."""
+def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
+    """The noise of total gaps in the executions that can be compared."""
     compared: list[tuple[Comparison, Sequence[Any]]] = []
 
     def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
@@ -250,48 +213,35 @@ def _noise(pieces: Sequence[_Ran], work: Work) -> KnownNoise:
     return KnownNoise.measured([c for c, _ in compared], [i for _, i in compared], pieces[0].paired.evaluator)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """Executions of the program: their inputs, what they left behind, and the folder that it lies in."""
-
-    inputs: list[list[Any]]
-    paired: Paired
-    folder: Scratch
-
-    def of(self, places: Sequence[int]) -> _Ran:
-        """Some of them."""
-        executions = tuple(self.paired.executions[at] for at in places)
-        return replace(
-            self, inputs=[self.inputs[at] for at in places], paired=replace(self.paired, executions=executions)
-        )
-
-
 class Ahead:
-    """Runs the program on the inputs of the next chunk in a thread, while this one measures those before."""
+    """Runs the program on the inputs of the next chunk in a thread, while this thread measures the chunk before."""
 
     def __init__(self) -> None:
         self._thread, self._cancel = ThreadPoolExecutor(1, "etviz runs ahead"), threading.Event()
-        self._begun: list[Work] = []
+        self._runs: dict[int, Future[Ran]] = {}
 
-    def begin(self, work: Work) -> None:
-        """Have a chunk run; only those that are measured next should be."""
-        self._begun = [item for item in self._begun if _open(item).is_ahead(item)]
-        if not _open(work).is_ahead(work):
-            _open(work).begin(work, self._thread, self._cancel)
-            self._begun.append(work)
+    def begin(self, number: int, work: Work) -> None:
+        """Run a chunk, if it does not run yet; states are not carried, so stateful programs run when measured."""
+        opened = _open(work)
+        if number not in self._runs and work.samples and not opened.is_stateful:
+            self._runs[number] = self._thread.submit(opened.execute, work.samples, work.timeout, self._cancel)
+
+    def take(self, number: int) -> Future[Ran] | None:
+        """The executions of a chunk; None if it was not begun."""
+        return self._runs.pop(number, None)
 
     def __enter__(self) -> Ahead:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._cancel.set()
-        for work in self._begun:
-            _open(work).forget(work.samples)
+        for run in self._runs.values():
+            if not run.cancel() and run.exception() is None:
+                run.result().folder.cleanup()
         self._thread.shutdown()
 
 
 def _open(work: Work) -> _Opened:
-    """The program that is asked for."""
     return _opened(tuple(work.subject.files.items()), work.subject.method, tuple(work.digests.items()))
 
 
@@ -310,41 +260,29 @@ def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tupl
         if found.get(kind) != expected:
             raise ArtifactError(
                 subject.files[kind],
-                "it is not the file that the study was started with",
-                "start another study, in another folder",
+                "it is not the file that the study began with",
+                "begin another study, in another folder",
                 expected=expected,
                 found=found.get(kind),
             )
     return _Opened(subject)
 
 
-def _is_stateful(subject: Subject) -> bool:
-    """True if executions change buffers, so that each input needs a program that was loaded afresh."""
-    from etviz.artifacts.record.etrecord import ETRecord
-    from etviz.artifacts.record.record_file import read_record
+def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], ran: Ran) -> Measured:
+    inputs, floating = ran.inputs, opened.floating(ran.paired)
 
-    if "record" in subject.files:
-        return bool(read_record(subject.files["record"]).graphs[subject.method].mutations)
-    return bool(ETRecord(subject.files["etrecord"]).edge_graph(subject.method).mutations)
+    def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
+        if any(is_doubtful(item) for item in found):
+            opened.noise(work, samples, ran).judge(found, given, fresh)
 
-
-def _measure(opened: _Opened, work: Work, samples: Sequence[Sample]) -> Measured:
-    ran = opened.ran(work, samples)
-    with ran.folder:
-        inputs, floating = ran.inputs, opened.floating(ran.paired)
-
-        def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
-            if any(is_doubtful(item) for item in found):
-                opened.noise(work, samples, ran).judge(found, given, fresh)
-
-        compared = _compare(ran.paired, inputs, work, judge)
-        exacts = side_by_side.outputs(floating, inputs) if floating is not None else [None] * len(inputs)
-        runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
+    compared = _compare(ran.paired, inputs, work, judge)
+    exacts = side_by_side.outputs(floating, inputs) if floating is not None else [None] * len(inputs)
+    runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
     return Measured(_gap_table(samples, compared, work), runs)
 
 
 def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:
-    """Each execution by itself: what one gives does not depend on those that ran beside it."""
+    """Compare each execution independently of the others."""
     given, custom = [tuple(values) for values in inputs], CustomMetrics(work.metrics)
     found = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
     return [run.comparison for run in found.runs]
@@ -381,7 +319,7 @@ def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None
     row |= _worst_output(rows, "output", OUTPUT_METRICS)
     known = [item for item in rows if item["status"] != NOT_COMPARED]
     if comparison.ill_defined:
-        row["reason"] = "NaN or Inf was put on an integer grid, so its outputs can't be judged"
+        row["reason"] = "NaN or Inf was quantized, so the outputs can't be judged"
     row["matches"] = all(item["matches"] is True or item["matches"] == 1.0 for item in known) if known else None
     if exact is not None:
         row |= _worst_output(compare_outputs(exact, comparison.runtime_outputs, []), "float", FLOAT_METRICS)
@@ -403,7 +341,7 @@ def _badness(metrics: Mapping[str, float]) -> float:
 
 
 def _worst_output(rows: Sequence[Mapping[str, Any]], prefix: str, names: Sequence[str]) -> dict[str, float]:
-    """The worst number of any final output, metric by metric; infinitely bad where NaN or Inf came up."""
+    """The worst number of any final output for each metric; infinitely bad for NaN or Inf on one side only."""
     worst = {}
     known = [row for row in rows if row["status"] != NOT_COMPARED]
     for name in names:
@@ -424,7 +362,7 @@ def _task(task: Any, expected: Sequence[Any], found: Sequence[Any], label: Any) 
 
 
 def gap_columns(metrics: Sequence[Metric]) -> list[str]:
-    """The columns of a study's gap rows, in order."""
+    """Columns of a study's rows by input and value, in order."""
     names = [*BUILT_IN, *(metric.name for metric in metrics)]
     counts = ["reference_nan", "reference_inf", "runtime_nan", "runtime_inf"]
     introduced = [f"introduced_{name}" for name in names]
@@ -432,7 +370,7 @@ def gap_columns(metrics: Sequence[Metric]) -> list[str]:
 
 
 def run_columns(tasks: Mapping[str, Any]) -> list[str]:
-    """The columns of a study's rows by input, in order."""
+    """Columns of a study's rows by input, in order."""
     outputs = [f"output_{name}" for name in OUTPUT_METRICS] + [f"float_{name}" for name in FLOAT_METRICS]
     return [
         *("input", "name", "status", "reason", "content", "compared", "nonfinite", "matches"),

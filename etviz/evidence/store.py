@@ -1,14 +1,15 @@
-"""A study's folder: files by content, Parquet tables, and nothing in it that is only half there.
+"""The folder of a study: files named by content, Parquet tables, and no file that is written in part.
 
-    study.json              what is studied, and how
+    study.json              the program, the metrics, the tasks
     artifacts/<sha256>.pte  the program's files
     operators.parquet       a row for each output of each instruction
     gaps/000000.parquet     a row for each input and value, with every metric; a file for each chunk of inputs
-    runs/000000.parquet     a row for each input; written last, so a chunk is done if it is there
+    runs/000000.parquet     a row for each input; written last, so a chunk is done if this file is there
     kept/<sha256>.safetensors   the inputs that can be opened again
-    table.parquet           the statistics, when the study is finished
+    table.parquet           the statistics of a finished study
+    checksums.txt           the SHA-256 of each table, as `sha256sum` writes it
 
-pandas, DuckDB and everything else that knows Parquet read it without etviz.
+pandas, DuckDB and all other readers of Parquet read the tables without etviz.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
 from etviz.evidence.subject import Subject, digest
-from etviz.evidence.tables import TAKEN, note_read, read_table, vet
+from etviz.evidence.tables import TAKEN, are_noted, note_read, read_table, vet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +33,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT: Final = "etviz-study"
-VERSION: Final = 1
+VERSION: Final = 2
 LOWERED: Final = "lowered"
-"""The folder that a model is lowered in before its files are adopted."""
+"""Folder in which a model is lowered before `Store.adopt` takes its files."""
 _ABOUT: Final = "study.json"
+_CHECKSUMS: Final = "checksums.txt"
+_BATCH: Final = 64
+"""Number of tables that the child process reads for one request."""
 _LARGEST: Final = 1 << 20
+"""Maximum number of bytes of a description that are read."""
 _ADVICE: Final = "give a folder that etviz.study() wrote, or an empty one"
 _DELETE: Final = "delete it, and study again"
 _KINDS: Final = {"metrics": list, "tasks": list, "program": dict, "method": str, "title": str}
@@ -47,12 +52,12 @@ _ENDINGS: Final = {"pte": ".pte", "record": ".etviz", "etrecord": ".bin", "data"
 
 
 class Store:
-    """One study's folder, open for reading; `claim` opens it for writing.
+    """The folder of a study, open for reading; `claim` opens it for writing.
 
     Parameters
     ----------
     folder
-        It may be missing; None makes a temporary one, which is gone when nothing refers to the store any more.
+        The folder, which may be missing; None for a temporary one that lives as long as the store.
     """
 
     def __init__(self, folder: str | Path | None) -> None:
@@ -60,10 +65,12 @@ class Store:
         self.folder = Path(self._temporary.name if self._temporary else folder or "").absolute()
         self._lock: Any = None
         self._sound = set[Path]()
-        self._vetted = False
+        self._known: dict[str, str] | None = None
+        self._vetted = set[Path]()
+        self._unread: list[Path] | None = None
 
     def claim(self) -> None:
-        """Make the folder, and keep every other writer out of it until `release`, or until this process ends.
+        """Make the folder, and keep other writers out of it until `release`, or until this process ends.
 
         Raises
         ------
@@ -84,31 +91,27 @@ class Store:
         except Timeout:
             self._lock = None
             raise UsageError(
-                f"{self.folder}: another process writes to this study; wait for it, or choose another"
+                f"{self.folder}: another process writes to this study; wait for it, or choose another folder"
             ) from None
         except OSError as error:
             raise ArtifactError(self.folder, f"the study can't be written ({error.strerror})", _ADVICE) from error
-        try:
-            self._vet()
-        except BaseException:
-            self.release()
-            raise
 
     def release(self) -> None:
-        """Let others write."""
+        """Let other processes write."""
         if self._lock is not None:
-            if self._vetted and self._temporary is None:
-                note_read(self._tables())
+            tables = self._tables()
+            if self._temporary is None and self._vetted.issuperset(tables):
+                note_read(tables)
             self._lock.release()
             self._lock = None
 
     def about(self) -> dict[str, Any]:
-        """What is studied, and how; empty where nothing was begun.
+        """The description of the study; empty if none was begun.
 
         Raises
         ------
         ArtifactError
-            If the file is damaged, or of a newer version.
+            If the file is damaged, or of another version.
         """
         path = self._file(_ABOUT)
         if not path.exists():
@@ -129,7 +132,7 @@ class Store:
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Write down what is studied, or check that it is what was begun here.
+        """Write the description of the study, or compare it with the one in the folder.
 
         Raises
         ------
@@ -145,12 +148,12 @@ class Store:
         different = [name for name in about if json.loads(json.dumps(about[name])) != before.get(name)]
         if different:
             raise UsageError(
-                f"{self.folder} holds a study of something else ({', '.join(different)} differ"
+                f"{self.folder} holds another study ({', '.join(different)} differ"
                 f"{'s' * (len(different) == 1)}); choose another folder, or delete this one"
             )
 
     def adopt(self, subject: Subject) -> Subject:
-        """Put the program's files into the folder, under the hash of their content."""
+        """Copy the program's files into the folder, named by their SHA-256."""
         files = {}
         for kind, path in subject.files.items():
             name = digest(path)
@@ -162,7 +165,7 @@ class Store:
         return Subject(files, subject.method, subject.title)
 
     def subject(self) -> Subject:
-        """The program of a study that was begun.
+        """The program of the study.
 
         Raises
         ------
@@ -182,7 +185,7 @@ class Store:
             if not path.is_file():
                 raise ArtifactError(path, "the file is gone from the study", _ADVICE)
             if path not in self._sound and digest(path) != named[kind]:
-                raise ArtifactError(path, "it is not the file that was studied: its content has another hash", _ADVICE)
+                raise ArtifactError(path, "it is another file than the study began with: its hash differs", _ADVICE)
             self._sound.add(path)
         method = str(about.get("method"))
         if method not in (item.name for item in read_program(files["pte"]).methods):
@@ -190,60 +193,98 @@ class Store:
         return Subject({kind: str(path) for kind, path in files.items()}, method, str(about.get("title")))
 
     def done(self) -> list[int]:
-        """Numbers of the chunks that are there, ascending."""
+        """Numbers of the finished chunks, ascending."""
         names = self._names("runs", ".parquet")
         return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06}")
 
-    def put_chunk(self, number: int, gaps: Mapping[str, Any], runs: Mapping[str, Any]) -> None:
-        """Keep what a chunk of inputs gave."""
+    def put_chunk(self, number: int, gaps: pd.DataFrame, runs: pd.DataFrame) -> None:
+        """Write the tables of a chunk."""
         self.put(gaps, f"gaps/{number:06}.parquet")
         self.put(runs, f"runs/{number:06}.parquet")
 
-    def put(self, columns: Mapping[str, Any], name: str) -> None:
-        """Write a table, whole or not at all."""
+    def put(self, frame: pd.DataFrame, name: str) -> None:
+        """Write a table and its checksum, whole or not at all."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pa.table({name: pa.array(values, from_pandas=False) for name, values in columns.items()})
+        table = pa.table({str(key): pa.array(frame[key].to_numpy(), from_pandas=False) for key in frame})
         with whole_file(self.folder / name, "the study") as partial:
             pq.write_table(table, partial)
+            self._sign(name, digest(partial))
+        self._vetted.add(self.folder / name)
+
+    def _sign(self, name: str, checksum: str) -> None:
+        """Write the checksum of a table; a file that a crash leaves without its table harms nothing."""
+        known = self._checksums()
+        lines = {**known, name: checksum} if name in known else {name: checksum}
+        text = "".join(f"{value}  {key}\n" for key, value in lines.items())
+        path = self._file(_CHECKSUMS)
+        if name in known:
+            with whole_file(path, "the study") as partial:
+                partial.write_text(text, encoding="utf-8")
+        else:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        known[name] = checksum
+
+    def _checksums(self) -> dict[str, str]:
+        """The checksums of the tables, by name."""
+        if self._known is None:
+            path = self._file(_CHECKSUMS)
+            data = bytes(open_artifact(path, "the checksums of a study", _ADVICE)) if path.exists() else b""
+            pairs = (line.split(maxsplit=1) for line in data.decode(errors="replace").splitlines())
+            self._known = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
+        return self._known
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table that is not in chunks."""
-        return self._read(self._file(*name.split("/")))
+        """Read a table."""
+        return self._read(name)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
-        """The rows by input, chunk by chunk."""
-        for number in self.done():
-            yield number, self._read(self._file("runs", f"{number:06}.parquet"), columns)
+        """The rows by input of each chunk.
 
-    def gaps(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
-        """The rows by input and value, chunk by chunk."""
+        Raises
+        ------
+        ArtifactError
+            If two chunks hold the same input, or a table is damaged.
+        """
+        seen = set[int]()
         for number in self.done():
-            yield self._read(self._file("gaps", f"{number:06}.parquet"), columns)
+            frame = self._read(f"runs/{number:06}.parquet", columns)
+            again = frame["input"].duplicated() | frame["input"].isin(seen)
+            if again.any():
+                path, twice = self.folder / f"runs/{number:06}.parquet", frame["input"][again].iloc[0]
+                raise ArtifactError(path, f"input {twice} is there twice", _DELETE)
+            seen.update(frame["input"].tolist())
+            yield number, frame
+
+    def gaps(self, columns: Sequence[str] | None = None, only: int | None = None) -> Iterator[pd.DataFrame]:
+        """The rows by input and value of each chunk, or of chunk `only`."""
+        for number in self.done() if only is None else [only]:
+            yield self._read(f"gaps/{number:06}.parquet", columns)
 
     def keep(self, name: str, data: bytes) -> None:
-        """Keep an input, so that it can be opened again."""
+        """Write the file of an input that can be opened again."""
         path = self._kept(name)
         if not path.is_file():
             with whole_file(path, "an input") as partial:
                 partial.write_bytes(data)
 
     def drop(self, name: str) -> None:
-        """Keep an input no longer."""
+        """Remove the file of an input."""
         self._kept(name).unlink(missing_ok=True)
 
     def kept(self, name: str) -> Path | None:
-        """The file of an input that was kept: its content has the hash that names it."""
+        """The file of a kept input; None if it was not kept."""
         path = self._kept(name)
         if not path.is_file():
             return None
         if digest(path) != name:
-            raise ArtifactError(path, "it is not the input that was run: its content has another hash", _DELETE)
+            raise ArtifactError(path, "it is another input than the study ran: its hash differs", _DELETE)
         return path
 
     def kept_names(self) -> set[str]:
-        """Of all inputs that were kept."""
+        """Names of all kept inputs."""
         return set(self._names("kept", ".safetensors"))
 
     def _kept(self, name: str) -> Path:
@@ -252,7 +293,7 @@ class Store:
         return self._file("kept", f"{name}.safetensors")
 
     def _file(self, *names: str) -> Path:
-        """A file or folder of the study; a link is none, and neither is what one leads to."""
+        """The path of a file or folder of the study, none of whose parts is a link."""
         path = self.folder
         try:
             for name in names:
@@ -263,15 +304,26 @@ class Store:
             raise _unreadable(path, error) from error
         return path
 
-    def _read(self, path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        self._vet()
-        return read_table(path, columns)
+    def _read(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        path = self._file(*name.split("/"))
+        if path not in self._vetted:
+            self._vet(path)
+        if path.exists() and name not in self._checksums():
+            raise ArtifactError(path, f"{_CHECKSUMS} holds no checksum of the table", _DELETE)
+        return read_table(path, self._checksums().get(name, ""), columns)
 
-    def _vet(self) -> None:
-        """Have the tables tried that others may have written: all of them, before the first one is read or written."""
-        if not self._vetted:
-            vet(self._tables())
-            self._vetted = True
+    def _vet(self, path: Path) -> None:
+        """Have the child process read a table and some after it, unless the tables of the folder are known."""
+        if self._unread is None:
+            self._unread = self._tables()
+            if are_noted(self._unread):
+                self._vetted.update(self._unread)
+                return
+        rest = [item for item in self._unread if item >= path and item not in self._vetted][:_BATCH] or [path]
+        vet(rest)
+        self._vetted.update(rest)
+        if self._temporary is None and self._vetted.issuperset(self._unread):
+            note_read(self._unread)
 
     def _tables(self) -> list[Path]:
         paths = (*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet"))
@@ -291,12 +343,12 @@ def _unreadable(path: Path, error: OSError) -> ArtifactError:
 
 
 def _is_hash(name: object) -> bool:
-    """Whether it can be the hash that a file is named by."""
+    """True if a file may be named by this hash."""
     return isinstance(name, str) and name.isascii() and name.isalnum() and len(name) <= _LONGEST_HASH
 
 
 def require_parquet() -> None:
-    """Refuse early where tables can't be written.
+    """Refuse a study that can't write its tables.
 
     Raises
     ------
@@ -304,4 +356,4 @@ def require_parquet() -> None:
         If pyarrow is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError("a study keeps its tables in Parquet, which needs pyarrow: pip install 'etviz[study]'")
+        raise UsageError("a study writes Parquet tables, which needs pyarrow: pip install 'etviz[study]'")

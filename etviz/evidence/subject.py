@@ -1,4 +1,4 @@
-"""The program that is run many times: its files, what they hold, and what it takes."""
+"""The program that a study runs: its files, its inputs, its executions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping, Sequence
 
-    from etviz.graph.ir import Input
+    from etviz.graph.ir import Graph
 
 FILES: Final = {"pte": "model.pte", "record": "model.etviz", "etrecord": "etrecord.bin", "data": "model.ptd"}
-"""The files of a program by kind, and the names that `etviz.debug` gives them."""
+"""Names that `etviz.debug` gives to the files of a program, by kind."""
 _BLOCK: Final = 1 << 20
 
 
@@ -44,15 +44,15 @@ class Subject:
     Attributes
     ----------
     files
-        Absolute paths by kind (`FILES`); all but the `.pte` may be missing.
+        Absolute paths by kind (`FILES`); only the `.pte` is required.
     method
         Name of the method.
     title
         Name for people.
     runner
-        The command that runs it, as for `run_elsewhere`; empty for executorch's own runtime in a child process.
+        Command that runs the program, as for `run_elsewhere`; empty for the child process.
     python
-        Interpreter of the environment whose executorch that is; empty for this one.
+        Interpreter of the environment whose executorch runs it; empty for this one.
     """
 
     files: Mapping[str, str]
@@ -63,44 +63,37 @@ class Subject:
 
     @property
     def pte(self) -> Path:
-        """The program itself."""
+        """Path of the program."""
         return Path(self.files["pte"])
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes that one execution logs at most."""
+        """Maximum number of bytes that one execution logs."""
         return debug_buffer_bytes(read_program(self.pte), self.method)
 
     def digests(self) -> dict[str, str]:
         """SHA-256 of each file, by kind."""
         return {kind: digest(path) for kind, path in self.files.items()}
 
-    def takes(self) -> list[Input]:
-        """The inputs of the method, as far as record or ETRecord tell.
+    def graph(self) -> Graph:
+        """The lowered program's graph, which the record or the ETRecord holds.
 
         Raises
         ------
         UsageError
-            If there is neither: then there is no reference.
+            If there is neither, and so no reference.
         """
         if "record" in self.files:
             graphs = read_record(self.files["record"]).graphs
             if self.method in graphs:
-                return graphs[self.method].user_inputs()
+                return graphs[self.method]
             raise UsageError(f"the program has no method {self.method!r}; it has {', '.join(graphs)}")
         if "etrecord" in self.files:
-            return ETRecord(self.files["etrecord"]).edge_graph(self.method).user_inputs()
+            return ETRecord(self.files["etrecord"]).edge_graph(self.method)
         raise UsageError(
-            f"{self.pte}: there is no record (model.etviz) and no ETRecord (etrecord.bin) beside the program, so there "
-            "is no reference; write one with etviz.record(), or give the model itself"
+            f"{self.pte}: there is no reference, since neither a record (model.etviz) nor an ETRecord (etrecord.bin) "
+            "lies beside the program; write one with etviz.record(), or give the model itself"
         )
-
-    def logged(self, inputs: Sequence[Sequence[Any]], folder: Path, timeout: float | None = None) -> Run | Ran:
-        """Execute it on flat inputs, wherever it runs."""
-        if not self.runner:
-            return self.run(inputs, folder, timeout)
-        program, data = read_program(self.pte), self.files.get("data")
-        return run_elsewhere(Here(folder), self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
 
     def run(
         self,
@@ -108,15 +101,19 @@ class Subject:
         folder: Path,
         timeout: float | None = None,
         cancel: threading.Event | None = None,
-    ) -> Run:
-        """Execute it on flat inputs here; the child process and its imports stay for the next time."""
-        given = {"workdir": folder, "data": self.files.get("data"), "python": self.python, "passing": True}
+    ) -> Run | Ran:
+        """Execute the program on flat inputs, in the child process or with its runner."""
+        data = self.files.get("data")
+        if self.runner:
+            place, program = Here(folder), read_program(self.pte)
+            return run_elsewhere(place, self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
+        given = {"workdir": folder, "data": data, "python": self.python, "passing": True}
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
     def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
-        """What a run left behind, paired with its instructions.
+        """Pair the values of a run with the program's instructions.
 
-        `base` is what an earlier run of the same program gave: its record need not be read and checked again.
+        `base`, the result for an earlier run of the same program, saves reading and checking the record again.
         """
         if run.etdump is None:
             raise UsageError("the run wrote no ETDump")
@@ -139,7 +136,7 @@ class Subject:
 
 
 def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspection:
-    """Run a program on flat inputs, and look at that run; `what` it is goes into the title.
+    """Run a program on flat inputs, and return the Inspection of that run; `what` is a part of its title.
 
     Raises
     ------
@@ -156,16 +153,16 @@ def inspect_run(subject: Subject, values: Sequence[Any], what: str) -> Inspectio
 def subject_of(
     program: Any, example: Sequence[Any] | None, folder: Path, method: str | None, **lowering: Any
 ) -> Subject:
-    """The program that the user means.
+    """The program that the user names.
 
     Parameters
     ----------
     program
-        A `.pte`, or the folder that it is in; an Inspection; an `nn.Module` or `ExportedProgram`, which is lowered.
+        A `.pte` or its folder; an Inspection; an `nn.Module` or `ExportedProgram`, which is lowered.
     example
-        An input, to lower a model with.
+        An input to lower a model with.
     folder
-        Where a model is lowered to.
+        Folder for the files of a lowered model.
     method
         Name of the method, ``forward`` or the only one if None.
     lowering
@@ -174,7 +171,7 @@ def subject_of(
     Raises
     ------
     UsageError
-        If it is none of these, or there is no such file.
+        If `program` is none of these, or its file is missing.
     LoweringError
         If upstream refuses the model.
     """
@@ -184,7 +181,7 @@ def subject_of(
         if "pte" not in files:
             raise UsageError("the Inspection was made without the program; give pte= to etviz.load")
         if program_file(program.analysis.findings) is None:
-            problem = "the program was changed, replaced or taken away since it was loaded"
+            problem = "the program was changed, replaced or removed since it was loaded"
             raise ArtifactError(files["pte"], problem, "load the artifacts again")
         _refuse(given)
         return _subject(files, method or program.analysis.findings.method, program.title)
@@ -201,11 +198,11 @@ def subject_of(
 
 def _refuse(lowering: Mapping[str, Any]) -> None:
     if lowering:
-        raise UsageError(f"{', '.join(lowering)}: only a model can be lowered, the program that was given already is")
+        raise UsageError(f"{', '.join(lowering)}: only a model can be lowered, and this program is lowered already")
 
 
 def _beside(path: Path) -> dict[str, str]:
-    """The files of a program that stand together."""
+    """The files of a program that lie together."""
     pte = path / FILES["pte"] if path.is_dir() else path
     if not pte.is_file():
         raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")
@@ -223,7 +220,7 @@ def _subject(files: Mapping[str, str], method: str | None, title: str) -> Subjec
 
 
 def arguments_of(model: Any, item: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments of a model among those of a data set's item, which may have a label behind them."""
+    """The arguments of a model in an item of a data set, which may end with a label."""
     forward = getattr(model, "forward", None)
     try:
         kinds = [p.kind for p in inspect.signature(forward).parameters.values()] if forward is not None else []

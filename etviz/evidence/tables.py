@@ -1,12 +1,13 @@
-"""The Parquet tables of a study: what a file claims is judged before it is read, for it may come from anybody.
+"""Reads the Parquet tables of a study, which may come from other people.
 
-pyarrow reads them in this process, and some damage ends it. So tables that etviz did not write on this machine are read
-in a child process first: if one ends that, it is refused. That they could be read is remembered
-(`etviz.artifacts.ledger`).
+Some damage makes pyarrow end the process. A child process therefore reads the tables first that etviz did not write on
+this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.ledger`) holds the tables that
+were read. Before a table is read, its size in memory is computed and limited.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -30,48 +31,52 @@ if TYPE_CHECKING:
 _DELETE: Final = "delete it, and study again"
 _ROOM: Final = 64 << 20
 _PER_BYTE: Final = 256
-"""Bytes in memory that a table may take, and as many more for each byte of its file: NaN take next to none there."""
+"""Bytes of memory that a table may take for each byte of its file, beside `_ROOM`: a file holds equal numbers once."""
 _CODECS: Final = ("UNCOMPRESSED", "SNAPPY")
-"""Which grow by what they repeat; others make gigabytes of nothing."""
+"""Compressions that a study uses; others may unpack a small file to gigabytes."""
 _WHOLE: Final = ("input", "instruction", "output", "compared", "nonfinite", "worst_instruction")
 _TEXTS: Final = (
     *("name", "status", "reason", "content"),
     *("kind", "op", "backend", "reference_ops", "module", "source", "stack", "metric"),
 )
 _TRUTH: Final = "matches"
-"""The one column of truth values. Those of other names are of numbers; neither need have a value in each row."""
+"""Column of truth values. Columns of other names hold numbers; in both, values may be missing."""
 TAKEN: Final = (*_WHOLE, *_TEXTS, _TRUTH)
-"""The names that no metric can have."""
+"""Names of columns that no metric can have."""
 _NEEDED: Final[Mapping[str, Sequence[str]]] = {
     "operators.parquet": ("instruction", "output"),
     "runs": ("input", "name", "status", "reason", "content"),
     "gaps": ("input", "instruction", "output"),
 }
-"""The columns without which a table, or those in a folder, are of no use."""
+"""Required columns of a table, or of the tables in a folder."""
 _WORKER: Final = Worker("etviz.evidence.tables")
 
 
+def are_noted(paths: Sequence[Path]) -> bool:
+    """True if all of these tables can be read, or `etviz.options.isolation` is "never"."""
+    return options.isolation == "never" or (options.isolation == "auto" and is_noted(_alike(paths)))
+
+
 def vet(paths: Sequence[Path]) -> None:
-    """Read tables in a child process first, if they are not known, as far as `etviz.options.isolation` asks for it.
+    """Read tables in a child process.
 
     Raises
     ------
     ArtifactError
-        If one ends that process.
+        If a table ends that process.
     """
-    if options.isolation == "never" or not paths or (options.isolation == "auto" and is_noted(_alike(paths))):
-        return
-    for path in paths:
-        try:
-            _WORKER.run({"work": "read", "path": str(path)})
-        except ExecutionError as error:
-            problem = f"it was read in a process of its own, and that failed: {error.problem}"
-            raise ArtifactError(path, problem, _DELETE) from error
-    note_read(paths)
+    try:
+        _WORKER.run({"work": "read", "paths": [str(path) for path in paths]})
+    except ExecutionError as error:
+        if len(paths) == 1:
+            problem = f"a child process failed to read it: {error.problem}"
+            raise ArtifactError(paths[0], problem, _DELETE) from error
+        for path in paths:
+            vet([path])
 
 
 def note_read(paths: Sequence[Path]) -> None:
-    """Remember that these tables, as they are now, can be read."""
+    """Remember that these tables can be read in their present state."""
     if together := _alike(paths):
         note(together)
 
@@ -81,23 +86,33 @@ def _alike(paths: Sequence[Path]) -> str:
 
 
 def main(connection: int, parent: int) -> None:
-    """The child process; see `etviz.pipeline.worker`."""
+    """Run the child process; see `etviz.pipeline.worker`."""
     serve(connection, parent, ("pyarrow.parquet", "pandas"), {"read": _try})
 
 
 def _try(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    with suppress(EtvizError):
-        read_table(Path(request["path"]))
+    for path in request["paths"]:
+        with suppress(EtvizError):
+            read_table(Path(path), "")
     return {}
 
 
-def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """The columns of a table of a study.
+def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Read columns of a table of a study.
+
+    Parameters
+    ----------
+    path
+        The file.
+    checksum
+        SHA-256 of the file in hexadecimal; empty to skip the comparison.
+    columns
+        Names of the columns; None for all.
 
     Raises
     ------
     ArtifactError
-        If it is missing, damaged, larger than it may be, or lacks what it needs.
+        If the table is missing, damaged or too large, lacks a column, or has another checksum.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -105,6 +120,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
     if not path.exists():
         raise ArtifactError(path, "the file is gone from the study", "start it again, with the same folder=")
     data = bytes(open_artifact(path, "a table of a study", _DELETE))
+    if checksum and (found := hashlib.sha256(data).hexdigest()) != checksum:
+        raise ArtifactError(path, "the table was changed or damaged", _DELETE, expected=checksum, found=found)
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         needed = _NEEDED.get(path.name) or _NEEDED.get(path.parent.name, ())
@@ -120,7 +137,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame
 
 
 def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
-    """Why a Parquet file is no table of a study, empty if it is: its columns are others, or of other types."""
+    """Why a Parquet file is no table of a study, for its columns or their types; empty if it is one."""
     import pyarrow as pa
 
     schema = file.schema_arrow
@@ -144,9 +161,10 @@ def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
 
 
 def _immodest(file: ParquetFile, data: bytes) -> str:
-    """Why a Parquet file is not read: it would take far more memory than its size justifies; empty if it is.
+    """Why a Parquet file takes too much memory for its size; empty if it does not.
 
-    A few bytes can stand for any number of equal values, so values are counted, and texts measured, before.
+    A few bytes can stand for any number of equal values, so values are counted and texts measured before a table is
+    read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

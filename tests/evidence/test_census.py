@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 import etviz
 from etviz.errors import UsageError
+from etviz.evidence.census import count_runs
+from etviz.evidence.subject import Subject
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -96,13 +98,8 @@ def test_xnnpack_portable_kernels_and_a_state_are_deterministic(executed: Get, n
 
 
 def test_a_program_alone_will_do(executed: Get) -> None:
-    from etviz.evidence.subject import Subject
-
     program = executed("plain_cnn")
-    from etviz.evidence import census as module
-
-    alone = Subject({"pte": str(program.path("pte"))})
-    found = module._count(alone, list(program.inputs), 2, program.folder.parent, None)  # pyright: ignore[reportPrivateUsage]
+    found = count_runs(Subject({"pte": str(program.path("pte"))}), list(program.inputs), 2)
     assert found.varying == 0
     assert len(found.table)
 

@@ -18,10 +18,21 @@ from safetensors.torch import save
 
 import etviz
 from etviz.errors import ArtifactError
+from etviz.evidence import store as store_module
+from etviz.evidence import tables as tables_module
 from etviz.evidence.dataset import decode, encode
+from etviz.evidence.measuring import run_columns
+from etviz.evidence.runner import _run_table  # pyright: ignore[reportPrivateUsage]
 from etviz.evidence.store import FORMAT, VERSION, Store
-from etviz.evidence.subject import Subject
+from etviz.evidence.subject import Subject, digest
 from tests.programs import Executed
+
+
+def _sign(folder: Path) -> None:
+    """Write the checksums of a study's tables, as whoever made the folder could."""
+    tables = [path for path in folder.rglob("*.parquet") if path.is_file()]
+    lines = [f"{digest(path)}  {path.relative_to(folder).as_posix()}\n" for path in tables]
+    (folder / "checksums.txt").write_text("".join(lines))
 
 
 def _many_equal(path: Path) -> None:
@@ -66,7 +77,7 @@ def _folder(path: Path) -> None:
         (_nested, "column .x. does not hold numbers"),
         (_compressed_twice, "it is compressed by ZSTD"),
         (_no_table, "it can't be read"),
-        (_folder, "folder|directory"),
+        (_folder, "folder|directory|holds no checksum"),
     ],
 )
 def test_a_table_that_is_none_of_a_study_is_refused_before_it_is_read(
@@ -74,6 +85,7 @@ def test_a_table_that_is_none_of_a_study_is_refused_before_it_is_read(
 ) -> None:
     path = tmp_path / "table.parquet"
     make(path)
+    _sign(tmp_path)
     start = time.process_time()
     with pytest.raises(ArtifactError, match=problem):
         Store(tmp_path).table("table.parquet")
@@ -84,19 +96,20 @@ def test_a_table_that_ends_the_process_ends_another_one(tmp_path: Path, monkeypa
     """A byte that says that a column may lack values: pyarrow aborts where its statistics say otherwise."""
     monkeypatch.setattr(etviz.options, "isolation", "auto")
     path = tmp_path / "table.parquet"
-    store = Store(tmp_path)
-    store.put({"input": [0]}, path.name)
+    Store(tmp_path).put(pd.DataFrame({"input": [0]}), path.name)
     sound = path.read_bytes()
     path.write_bytes(sound.replace(b"\x25\x02\x18\x05input", b"\x25\x00\x18\x05input"))
-    with pytest.raises(ArtifactError, match=r"table.parquet: it was read in a process of its own.*SIGABRT"):
-        store.table(path.name)
+    _sign(tmp_path)
+    with pytest.raises(ArtifactError, match=r"table.parquet: a child process failed to read it.*SIGABRT"):
+        Store(tmp_path).table(path.name)
     path.write_bytes(sound)
-    assert list(store.table(path.name)["input"]) == [0]
+    _sign(tmp_path)
+    assert list(Store(tmp_path).table(path.name)["input"]) == [0]
 
 
 def test_a_sound_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.full(100_000, np.nan), "n": np.arange(100_000), "name": ["a"] * 100_000})
-    Store(tmp_path).put({str(name): frame[name] for name in frame}, "table.parquet")
+    Store(tmp_path).put(frame, "table.parquet")
     pd.testing.assert_frame_equal(Store(tmp_path).table("table.parquet"), frame)
 
 
@@ -122,6 +135,7 @@ def test_a_table_with_other_columns_is_named(how: str, tmp_path: Path) -> None:
     name, columns, words = OTHERS[how]
     (tmp_path / name).parent.mkdir(exist_ok=True)
     pq.write_table(pa.table(columns), tmp_path / name)
+    _sign(tmp_path)
     with pytest.raises(ArtifactError, match=f"parquet: it.* {words}"):
         Store(tmp_path).table(name)
 
@@ -130,10 +144,80 @@ def test_two_columns_of_one_name_are_refused_and_what_pandas_noted_is_not_read(t
     (tmp_path / "gaps").mkdir()
     path = tmp_path / "gaps" / "000000.parquet"
     pq.write_table(pa.table([[0], [0], [0], [0]], names=[*ONE, "output"]), path)
+    _sign(tmp_path)
     with pytest.raises(ArtifactError, match="column 'output' is there 2 times"):
         Store(tmp_path).table("gaps/000000.parquet")
     pq.write_table(pa.table(ONE).replace_schema_metadata({b"pandas": b"[" * 100_000}), path)
+    _sign(tmp_path)
     assert Store(tmp_path).table("gaps/000000.parquet").to_dict("list") == ONE
+
+
+def _chunk(first: int, count: int = 2) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of a chunk: gaps and runs."""
+    inputs = list(range(first, first + count))
+    rows: list[dict[str, Any]] = [{"input": index} for index in inputs]
+    return pd.DataFrame(dict.fromkeys(ONE, inputs) | {"rmse": [0.5] * count}), _run_table(rows, run_columns({}))
+
+
+def test_a_changed_byte_of_a_table_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "gaps").mkdir()
+    name, whole = "gaps/000000.parquet", tmp_path / "gaps" / "000000.parquet"
+    Store(tmp_path).put(_chunk(0)[0], name)
+    sound = whole.read_bytes()
+    for at in range(4, len(sound) - 8, len(sound) // 60):
+        whole.write_bytes(sound[:at] + bytes([sound[at] ^ 4]) + sound[at + 1 :])
+        with pytest.raises(ArtifactError, match=r"the table was changed or damaged|failed to read it"):
+            Store(tmp_path).table(name)
+    whole.write_bytes(sound)
+    assert list(Store(tmp_path).table(name)["rmse"]) == [0.5, 0.5]
+    (line,) = (tmp_path / "checksums.txt").read_text().splitlines()
+    assert line == f"{digest(whole)}  {name}"
+    (tmp_path / "checksums.txt").unlink()
+    with pytest.raises(ArtifactError, match=r"checksums.txt holds no checksum of the table"):
+        Store(tmp_path).table(name)
+
+
+def test_copied_chunks_are_refused_at_the_first_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gaps", "runs"):
+        (tmp_path / name).mkdir()
+    store = Store(tmp_path)
+    store.begin({"title": "copied"})
+    store.put_chunk(0, *_chunk(0))
+    for name in ("gaps", "runs"):
+        content = (tmp_path / name / "000000.parquet").read_bytes()
+        for number in range(1, 3000):
+            (tmp_path / name / f"{number:06}.parquet").write_bytes(content)
+    _sign(tmp_path)
+    read = list[Path]()
+    for module in (store_module, tables_module):
+        monkeypatch.setattr(module, "read_table", _noting(module.read_table, read))
+    with pytest.raises(ArtifactError, match=r"runs/000001.parquet: input 0 is there twice"):
+        _ = etviz.Study.open(tmp_path).inputs
+    with pytest.raises(ArtifactError, match=r"input 0 is there twice"):
+        _ = etviz.Study.open(tmp_path).table
+    assert len(read) == 4
+
+
+def _noting(function: Callable[..., Any], calls: list[Path]) -> Callable[..., Any]:
+    def noted(path: Path, *arguments: Any) -> Any:
+        calls.append(path)
+        return function(path, *arguments)
+
+    return noted
+
+
+def test_chunks_are_vetted_in_few_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder from somebody else with a hundred chunks: the child process is asked for many tables at once."""
+    monkeypatch.setattr(etviz.options, "isolation", "always")
+    for name in ("gaps", "runs"):
+        (tmp_path / name).mkdir()
+    store = Store(tmp_path)
+    for number in range(100):
+        store.put_chunk(number, *_chunk(2 * number))
+    asked = list[int]()
+    monkeypatch.setattr(store_module, "vet", lambda paths: asked.append(len(paths)))
+    assert sum(len(frame) for _, frame in Store(tmp_path).runs()) == 200
+    assert asked == [64, 36]
 
 
 def test_nothing_is_read_where_a_link_leads(tmp_path: Path) -> None:
@@ -177,7 +261,7 @@ def test_a_program_is_what_its_name_says(executed: Callable[[str], Executed], tm
     store.begin({"program": {"pte": own.stem}, "method": "forward", "title": "m"})
     assert store.subject().pte == own
     own.write_bytes(b"another one")
-    with pytest.raises(ArtifactError, match="its content has another hash"):
+    with pytest.raises(ArtifactError, match="it is another file than the study began with"):
         Store(tmp_path / "study").subject()
     store.release()
 

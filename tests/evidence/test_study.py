@@ -7,7 +7,8 @@ import multiprocessing
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +23,10 @@ import etviz
 from etviz.demo.digits import DigitsNet, load_digits
 from etviz.demo.planted import plant
 from etviz.errors import ArtifactError, UsageError
+from etviz.evidence import measuring
 from etviz.evidence.dataset import decode, encode
 from etviz.evidence.measuring import Measured
+from etviz.evidence.running import Ran, Running
 from tests.programs import Executed
 
 Get = Callable[[str], Executed]
@@ -199,30 +202,37 @@ def test_a_study_goes_on_where_it_stopped_and_does_nothing_twice(executed: Get, 
     _same(resumed, etviz.study(program, images, folder=tmp_path / "b", chunk=2))
     with pytest.raises(UsageError, match="input 1 is not the one"):
         etviz.study(program, [images[0], *images[2:]], folder=tmp_path / "a", chunk=2)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="holds another study"):
         etviz.study(program, images, folder=tmp_path / "a", chunk=3)
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="holds another study"):
         etviz.study(executed("plain_cnn").folder, images, folder=tmp_path / "a", chunk=2)
 
 
 def test_an_interrupt_ends_what_runs_ahead(executed: Get, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the second of four chunks is measured, the third one runs already; nothing of it is left behind."""
-    from etviz.evidence import measuring
-
     program, images = executed("digits_int8").folder, [image for image, _ in _images(8)]
-    measured, folders = measuring._measure, list[str]()  # pyright: ignore[reportPrivateUsage]
+    measured, run, folders = measuring._measure, Running.run, list[str]()  # pyright: ignore[reportPrivateUsage]
+    third = threading.Event()
 
-    def interrupted(opened: Any, work: Any, samples: Any) -> Any:
+    def noted(*arguments: Any) -> Ran:
+        ran = run(*arguments)
+        folders.append(ran.folder.name)
+        if len(folders) == 3:
+            third.set()
+        return ran
+
+    def interrupted(opened: Any, work: Any, samples: Any, ran: Ran) -> Measured:
         if samples[0].index == 2:
-            folders.extend(future.result().folder.name for _, future in opened._ahead.values())
+            assert third.wait(60)
             raise KeyboardInterrupt
-        return measured(opened, work, samples)
+        return measured(opened, work, samples, ran)
 
+    monkeypatch.setattr(Running, "run", noted)
     monkeypatch.setattr(measuring, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         etviz.study(program, images, folder=tmp_path / "a", chunk=2)
     monkeypatch.undo()
-    assert len(folders) == 2
+    assert len(folders) == 3
     assert not any(Path(name).exists() for name in folders)
     assert list(etviz.Study.open(tmp_path / "a").inputs.index) == [0, 1]
     resumed = etviz.study(program, images, folder=tmp_path / "a", chunk=2)
@@ -297,10 +307,10 @@ def test_a_full_disk_stops_with_what_is_done_intact(
 
     images, put = [image for image, _ in _images(3)], Store.put
 
-    def full(store: Store, columns: Mapping[str, Any], name: str) -> None:
+    def full(store: Store, frame: pd.DataFrame, name: str) -> None:
         if name == "gaps/000001.parquet":
             monkeypatch.setattr("pyarrow.parquet.write_table", _no_space)
-        put(store, columns, name)
+        put(store, frame, name)
 
     monkeypatch.setattr(Store, "put", full)
     with pytest.raises(ArtifactError, match="No space left"):
@@ -340,6 +350,8 @@ def test_a_program_with_a_state_starts_afresh_for_every_input(executed: Get) -> 
     study = etviz.study(program.folder, [program.inputs] * 3)
     assert study.inputs["matches"].all()
     assert study.inputs["output_rmse"].nunique() == 1
+    with pytest.raises(UsageError, match="task: the program has a state, and each input of a study starts from"):
+        etviz.study(program.folder, [program.inputs], task="margin")
     first = program.inspection.gaps.set_index(["instruction", "output"])["rmse"]
     np.testing.assert_array_equal(study.gaps(2).set_index(["instruction", "output"])["rmse"], first)
 
@@ -368,7 +380,15 @@ def test_a_model_is_lowered_and_an_inspection_studied(executed: Get, tmp_path: P
 
 def test_what_makes_no_sense_is_refused(executed: Get, tmp_path: Path) -> None:
     program = executed("digits_int8").folder
-    for wrong in ({"executor": 0}, {"executor": "threads"}, {"task": "speed"}, {"chunk": -1}, {"partitioner": []}):
+    for wrong in (
+        {"executor": 0},
+        {"executor": "threads"},
+        {"task": "speed"},
+        {"chunk": -1},
+        {"chunk": 0},
+        {"chunk": 2.5},
+        {"partitioner": []},
+    ):
         with pytest.raises(UsageError):
             etviz.study(program, [_images(1)[0]], **wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="inputs must be"):

@@ -1,0 +1,325 @@
+"""Runs a study: inputs in chunks, the work on any executor, the results into the study's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from etviz.errors import ExecutionError, UsageError, during
+from etviz.evidence.dataset import Entry, content, count_of, encode, entries, first_item
+from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
+from etviz.evidence.keeper import Keeper
+from etviz.evidence.measuring import Ahead, Measured, Sample, Work, failure, gap_columns, measure, run_columns
+from etviz.evidence.running import BUFFER, NAMING
+from etviz.evidence.store import LOWERED, Store, require_parquet
+from etviz.evidence.study import Study
+from etviz.evidence.subject import arguments_of, subject_of
+from etviz.evidence.tables import TAKEN
+from etviz.evidence.task_metrics import choose as choose_tasks
+from etviz.evidence.task_metrics import refuse_columns
+from etviz.graph.uses import is_stateful
+from etviz.inspection import Inspection
+from etviz.tensors.blocks import whole
+from etviz.tensors.custom_metrics import choose as choose_metrics
+from etviz.tensors.metrics import BUILT_IN, NAN
+from etviz.text import one_line
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+CHUNK: Final = 32
+"""Maximum number of inputs that run together."""
+_FIRST: Final = 4
+"""Number of inputs of the first chunk that tell the noise of total gaps."""
+_TABLES: Final = "a study's tables"
+
+
+@during("studying the program")
+def study(
+    program: Any,
+    inputs: Any,
+    *,
+    executor: Executor | int | str | None = None,
+    folder: str | Path | None = None,
+    task: Any = None,
+    labels: Sequence[Any] | None = None,
+    method: str | None = None,
+    introduced: bool = True,
+    metrics: Iterable[Any] | None = None,
+    chunk: int | None = None,
+    timeout: float | None = None,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    reference: Any = None,
+    strict: bool | None = None,
+) -> Study:
+    """Run a program over many inputs, and compare every run with its reference.
+
+    Each input of a program with a state starts from its initial state.
+
+    Parameters
+    ----------
+    program
+        A `.pte` with its record or ETRecord beside it, or its folder; an Inspection; an `nn.Module` or
+        `ExportedProgram`, which is lowered for its first input as by `etviz.debug`.
+    inputs
+        A list, a data set, a DataLoader, a generator, or a folder of ``.npy``, ``.npz``, ``.pt`` and ``.safetensors``
+        files. An item is a tensor or a tuple of the program's arguments; one further value is the label. A batch is
+        split where the program takes single inputs. An item that can't be read, or does not fit the program, becomes a
+        row of `Study.inputs` with the reason.
+    executor
+        Any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each core. None works
+        in this process; in a notebook or at a prompt, it starts processes once more than a minute of work is left. A
+        script has to ask for processes below ``if __name__ == "__main__":``, since each process imports the script.
+        The program itself always runs in a child process. For a Dask cluster, give ``client.get_executor()``; its
+        workers must see `folder`. etviz does not shut down an executor that you give.
+    folder
+        Folder of the study; None for a temporary one. A study that was interrupted or killed continues when it is
+        started again with the same arguments; only the chunk under way is done again.
+    task
+        Task metrics: a function of the expected outputs, the runtime's outputs and the label that returns a number, one
+        of ``top1``, ``top5``, ``margin``, ``kl``, ``accuracy``, a list of these, or a dict by name. Expected are the
+        outputs of the float model where it is known, and otherwise the reference's.
+    labels
+        One for each input, if the items have none.
+    method
+        Name of the method; None for ``forward`` or the only one.
+    introduced
+        True to replay every instruction on the runtime's own inputs, which gives the ``introduced_…`` metrics.
+    metrics
+        As for `etviz.load`.
+    chunk
+        Number of inputs that run together; None for as many as fill 32 MB of debug buffer, 32 at most.
+    timeout
+        Seconds for a chunk, 600 if None.
+    partitioner, quantizer, calibration, reference, strict
+        Arguments of `etviz.debug` to lower a model with.
+
+    Raises
+    ------
+    UsageError
+        If an argument makes no sense, `task` is given for a program with a state, pyarrow is not installed, or `folder`
+        holds another study or has another writer.
+    ArtifactError
+        If a file is missing or damaged, or the study can't be written; finished chunks stay.
+    ExecutionError
+        If the executor's workers are lost.
+    """
+    require_parquet()
+    if chunk is not None and whole(chunk, "chunk") < 1:
+        raise UsageError(f"chunk must be positive, found {chunk}")
+    tasks, custom = choose_tasks(task, (*run_columns({}), *TAKEN), _TABLES), choose_metrics(metrics)
+    refuse_columns("metrics", custom.names, (*gap_columns(()), *TAKEN), _TABLES)
+    store = Store(folder)
+    first, inputs = first_item(inputs)
+    lowering = {
+        "partitioner": partitioner,
+        "quantizer": quantizer,
+        "calibration": calibration,
+        "reference": reference,
+        "strict": strict,
+    }
+    example = arguments_of(program, first) if first is not None else None
+    store.claim()
+    try:
+        if store.about() and not isinstance(program, Inspection) and hasattr(program, "parameters"):
+            subject = store.subject()  # a model is lowered once
+        else:
+            subject = store.adopt(subject_of(program, example, store.folder / LOWERED, method, **lowering))
+        graph, digests = subject.graph(), subject.digests()
+        if tasks and is_stateful(graph):
+            raise UsageError(
+                "task: the program has a state, and each input of a study starts from the initial one, so a metric of "
+                "its outputs would not be that of the steps of a run; leave task out"
+            )
+        size = chunk or max(1, min(CHUNK, BUFFER // max(subject.buffer_bytes, 1)))
+        about = {
+            "title": subject.title,
+            "program": digests,
+            "method": subject.method,
+            "introduced": introduced,
+            "metrics": [*BUILT_IN, *(metric.name for metric in custom.metrics)],
+            "tasks": list(tasks),
+            "chunk": size,
+            "noise_of": _FIRST,
+        }
+        store.begin(about)
+        source = entries(inputs, graph.user_inputs(), labels)
+        ahead = list(islice(source, min(_FIRST, size)))
+        first_samples = tuple(_sample(entry, encode(entry.values)) for entry in ahead if not entry.problem)
+        work = Work(subject, digests, (), first_samples, introduced, custom.metrics, tasks, timeout)
+        expected = count_of(inputs)
+        pieces = max(0, -(-expected // size) - len(store.done())) if expected is not None else None
+        with executor_of(executor, pieces) as (pool, width):
+            _run(store, work, chain(ahead, source), size, pool, width, expected)
+        if store.done():
+            store.put(Study(store).table, "table.parquet")
+    finally:
+        store.release()
+    made = program.analysis.findings.made if isinstance(program, Inspection) else {}
+    if hasattr(program, "parameters") and not isinstance(calibration, Iterator):
+        made = {"model": program, **lowering}
+    return Study(store, inputs, made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Inputs that run together: their bytes by number, and the work on them; None if it is done."""
+
+    number: int
+    entries: list[Entry]
+    data: dict[int, bytes]
+    work: Work | None
+
+
+def _run(
+    store: Store, work: Work, source: Iterator[Entry], size: int, pool: Executor, width: int, expected: int | None
+) -> None:
+    """Do every chunk that is not done; at most twice as many are under way as the executor works on.
+
+    In this process, the program runs on the next chunk while one is measured. Results are written before another chunk
+    begins, so a crash loses only the chunks under way.
+    """
+    with (
+        tqdm(total=expected, desc="study", leave=False, delay=1, unit="input") as bar,
+        _UnderWay(store, work, bar) as under_way,
+        Ahead() as ahead,
+    ):
+        for chunk, following in _with_next(_chunks(source, size, work, set(store.done()))):
+            if chunk.work is None:
+                _check_same(store, chunk)
+                bar.update(len(chunk.entries))
+                continue
+            if is_here(pool):
+                for each in (chunk, following):
+                    if each is not None and each.work is not None:
+                        ahead.begin(each.number, each.work)
+                under_way.add(pool, chunk, chunk.work, ahead.take(chunk.number))
+            else:
+                under_way.add(pool, chunk, chunk.work)
+            under_way.take(2 * width - 1 if width > 1 else 0)
+        under_way.take(0)
+
+
+class _UnderWay:
+    """Chunks that the executor works on; its end cancels those that have not begun."""
+
+    def __init__(self, store: Store, work: Work, bar: tqdm[Any]) -> None:
+        self._store, self._work, self._bar = store, work, bar
+        self._keeper = Keeper(store, work.tasks)
+        self._measured: dict[Future[Measured], _Chunk] = {}
+
+    def __enter__(self) -> _UnderWay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for future in self._measured:
+            future.cancel()
+
+    def add(self, pool: Executor, chunk: _Chunk, *work: Any) -> None:
+        """Give a chunk to the executor."""
+        self._measured[self._guarded(lambda: pool.submit(measure, *work))] = chunk
+
+    def take(self, most: int) -> None:
+        """Write the chunks that are measured, until at most `most` are under way."""
+        while self._measured:
+            finished = [future for future in self._measured if future.done()]
+            if not finished and len(self._measured) <= most:
+                return
+            for future in finished or wait(self._measured, return_when=FIRST_COMPLETED).done:
+                chunk = self._measured.pop(future)
+                self._write(chunk, self._guarded(future.result))
+                self._bar.update(len(chunk.entries))
+
+    def _guarded(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except BrokenProcessPool as error:
+            hint = f". {GUARD}" if runs_a_script() else ""
+            raise ExecutionError(
+                f"A worker was lost ({one_line(error).rstrip('.')}). Finished chunks are in {self._store.folder}: "
+                f"start the study again with the same folder={hint}"
+            ) from error
+
+    def _write(self, chunk: _Chunk, found: Measured) -> None:
+        """Write the tables of a chunk into the folder."""
+        refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
+        rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
+        contents = {index: content(item) for index, item in chunk.data.items()}
+        rows = [row | {"content": contents.get(row["input"], "")} for row in rows]
+        runs, gaps = _run_table(rows, run_columns(self._work.tasks)), pd.DataFrame(found.gaps)
+        if found.operators and not (self._store.folder / "operators.parquet").is_file():
+            operators = pd.DataFrame(found.operators, columns=["instruction", "output", *NAMING])
+            self._store.put(operators, "operators.parquet")
+        self._keeper.offer(gaps, runs, chunk.data)
+        self._store.put_chunk(chunk.number, gaps, runs)
+
+
+def _sample(entry: Entry, data: bytes) -> Sample:
+    return Sample(entry.index, entry.name, data, entry.label)
+
+
+def _chunks(source: Iterator[Entry], size: int, work: Work, done: Collection[int]) -> Iterator[_Chunk]:
+    number = -1
+    while found := list(islice(source, size)):
+        number += 1
+        data = {entry.index: encode(entry.values) for entry in found if not entry.problem}
+        samples = tuple(_sample(entry, data[entry.index]) for entry in found if not entry.problem)
+        yield _Chunk(number, found, data, replace(work, samples=samples) if number not in done else None)
+
+
+def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None]]:
+    """Each chunk and the one after it; an error of the latter is raised after the former is done."""
+    chunk = next(chunks, None)
+    while chunk is not None:
+        following, problem = None, None
+        try:
+            following = next(chunks, None)
+        except BaseException as error:  # noqa: BLE001 - an interrupt, too
+            problem = error
+        yield chunk, following
+        if problem is not None:
+            raise problem
+        chunk = following
+
+
+def _check_same(store: Store, chunk: _Chunk) -> None:
+    """Refuse to continue a study with other inputs."""
+    known = store.table(f"runs/{chunk.number:06}.parquet")
+    before = dict(zip(known["input"], known["content"], strict=True))
+    for entry in chunk.entries:
+        now = content(chunk.data[entry.index]) if entry.index in chunk.data else ""
+        then = before.get(entry.index)
+        if entry.index not in before or (then and now != then) or (now and then == ""):
+            raise UsageError(
+                f"input {entry.index} is not the one that the study in {store.folder} was begun with; "
+                "give it the same inputs in the same order, or another folder"
+            )
+    if len(known) > len(chunk.entries):
+        raise UsageError(f"the study in {store.folder} was begun with more inputs; give it the same, or another folder")
+
+
+def _run_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pd.DataFrame:
+    texts, numbers = {"name", "status", "reason", "content"}, {"input": -1, "compared": 0, "nonfinite": 0}
+    numbers["worst_instruction"] = -1
+
+    def column(name: str) -> npt.NDArray[Any]:
+        if name in texts or name == "matches":
+            return np.array([row.get(name, "" if name in texts else None) for row in rows], object)
+        kind = np.int64 if name in numbers else np.float64
+        return np.array([row.get(name, numbers.get(name, NAN)) for row in rows], kind)
+
+    return pd.DataFrame({name: column(name) for name in names})
+
+
+__all__ = ["study"]

@@ -1,0 +1,94 @@
+"""Runs of one program, for studies and censuses: later runs reuse what the first one read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.record.weights import Held
+from etviz.artifacts.scratch import Scratch
+from etviz.errors import ExecutionError
+from etviz.evaluation.interpreter import Prepared
+from etviz.graph.labels import describe, owners_of, row_name
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from etviz.evidence.subject import Subject
+    from etviz.graph.ir import Graph
+    from etviz.loading.paired import Paired
+
+BUFFER: Final = 32 << 20
+"""Bytes of debug buffer that the executions of one load may fill."""
+NAMING: Final = ("kind", "op", "backend", "reference_ops", "module", "source", "name")
+"""Columns that name the output of an instruction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Executions of a program: their flat inputs, their values, and the folder of their files."""
+
+    inputs: Sequence[Sequence[Any]]
+    paired: Paired
+    folder: Scratch
+
+    def of(self, places: Sequence[int]) -> Ran:
+        """Some of the executions."""
+        executions = tuple(self.paired.executions[at] for at in places)
+        paired = replace(self.paired, executions=executions)
+        return replace(self, inputs=[self.inputs[at] for at in places], paired=paired)
+
+
+class Running:
+    """A program that this process runs.
+
+    Attributes
+    ----------
+    base
+        The values of the first run; None before it.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.base: Paired | None = None
+        self._running = Lock()
+
+    def run(
+        self, inputs: Sequence[Sequence[Any]], timeout: float | None = None, cancel: threading.Event | None = None
+    ) -> Ran:
+        """Execute the program on flat inputs, in one load; the caller removes the folder.
+
+        Raises
+        ------
+        ExecutionError
+            If the program fails, or is executed another number of times.
+        """
+        folder = Scratch()
+        try:
+            with self._running:  # one child process suffices
+                run = self.subject.run(inputs, Path(folder.name), timeout, cancel)
+            paired = self.subject.pair(run, self.base)
+            if len(paired.executions) != len(inputs):
+                raise ExecutionError(f"{len(inputs)} inputs left {len(paired.executions)} executions in the ETDump")
+        except BaseException:
+            folder.cleanup()
+            raise
+        if self.base is None:
+            if paired.has_reference:
+                paired = replace(paired, constants=Held(paired.evaluator().constants), prepared=Prepared())
+            self.base = paired
+        return Ran(inputs, paired, folder)
+
+
+def operators_of(graph: Graph) -> list[dict[str, Any]]:
+    """A row for each output of each instruction, in their order: ``instruction``, ``output`` and `NAMING`."""
+    owners, rows = owners_of(graph), []
+    for node in graph.walk():
+        for output in range(max(len(node.outputs), 1) if node.instruction >= 0 else 0):
+            about = describe(owners.get(node.instruction, graph), node, output)
+            about["name"] = row_name(about["kind"], about["op"], about["reference_ops"], about["module"], output)
+            rows.append({"instruction": node.instruction, "output": output} | {key: about[key] for key in NAMING})
+    return sorted(rows, key=lambda row: (row["instruction"], row["output"]))
