@@ -52,7 +52,7 @@ ASKED: dict[str, tuple[str, Callable[[etviz.Inspection, Path], Any]]] = {
     "to_model_explorer": ("for Model Explorer", lambda i, folder: i.to_model_explorer(folder / "a.json")),
 }
 STARTED: dict[str, tuple[str, str, Callable[[etviz.Inspection], Any]]] = {
-    "study": ("studying the program", "study.choose_tasks", lambda i: etviz.study(i, [])),
+    "study": ("studying the program", "runner.choose_tasks", lambda i: etviz.study(i, [])),
     "census": ("counting equal runs", "census.whole", lambda i: etviz.census(i, ())),
     "sweep": ("comparing the recipes", "sweep.choose_tasks", lambda _: etviz.sweep(None, {"a": {}}, [])),
     "suggest": ("looking for a remedy", "suggestion._made", lambda i: etviz.suggest(i)),

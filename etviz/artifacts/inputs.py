@@ -235,9 +235,16 @@ def _listed(path: Path) -> list[list[Path]]:
 
 
 def _beside(path: Path, item: Path) -> Path:
-    """A file of a list where it is now: as it is named, or beside the list where it was named on another machine."""
-    near = path.parent / item
-    return near if os.path.isfile(near) else path.parent / item.name  # noqa: PTH113 - which takes a name of any length
+    """A file of a list, below the list's folder: at its path, or beside the list if the path is of another machine.
+
+    A list may come from other people, so it reaches no file elsewhere.
+    """
+    near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
+    there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
+    inside = [found for found in there if found.resolve().is_relative_to(folder)]
+    if there and not inside:
+        raise ArtifactError(path, f"it names {item}, which is not below its folder", "copy that file beside the list")
+    return inside[0] if inside else beside
 
 
 def _raw(path: Path, at: int, method: Method | None, graph: Graph | None) -> Any:

@@ -57,6 +57,25 @@ def test_raw_files_are_read_as_the_program_says(runs: dict[str, Run], tmp_path: 
         read_inputs(tmp_path / "image_0.raw")
 
 
+def test_a_list_names_no_file_outside_of_its_folder(runs: dict[str, Run], tmp_path: Path):
+    method = read_program(runs["channels_last"].pte).method()
+    folder = tmp_path / "sent"
+    (folder / "inner").mkdir(parents=True)
+    image, secret = torch.randn(2, 3, 4, 5), torch.zeros(2, 3, 4, 5)
+    for path, value in ((tmp_path / "secret.raw", secret), (folder / "inner" / "image.raw", image)):
+        path.write_bytes(value.permute(0, 2, 3, 1).contiguous().numpy().tobytes())
+    (folder / "link.raw").symlink_to(tmp_path / "secret.raw")
+    for name in ("../secret.raw", str(tmp_path / "secret.raw"), "link.raw"):
+        (folder / "list.txt").write_text(f"{name}\n")
+        with pytest.raises(ArtifactError, match=r"it names .*, which is not below its folder"):
+            read_inputs(folder / "list.txt", method)
+    (folder / "list.txt").write_text("inner/image.raw\n")
+    assert torch.equal(read_inputs(folder / "list.txt", method)[0][0], image)
+    (folder / "secret.raw").write_bytes((folder / "inner" / "image.raw").read_bytes())
+    (folder / "list.txt").write_text("../secret.raw\n")
+    assert torch.equal(read_inputs(folder / "list.txt", method)[0][0], image)
+
+
 BAD = {
     "a.safetensors": b"{not json",
     "a.npz": b"PK\x03\x04 nothing",
