@@ -47,9 +47,7 @@ _ADVICE: Final = {
     "constant output": "The kernel writes nothing, or one value everywhere: check that no other tensor shares its "
     "output memory.",
     "permuted layout": "The values are correct but in a different layout: compare the memory formats (NCHW, NHWC).",
-    "sign": "Check the sign convention of this operator in the backend.",
     "dtype truncation": "The backend computes in a narrower type than the program says: check its precision options.",
-    "off-by-one shift": "Check where this operator starts to read and write in the backend (first index, strides).",
     "wrong zero-point": "Compare the zero-point of this value's quantization in the .pte and in the quantized model.",
     "clipping": "The range is too narrow: check a fused activation, or the calibration of this value's quantization.",
     "border pixels": "Check how the backend pads this operator.",
@@ -57,7 +55,6 @@ _ADVICE: Final = {
     "scale factor": "Compare the scales of this operator and of its value in the .pte with the model's.",
     "constant offset": "Compare bias and zero-point in the .pte with the model's.",
     "bias": "Compare the bias of this operator in the .pte with the model's.",
-    "epsilon": "Compare the epsilon of this normalisation with the model's, and the formula that the backend takes.",
 }
 
 

@@ -291,7 +291,10 @@ def _nonfinite(tables: Tables) -> Fact | None:
     rows = int((gaps[list(NONFINITE)].sum(axis=1) > 0).sum())
     if not rows:
         return Fact("Non-finite", "none")
-    text = f"in {_values(rows)}, the same in the reference"
+    alone = len(own) > 0 and bool((gaps["status"] == NOT_COMPARED).all())
+    text = f"in {_values(rows)}" + (
+        f", first in {describe_row(_first(own))}" if alone else ", the same in the reference"
+    )
     row = None if created is None else int(created.name)
     return Fact("Non-finite", ", ".join(filter(None, (text, where))), "ok", row)
 

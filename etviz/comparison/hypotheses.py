@@ -193,11 +193,9 @@ def fits(name: str, operators: frozenset[str], *, on_grid: bool) -> bool:
         return bool(arguments & _PADDING)
     if name == "bias":
         return bool(arguments & _ADDING)
-    if name == "epsilon":
-        return "eps" in arguments or "rsqrt" in short
     if name == "constant offset":
         return on_grid or bool(arguments & {*_ADDING, "alpha"})
-    if name in ("scale factor", "sign"):
+    if name == "scale factor":
         return on_grid or not short <= _CHOOSING
     return True
 

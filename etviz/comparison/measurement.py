@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.comparison.gap import DIFFERENT, MISMATCH, Comparison, Gap
 from etviz.tensors.blocks import dtype_name
+from etviz.tensors.finite import has_nonfinite
 from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
 from etviz.tensors.sums import sums_of
 
@@ -103,7 +104,12 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
         result.reasons[node.instruction] = why_not_comparable(logged, logged)
         return None
     unknown = dict.fromkeys(BUILT_IN, NAN) | result.custom.unknown()
-    gap = Gap(node.instruction, output, node, runtime, None, Sums(), unknown, result.run, pairing=pairing)
+    alone = Sums()
+    if has_nonfinite(runtime):
+        nan, inf, negative = (int(part.sum()) for part in (runtime.isnan(), runtime.isposinf(), runtime.isneginf()))
+        counts = (runtime.numel() - nan - inf - negative, inf, negative, nan)
+        alone = Sums(elements=runtime.numel(), classes=(counts, *((0,) * 4,) * 3))
+    gap = Gap(node.instruction, output, node, runtime, None, alone, unknown, result.run, pairing=pairing)
     gap.unpaired, gap.source = reason, (node.name, output)
     result.gaps.append(gap)
     return gap

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, DIFFERENT, MISMATCH, NOT_COMPARED
 from etviz.comparison.measurement import as_tensor, different, measure, why_not_comparable
+from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import BUILT_IN, NAN, floor, level, severity_of
 
 if TYPE_CHECKING:
@@ -62,13 +63,16 @@ def compare_outputs(
     `imposed` by the last grids before it.
     """
     rows = []
-    complete = len(runtime) == len(reference)
-    for index, expected in enumerate(reference):
+    complete = len(runtime) == len(reference) or not reference
+    for index, expected in enumerate(reference or [None] * len(runtime)):
         logged = runtime[index] if complete else None
         row: dict[str, Any] = {"output": index, "status": NOT_COMPARED, "reason": "", "shape": (), "dtype": ""}
         a, b = as_tensor(expected), as_tensor(logged)
         if not complete:
             row["reason"] = f"the runtime logged {len(runtime)} of {len(reference)} final outputs"
+        elif not reference:
+            row["reason"] = "there is no reference"
+            row |= {"shape": tuple(b.shape), "dtype": dtype_name(b.dtype)} if b is not None else {}
         elif b is not None and (reason := different(expected, logged, dtypes=False)):
             row |= {"status": DIFFERENT, "reason": reason, "shape": tuple(b.shape), "close": 0.0}
             row |= {"dtype": str(b.dtype).removeprefix("torch."), "allclose": False, "matches": False}

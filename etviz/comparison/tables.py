@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, Comparison, Gap
 from etviz.graph.labels import describe, owners_of
+from etviz.tensors.histogram import statistics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ IDENTITY: Final = (
     "source",
     "pairing",
 )
+RANGES: Final = ("runtime_min", "runtime_max", "runtime_mean", "runtime_std")
+"""Columns of a table without any reference: statistics of the finite elements."""
 NONFINITE: Final = ("reference_nan", "reference_inf", "runtime_nan", "runtime_inf")
 COLUMNS: Final = (
     *IDENTITY,
@@ -76,7 +79,20 @@ def gap_frame(
     columns |= metric_columns([gap.metrics for gap in gaps], custom)
     introduced = metric_columns([gap.introduced for gap in gaps], custom)
     columns |= {f"introduced_{name}": values for name, values in introduced.items()}
-    return pd.DataFrame({name: columns[name] for name in (*_columns(custom), "stack")}), gaps
+    names = [*_columns(custom), "stack"]
+    if gaps and all(gap.status == NOT_COMPARED for gap in gaps):
+        columns |= _ranges(gaps)
+        names[names.index("non_finite") : names.index("non_finite")] = RANGES
+    return pd.DataFrame({name: columns[name] for name in names}), gaps
+
+
+def _ranges(gaps: Sequence[Gap]) -> dict[str, Any]:
+    """Statistics of the runtime's values, where there is nothing else to say of them."""
+    found = [statistics(gap.runtime) for gap in gaps]
+    return {
+        name: [getattr(one, field) for one in found]
+        for name, field in zip(RANGES, ("minimum", "maximum", "mean", "std"), strict=True)
+    }
 
 
 def _spread(values: Sequence[str]) -> Any:
@@ -154,7 +170,7 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
     reasons: list[str] = []
     for _, _, comparison in runs:
         known = dict.fromkeys(comparison.empty, EMPTY) | dict.fromkeys(comparison.grouped, GROUPED)
-        known |= {gap.instruction: COMPARED for gap in comparison.gaps}
+        known |= {gap.instruction: COMPARED for gap in comparison.gaps if gap.status != NOT_COMPARED}
         own = [known.get(node.instruction, NOT_COMPARED) for node in nodes]
         told = [comparison.reasons.get(node.instruction, "") for node in nodes]
         statuses += own

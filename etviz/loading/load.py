@@ -12,20 +12,24 @@ from etviz.analysis.findings import Compared, Findings
 from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency, total_latency
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.ledger import identity
-from etviz.comparison.gap import Comparison, Run
+from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
+from etviz.comparison.measurement import add_unpaired
 from etviz.errors import ArtifactError, EtvizError
+from etviz.graph.state import seen_later
 from etviz.loading.executions import compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.artifacts.files import PathLike
     from etviz.evaluation.own_operators import OwnFunctions
+    from etviz.graph.ir import Node
     from etviz.loading.artifact_set import ArtifactSet
 
 _LOGGED: Final = "times were taken while values were logged, which takes time too; timing= gives those of a plain run"
@@ -197,9 +201,34 @@ def _missing(paired: Paired) -> str:
 
 
 def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
-    """Where nothing could be compared: the reason, for each instruction of each execution."""
+    """Executions without a comparison: the reason for each instruction, and the logged values where there are any."""
     reason = notes[-1].partition(";")[0].rstrip(".")
     reason = reason[0].lower() + reason[1:]
-    instructions = [node.instruction for node in paired.graph.walk() if node.instruction >= 0]
-    reasons = dict.fromkeys(instructions, reason)
-    return Compared(tuple(Run(at, -1, Comparison(reasons=reasons)) for at, _ in paired.executions), None, notes)
+    nodes = [node for node in paired.graph.walk() if node.instruction >= 0]
+    buffer, found = paired.artifacts.buffer, []
+    blank = buffer is None or buffer.is_blank(paired.artifacts.dump.tensor_refs())
+    for number, (at, block) in enumerate(paired.executions):
+        result = Comparison(reasons={node.instruction: reason for node in nodes}, run=number)
+        if not blank:
+            log = RuntimeLog(block, buffer, seen_later(paired.graph))
+            for node in nodes:
+                values, note = _logged_values(paired, log, node)
+                for output, value in enumerate(values):
+                    gap = add_unpaired(result, node, output, value, reason + note, paired.pairing)
+                    if gap is not None:
+                        gap.status = NOT_COMPARED
+            result.runtime_outputs = log.outputs()
+        found.append(Run(at, -1, result))
+    return Compared(tuple(found), None, notes)
+
+
+def _logged_values(paired: Paired, log: RuntimeLog, node: Node) -> tuple[Sequence[Any], str]:
+    """The outputs that an instruction logged, and a note; all that a delegate logged where its outputs are unknown."""
+    program = paired.artifacts.program
+    call = program.method(paired.method).by_position.get((0, node.instruction)) if program is not None else None
+    if node.target != "delegate":
+        return log.values(node.instruction), ""
+    outputs = log.last_values(node.instruction, len(call.outputs) if call is not None else len(node.outputs))
+    if outputs is None:
+        return log.values(node.instruction), "; the delegate logged its inputs first, and only pte= tells how many"
+    return outputs, ""

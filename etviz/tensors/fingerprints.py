@@ -1,11 +1,9 @@
-"""Fingerprints: cheap tests on a bad pair that name the likely class of bug. Hypotheses, not verdicts.
+"""Fingerprints: cheap tests of a bad pair of tensors that name the likely class of bug. Hypotheses, not verdicts.
 
-Ordinary rounding has no fingerprint: a pair is looked at only where its error is above what its dtype explains
-(`metrics.level`), and every score is less what chance would give.
-
-A hypothesis predicts the runtime's values from the reference's. Its score is the share of the squared error that the
-prediction takes away, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination
-(H. Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so that fitting noise earns nothing.
+A fingerprint predicts the runtime's values p from the reference's. Its score is the share of the squared error that the
+prediction explains, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination
+(H. Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so that fitting noise scores nothing.
+Pairs whose error is ordinary rounding (`metrics.level`) have no fingerprint.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.tensors.blocks import Floats, Ints, blocks, check_pair, dot, pairs, take
+from etviz.tensors.changes import shortest_number
 from etviz.tensors.channels import axis_sums
 from etviz.tensors.metrics import Sums, level, severity
 
@@ -28,22 +27,20 @@ if TYPE_CHECKING:
     import torch
 
 FEWEST: Final = 8
-"""Pairs below which nothing can be told from chance."""
+"""Minimum number of pairs that can be told from chance."""
 LEAST: Final = 0.6
-"""Score below which a hypothesis is not worth showing."""
+"""Minimum score of a fingerprint that is shown."""
 SAMPLE: Final = 1 << 13
-"""Elements that a guess is tried on before it is confirmed on all of them."""
+"""Number of elements on which a guess is tried before it is confirmed on all."""
 _LIKELY: Final = 0.5
-"""Share of the sample's error that a guess must explain to be tried on all elements."""
+"""Minimum share of the sample's error that a guess explains before it is tried on all elements."""
 _KNOWN: Final = 0.9
-"""Share of the pairs that a prediction must say something about."""
+"""Minimum share of the pairs that a prediction covers."""
 _MARGIN: Final = 0.02
 NAMES: Final = (
     "constant output",
     "permuted layout",
-    "sign",
     "dtype truncation",
-    "off-by-one shift",
     "wrong zero-point",
     "clipping",
     "border pixels",
@@ -51,22 +48,19 @@ NAMES: Final = (
     "scale factor",
     "constant offset",
     "bias",
-    "epsilon",
 )
-"""All fingerprints; of equal scores the more specific one comes first."""
+"""All fingerprints, the more specific first: that decides between equal scores."""
 
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
 WEIGHTS: Final = "other weights"
-"""What `etviz.comparison.hypotheses` finds, which knows the operator as well."""
+"""Names of what `etviz.comparison.hypotheses` finds, which also knows the operator."""
 
 _SPECIAL_CASES: Final = {
-    "scale factor": ("sign",),
     "constant offset": ("wrong zero-point",),
     "bias": ("constant offset", "wrong zero-point", "single bad channel"),
-    "epsilon": ("scale factor", "sign", "single bad channel", "bias", "constant offset", "permuted layout"),
 }
-"""What is not said where a special case of it fits as well."""
+"""Special cases by fingerprint: where one fits as well, the general one is not shown."""
 
 Predict = Callable[[Floats], Floats]
 
@@ -80,9 +74,9 @@ class Fingerprint:
     name
         One of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`.
     score
-        From 0 to 1: the share of the squared error that it explains, less what chance would.
+        From 0 to 1: share of the squared error that it explains, less what chance would.
     evidence
-        One sentence with the figures.
+        One sentence with the numbers.
     """
 
     name: str
@@ -106,7 +100,7 @@ class Moments:
     high_q: float = -math.inf
 
     def add(self, r: Floats, q: Floats) -> None:
-        """Take in some pairs."""
+        """Add some pairs."""
         if not len(r):
             return
         d = q - r
@@ -139,7 +133,7 @@ class Pair:
 
     @cached_property
     def sample(self) -> tuple[Ints, Floats, Floats]:
-        """Flat positions, reference and runtime values of some pairs where both are finite; of all if they are few."""
+        """Flat positions, reference and runtime values of up to `SAMPLE` pairs where both are finite."""
         n = self.runtime.numel()
         at = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).integers(0, n, SAMPLE))
         r, q = take(self.reference, at), take(self.runtime, at)
@@ -147,16 +141,16 @@ class Pair:
         return at[keep], r[keep], q[keep]
 
     def likely(self, predicted: Floats, least: float) -> bool:
-        """True if a prediction for the sample's pairs explains at least a share of the sample's error."""
+        """True if a prediction for the sample explains at least a share of the sample's error."""
         _, r, q = self.sample
         return share_explained(r, q, predicted) >= least
 
     def confirmed(self, predict: Predict, parameters: int = 0) -> float:
-        """Share of the whole error that a function of the reference's values explains."""
+        """Score of a function of the reference's values, over all pairs."""
         return self._score(((r, q, predict(r)) for r, q in pairs(self.reference, self.runtime)), parameters)
 
     def confirmed_by(self, reference: torch.Tensor, runtime: torch.Tensor, predicted: torch.Tensor) -> float:
-        """The same for a prediction as a tensor; all three are parts of the pair's shape."""
+        """Score of a predicted tensor; the three have one shape."""
         return self._score(blocks(reference, runtime, predicted), 0)
 
     def _score(self, triples: Iterable[tuple[Floats, ...]], parameters: int) -> float:
@@ -177,7 +171,7 @@ class Pair:
 
 
 def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
-    """Share of the squared error `error` of `count` pairs that is explained when `left` remains, from 0 to 1."""
+    """Share (0 to 1) of the squared error `error` of `count` pairs that is explained when `left` remains."""
     if not (error > 0.0 and math.isfinite(error) and count > parameters):
         return 0.0
     explained = 1.0 - (left / (count - parameters)) / (error / count)
@@ -185,7 +179,7 @@ def adjusted(left: float, error: float, count: int, parameters: int = 0) -> floa
 
 
 def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
-    """The same for arrays of finite `r` and `q`; what `predicted` knows nothing about (NaN) is left out."""
+    """The same for arrays of finite `r` and `q`; elements where `predicted` is NaN are skipped."""
     use = np.isfinite(predicted)
     if np.count_nonzero(use) < _KNOWN * len(r):
         return 0.0
@@ -194,17 +188,17 @@ def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
 
 
 _GUESS: Final = ", as"
-"""Between what is seen, and which parameter of an operator would make it so."""
+"""Separates an observation from the parameter of an operator that would cause it."""
 _EXPLAINS: Final = ": this explains"
 
 
 def explaining(name: str, score: float, text: str, where: str = "") -> Fingerprint:
-    """A fingerprint whose evidence is how much of the error it explains."""
+    """A fingerprint whose evidence ends with the share of the error that it explains."""
     return Fingerprint(name, score, f"{text}{_EXPLAINS} {percent(score)} of the squared error{where}.")
 
 
 def in_short(evidence: str, *, several: bool) -> str:
-    """What speaks for a fingerprint without its share; without the parameter, too, where it is of several operators.
+    """The evidence without its share, and without the guessed parameter if the row has `several` operators.
 
     Examples
     --------
@@ -239,16 +233,16 @@ def fingerprints(
     Parameters
     ----------
     reference, runtime
-        Real tensors of the same shape, any strides. Pairs of which one is not finite are left out.
+        Real tensors of the same shape, any strides. Pairs that are not finite in both are skipped.
     scale
         Step of the quantization grid that the value lies on, if it lies on one.
     force
-        Also look at a pair whose error its precision explains.
+        Also test a pair whose error its precision explains.
 
     Returns
     -------
     list of Fingerprint
-        Those with a score of at least 0.6; often none. Several may be true at once.
+        Those with a score of at least 0.6; often none. Several may apply at once.
 
     Raises
     ------
@@ -275,10 +269,7 @@ def fingerprints(
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
-    """True if an error is above what the value's dtype explains, by the lower threshold of the severity.
-
-    Integers count as values on a grid of step 1. Where nothing could be compared it is False.
-    """
+    """True if an error is larger than the value's dtype explains; False if nothing could be compared."""
     if not sums.count:
         return False
     name = str(dtype).removeprefix("torch.")
@@ -292,17 +283,7 @@ def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
 
 
 _FEWEST_CLIPPED: Final = 4
-"""Elements beyond a bound from which it is one: the bound itself is fitted to them."""
-
-
-def sign(pair: Pair) -> Iterator[Fingerprint]:
-    """All signs flipped, or lost."""
-    guesses: tuple[tuple[str, Predict], ...] = (
-        ("The runtime has −reference", np.negative),
-        ("The runtime has |reference|", np.abs),
-        ("The runtime has −|reference|", lambda r: -np.abs(r)),
-    )
-    yield from _guessed(pair, "sign", guesses)
+"""Minimum number of elements beyond a bound: the bound itself is fitted to them."""
 
 
 def truncation(pair: Pair) -> Iterator[Fingerprint]:
@@ -374,7 +355,7 @@ def factor(pair: Pair) -> Iterator[Fingerprint]:
 
 
 def zero_point(pair: Pair) -> Iterator[Fingerprint]:
-    """An offset of a whole number of quantization steps, values that leave the range clipped."""
+    """An offset of a whole number of quantization steps; values outside the range are clipped."""
     step = abs(pair.scale) if pair.scale else 0.0
     _, r, q = pair.sample
     if not step or not math.isfinite(step) or not len(r):
@@ -413,14 +394,14 @@ def clipping(pair: Pair) -> Iterator[Fingerprint]:
 
 
 _AT_BOUND: Final = 0.02
-"""Share of the reference's values at its least from which that is a bound, as a relu's 0."""
+"""Minimum share of the reference's values at its minimum for that to be a bound, like a relu's 0."""
 FEWEST_EACH: Final = 4
 _SURE: Final = 0.9
-"""Score below which so many fitted numbers may be chance."""
+"""Minimum score where a number is fitted for each channel."""
 
 
 def bias(pair: Pair) -> Iterator[Fingerprint]:
-    """Each channel off by a number of its own; behind a relu, where the reference is not at its bound."""
+    """Another offset for each channel; after a relu, only where the reference is above its bound."""
     at, r, q = pair.sample
     low = float(r.min()) if len(r) else 0.0
     free = r > low if len(r) and np.mean(r == low) >= _AT_BOUND and float(q.min()) == low else np.ones(len(r), bool)
@@ -438,48 +419,9 @@ def bias(pair: Pair) -> Iterator[Fingerprint]:
         score = adjusted(dot(left, left), dot(error, error), len(r), size)
         what = f"from {_signed(float(offsets.min()))} to {_signed(float(offsets.max()))}"
         where = "" if free.all() else f", where the reference is above its bound {low:.6g}"
-        text = f"Each index of axis {axis} is the reference with an offset of its own ({what}){_GUESS} of another bias"
+        text = f"Each index of axis {axis} is the reference plus another offset ({what}){_GUESS} of another bias"
         if score >= _SURE:
             yield explaining("bias", score, text, where)
-
-
-_ROUNDS: Final = 3
-_ONE_SIDED: Final = 0.95
-_FARTHEST: Final = 1.5
-"""Mean square of the shift, relative to the values'; beyond, any error of rank one would fit."""
-
-
-def epsilon(pair: Pair) -> Iterator[Fingerprint]:
-    """Each row nearer to one and the same row, or further from it, by a factor of its own, as by another epsilon.
-
-    With y = (x − μ) / √(σ² + ε) · w + b another ε makes of it b + f · (y − b), f for each row; the factors f and the
-    shift b are fitted in turns.
-    """
-    at, r, q = pair.sample
-    columns = pair.shape[-1] if pair.shape else 0
-    rows = math.prod(pair.shape[:-1])
-    if rows < 2 or columns < 2 or len(r) < FEWEST_EACH * (rows + columns):
-        return
-    row, column, d = at // columns, at % columns, q - r
-    shift = np.zeros(columns)
-    factors = np.zeros(rows)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        for _ in range(_ROUNDS):
-            away = r - shift[column]
-            factors = np.nan_to_num(np.bincount(row, d * away, rows) / np.bincount(row, away * away, rows))
-            f = factors[row]
-            shift = np.nan_to_num(np.bincount(column, f * (f * r - d), columns) / np.bincount(column, f * f, columns))
-    moved = factors[row] * (r - shift[column])
-    up = dot(moved[factors[row] > 0], moved[factors[row] > 0])
-    one_sided = max(up, dot(moved, moved) - up) / max(dot(moved, moved), 1e-300)
-    if one_sided < _ONE_SIDED or dot(shift, shift) / columns > _FARTHEST * dot(r, r) / len(r):
-        return
-    score = adjusted(dot(d - moved, d - moved), dot(d, d), len(d), rows + columns)
-    least, most = (1.0 + float(end) for end in (factors.min(), factors.max()))
-    if score < _SURE:
-        return
-    text = f"Each row is ×{least:.4g} to ×{most:.4g} of the reference about the same shift"
-    yield explaining("epsilon", score, f"{text}{_GUESS} after a normalisation with another epsilon")
 
 
 def _factor(change: float) -> str:
@@ -491,18 +433,6 @@ def _factor(change: float) -> str:
     ('0.5', '(1 + 1e-06)')
     """
     return f"{1.0 + change:.6g}" if abs(change) >= 1e-3 else f"(1 {_signed(change)})"
-
-
-def _shortest(value: float, error: float) -> str:
-    """The shortest number within an error of a fitted one, of three digits at most.
-
-    Examples
-    --------
-    >>> _shortest(0.2513, 0.004), _shortest(0.2513, 0.0), _shortest(-4.0, 0.1)
-    ('0.25', '0.251', '-4')
-    """
-    texts = (f"{value:.{digits}g}" for digits in (1, 2, 3))
-    return next((text for text in texts if abs(float(text) - value) <= error), f"{value:.3g}")
 
 
 def _signed(value: float) -> str:
@@ -517,7 +447,7 @@ def _signed(value: float) -> str:
 
 
 _ALL_ORDERS: Final = 4
-"""Axes up to which every order is tried; beyond, swaps and moves of one axis."""
+"""Maximum number of axes of which every order is tried; of more, swaps and moves of one axis."""
 _CONFIRMED: Final = 2
 _TRIED: Final = 2048
 
@@ -525,10 +455,9 @@ Order = tuple[int, ...]
 
 
 def permutation(pair: Pair) -> Iterator[Fingerprint]:
-    """The reference's axes in another order, written to memory and read in the runtime's shape.
+    """The reference with its axes in another order, read in the runtime's shape.
 
-    Two cases are one: a transposed tensor (the order keeps the shape), and memory in one layout that is read as if it
-    had another (NHWC read as NCHW).
+    That covers a transposed tensor, and memory in one layout that is read as another (NHWC read as NCHW).
     """
     axes = [axis for axis, size in enumerate(pair.shape) if size > 1]
     sizes = [pair.shape[axis] for axis in axes]
@@ -548,7 +477,6 @@ def permutation(pair: Pair) -> Iterator[Fingerprint]:
 
 
 def _orders(count: int) -> Iterator[Order]:
-    """Every order of the axes but the first; of many axes, swaps and moves only."""
     straight = tuple(range(count))
     if count <= _ALL_ORDERS:
         yield from (order for order in itertools.permutations(straight) if order != straight)
@@ -566,7 +494,7 @@ def _orders(count: int) -> Iterator[Order]:
 
 
 def _source(at: Ints, sizes: Sequence[int], order: Order) -> Ints:
-    """Flat position in the reference of what stands at `at` after its axes were put in `order`."""
+    """Flat positions in the reference of the elements at `at` after its axes were put in `order`."""
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     source = np.zeros_like(at)
     rest = at
@@ -592,46 +520,19 @@ def _words(order: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> s
     return f"The runtime has the reference written with its axes in the order {tuple(order)} and read as {tuple(shape)}"
 
 
-def shift(pair: Pair) -> Iterator[Fingerprint]:
-    """Everything one place further along an axis; what moves in at the edge is not looked at."""
-    at, r, q = pair.sample
-    for axis, size in enumerate(pair.shape):
-        stride = math.prod(pair.shape[axis + 1 :])
-        place = at // stride % size if size else at
-        for step in (1, -1):
-            inside = (place + step >= 0) & (place + step < size)
-            if size < 3 or not inside.any():
-                continue
-            predicted = take(pair.reference, at[inside] + step * stride)
-            if share_explained(r[inside], q[inside], predicted) >= _LIKELY:
-                where = f"index i of axis {axis} has what the reference has at i {'+' if step > 0 else '−'} 1"
-                score = _confirm_shift(pair, axis, step)
-                yield explaining("off-by-one shift", score, f"The runtime's {where}", " away from the edge")
-
-
-def _confirm_shift(pair: Pair, axis: int, step: int) -> float:
-    length = pair.shape[axis] - 1
-    here, there = (0, 1) if step > 0 else (1, 0)
-    return pair.confirmed_by(
-        pair.reference.narrow(axis, here, length),
-        pair.runtime.narrow(axis, here, length),
-        pair.reference.narrow(axis, there, length),
-    )
-
-
 _WIDTHS: Final = (1, 2, 3)
 _LARGEST_IMAGE: Final = 1 << 22
-"""Positions on the spatial axes up to which the border is looked at."""
+"""Maximum number of positions on the spatial axes for a test of the border."""
 _LARGEST: Final = 0.6
-"""A region with more of the elements than this is no confinement."""
+"""Maximum share of the elements in a region that confines an error."""
 _WRONG: Final = 0.1
 _FEWEST_LINES: Final = 32
-"""Lines from which a single element can be called a channel."""
+"""Minimum number of lines for a single element to count as a channel."""
 
 
 @dataclass(slots=True)
 class _Maps:
-    """Σd², Σd⁴ and Σr² of parts of a tensor, of `each` elements."""
+    """Σd², Σd⁴ and Σr² of parts of a tensor with `each` elements."""
 
     dd: Floats
     d4: Floats
@@ -639,16 +540,15 @@ class _Maps:
     each: int
 
     def over(self, axes: tuple[int, ...]) -> _Maps:
-        """Of larger parts: summed over axes of the parts."""
         each = self.each * math.prod(self.dd.shape[axis] for axis in axes)
         return _Maps(self.dd.sum(axes), self.d4.sum(axes), self.rr.sum(axes), each)
 
     def score(self, region: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
-        """How likely an error is confined to a region; its share of Σd²; its share of the elements.
+        """Score of an error's confinement to a region, the region's share of Σd², and its share of the elements.
 
-        A share counts only beyond the region's share of the elements and of the reference's energy: rounding errors
-        are large where the values are. And much of the region must be wrong: with the participation ratio
-        (Σd²)² / Σd⁴ as the number of wrong elements, a tenth of it, or a few outliers happen to lie in it.
+        The share of Σd² counts beyond the region's share of the elements and of the reference's energy, since rounding
+        errors are large where values are. A tenth of the region must be wrong, by the participation ratio (Σd²)² / Σd⁴,
+        so that a few outliers do not count.
         """
         share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
         expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))
@@ -685,14 +585,13 @@ def _maps(pair: Pair, shape: tuple[int, ...], axis: int) -> _Maps:
 
 
 def _spatial(shape: Sequence[int]) -> list[int]:
-    """The axes of an image: those after batch and channels, or the last two of three."""
     axes = list(range(2, len(shape))) if len(shape) >= 4 else [1, 2] if len(shape) == 3 else []
     return axes if math.prod(shape[axis] for axis in axes) <= _LARGEST_IMAGE else []
 
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The worst index of an axis of `size`; `share` of Σd² is in it, and `fraction` of the elements."""
+    """The worst index of an axis: its share of Σd² and the fraction of the elements in it."""
 
     axis: int
     size: int
@@ -711,7 +610,7 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
 
 
 def _told(pair: Pair, channel: _Channel) -> str:
-    """The evidence: what a channel is, where a factor or an offset says nearly all of it; else how much it holds."""
+    """The evidence: a factor or an offset if that explains the channel, else its share of the error."""
     place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
     moments = Moments()
     for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):
@@ -723,7 +622,7 @@ def _told(pair: Pair, channel: _Channel) -> str:
         scaled, shifted = (_part(part, m.dd) for part in (m.rd * m.rd / m.rr if m.rr > 0 else 0.0, m.sd * plus))
         if max(scaled, shifted) >= _KNOWN:
             left = (1.0 - scaled) * m.dd / (m.count - 1)
-            factor = _shortest(times, 2.0 * math.sqrt(max(left, 0.0) / m.rr)) if m.rr > 0 else ""
+            factor = shortest_number(times, 2.0 * math.sqrt(max(left, 0.0) / m.rr)) if m.rr > 0 else ""
             what = f"×{_factor(times - 1.0) if factor == '1' else factor}" if scaled >= shifted else ""
             what = what or f"the reference {_signed(plus)}"
             share = percent(channel.share * max(scaled, shifted))
@@ -744,7 +643,7 @@ def _border(maps: _Maps, first: int) -> Fingerprint:
 
 
 def _frames(image: Sequence[int], width: int, first: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """The parts of a border, smallest first: one side, two opposite sides, all of them."""
+    """Parts of a border, smallest first: one side, two opposite sides, all sides."""
     nowhere = np.zeros(tuple(image), bool)
     sides: list[tuple[str, npt.NDArray[np.bool_]]] = []
     opposite: list[tuple[str, npt.NDArray[np.bool_]]] = []
@@ -768,14 +667,11 @@ def _part(part: float, whole: float) -> float:
 
 _TESTS: Final = (
     permutation,
-    sign,
     truncation,
-    shift,
     zero_point,
     clipping,
     small_region,
     factor,
     offset,
     bias,
-    epsilon,
 )

@@ -116,6 +116,11 @@ def histogram(
     return found
 
 
+def statistics(values: torch.Tensor) -> Statistics:
+    """Statistics of one tensor's finite elements."""
+    return histogram(None, values, 1).statistics["runtime"]
+
+
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
     """Finite elements of a tensor in each bin; those beyond the edges are in none."""
     return _Pair(None, values).count(edges, edges)[0]

@@ -22,10 +22,8 @@ const CHARTS: { name: Chart; text: string; tip: string }[] = [
 /** In which chart each class of bugs (etviz/tensors/fingerprints.py) shows; the others show in the histogram. */
 const SEEN_IN: Record<string, Chart> = {
   "permuted layout": "map",
-  "off-by-one shift": "map",
   "border pixels": "map",
   "single bad channel": "channels",
-  sign: "scatter",
   "scale factor": "scatter",
   "constant offset": "scatter",
   "wrong zero-point": "scatter",

@@ -75,9 +75,7 @@ def clipped(tensor: Tensor) -> Tensor:
 
 PLANTED: dict[str, Callable[[Tensor], Tensor]] = {
     "permuted layout": last_axis_first,
-    "sign": torch.neg,
     "dtype truncation": lambda tensor: tensor.bfloat16().to(tensor.dtype),
-    "off-by-one shift": lambda tensor: torch.roll(tensor, 1, -1),
     "clipping": clipped,
     "border pixels": frame,
     "single bad channel": one_channel,
@@ -93,8 +91,6 @@ def fits(name: str, tensor: Tensor) -> bool:
     if name in ("permuted layout", "single bad channel") and len(longer) < 2:
         return False
     if name == "border pixels" and (tensor.ndim < 4 or min(tensor.shape[-2:]) < 5):
-        return False
-    if name == "off-by-one shift" and tensor.shape[-1] < 3:
         return False
     if name == "dtype truncation" and tensor.dtype != torch.float32:
         return False
@@ -133,29 +129,14 @@ def test_another_bias(behind_relu: bool, executed: Get) -> None:
     assert tried >= 6
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("affine", [False, True])
-@pytest.mark.parametrize("eps", [1e-3, 1e-1])
-def test_another_epsilon(dtype: torch.dtype, affine: bool, eps: float) -> None:
-    """Of a layer norm of rows of unlike variance, with and without weight and bias."""
-    torch.manual_seed(0)
-    rows = torch.randn(2, 12, 32) * torch.logspace(-1, 0.3, 12)[:, None] + torch.randn(12, 1)
-    weight, bias = (torch.rand(32) + 0.5, torch.randn(32)) if affine else (None, None)
-    reference, bad = (torch.layer_norm(rows, (32,), weight, bias, e) for e in (1e-6, eps))
-    found = fingerprints(reference.to(dtype), rounded(bad.to(dtype)))
-    assert [item.name for item in found][:1] == ["epsilon"], found
-    assert found[0].score > 0.95
-
-
-def test_another_weight_is_no_epsilon_and_no_bias() -> None:
-    """An error of rank one, as that of one channel before a linear layer, has a factor for each row too."""
+def test_another_weight_is_no_bias() -> None:
     for seed in range(10):
         torch.manual_seed(seed)
         hidden, weight = torch.relu(torch.randn(24, 16)), torch.randn(40, 16)
         reference, wrong = hidden @ weight.T, weight.clone()
         wrong[:, 3] *= 1.1
         names = [item.name for item in fingerprints(reference, rounded(hidden @ wrong.T))]
-        assert not {"epsilon", "bias"}.intersection(names), names
+        assert "bias" not in names
 
 
 @pytest.mark.parametrize("steps", [1, -3, 20])
@@ -198,8 +179,6 @@ def test_evidence_has_the_figures() -> None:
     assert "read as channels-last" in said(reference.permute(0, 3, 1, 2).reshape(reference.shape))
     assert "+ 0.25" in said(reference + 0.25)
     assert "1.5 × the reference" in said(reference * 1.5)
-    assert "−reference" in said(-reference)
-    assert "|reference|" in said(reference.abs())
     channel = torch.eye(5)[3].reshape(1, 5, 1, 1)
     assert said(reference + channel).startswith("Index 3 of axis 1 (of 5) is the reference + 1: this explains ")
     assert said(reference * (1 - 0.75 * channel)).startswith("Index 3 of axis 1 (of 5) is ×0.25: this explains ")
@@ -208,7 +187,6 @@ def test_evidence_has_the_figures() -> None:
     assert "above 0.5 and below -0.25" in said(reference.clamp(-0.25, 0.5))
     assert "rounded to float16" in said(reference.half().float())
     assert "rounded to whole numbers" in said((reference * 1).round())
-    assert "axis 2" in said(torch.roll(reference, -1, 2))
     square = torch.randn(4, 6, 6)
     assert "axes 1 and 2 swapped" in fingerprints(square, square.mT)[0].evidence
     first_row = reference.clone()

@@ -1,0 +1,66 @@
+"""An ETDump and its debug buffer alone: every logged value has a row with its statistics."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import etviz
+from etviz.artifacts.etdump.debug_buffer import DebugBuffer
+from etviz.artifacts.etdump.etdump import read_etdump
+from tests.artifacts.conftest import Run
+
+
+@pytest.fixture
+def alone(runs: dict[str, Run], tmp_path: Path) -> tuple[etviz.Inspection, Path, Path]:
+    run = runs["partly"]
+    etdump, buffer = (Path(shutil.copy(path, tmp_path)) for path in (run.etdump, run.buffer))
+    return etviz.load(etdump, debug_buffer=buffer), etdump, buffer
+
+
+def test_every_logged_value_has_a_row(alone: tuple[etviz.Inspection, Path, Path]) -> None:
+    inspection, etdump, path = alone
+    buffer, gaps = DebugBuffer(path), inspection.gaps
+    expected: dict[tuple[int, int, int], torch.Tensor] = {}
+    for at, block in enumerate(read_etdump(etdump).blocks):
+        places: dict[int, int] = {}
+        for event in block.debug:
+            for ref in event.tensors if event.chain >= 0 and not event.is_output else ():
+                output = places[event.instruction_id] = places.get(event.instruction_id, -1) + 1
+                expected[at, event.instruction_id, output] = buffer.tensor(ref)
+    keys = list(zip(gaps["event_block"], gaps["instruction"], gaps["output"], strict=True))
+    assert sorted(keys) == sorted(expected)
+    for row, key in zip(gaps.index, keys, strict=True):
+        values, about = expected[key].double().numpy(), gaps.loc[row]
+        np.testing.assert_allclose(about["runtime_min"], values.min())
+        np.testing.assert_allclose(about["runtime_max"], values.max())
+        np.testing.assert_allclose(about["runtime_mean"], values.mean(), atol=1e-12)
+        np.testing.assert_allclose(about["runtime_std"], values.std(), atol=1e-12)
+        assert about["status"] == "not compared"
+        assert "there is no reference" in about["reason"]
+    assert set(inspection.coverage["status"]) == {"not compared"}
+    assert "Compared: 0 of" in inspection.summary()
+
+
+def test_final_outputs_are_listed(alone: tuple[etviz.Inspection, Path, Path], runs: dict[str, Run]) -> None:
+    outputs = alone[0].outputs
+    assert [tuple(shape) for shape in outputs["shape"]] == [tuple(value.shape) for value in runs["partly"].outputs[0]]
+    assert set(outputs["status"]) == {"not compared"}
+
+
+def test_nan_is_counted(tmp_path: Path) -> None:
+    class Logarithm(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(x).cumsum(-1)
+
+    etviz.debug(Logarithm(), (torch.tensor([[1.0, 2.0, -1.0], [0.0, 1.0, 2.0]]),), workdir=tmp_path / "made")
+    files = [Path(shutil.copy(tmp_path / "made" / name, tmp_path)) for name in ("etdump.etdp", "debug_buffer.bin")]
+    inspection = etviz.load(files[0], debug_buffer=files[1])
+    assert list(inspection.gaps["runtime_nan"]) == [1, 1]
+    assert list(inspection.gaps["runtime_inf"]) == [1, 3]
+    assert list(inspection.gaps["reference_nan"]) == [0, 0]
+    assert "in 2 values, first in #0 log" in inspection.summary()
