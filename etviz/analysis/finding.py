@@ -164,7 +164,7 @@ class Finder:
             return False
         readers = tables.compared.runs[culprit.run].comparison.readers
         if readers is not None:
-            return culprit.gap.instruction in readers
+            return any(culprit.gap.instruction in own for own in readers.values())
         names = {item.name for item in tables.graph.user_inputs()}
         return not names.isdisjoint(culprit.gap.node.reads())
 

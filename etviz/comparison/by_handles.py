@@ -53,7 +53,7 @@ def compare_by_handles(
             run=run + at,
             reasons=dict(groups.reasons),
             output_scales=list(scales),
-            followers={kind: set(own) for kind, own in groups.readers.items()},
+            followers={kind: set().union(*own.values()) for kind, own in groups.readers.items()},
             **share,
         )
         for at in range(len(logs))

@@ -11,6 +11,8 @@ from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, level, severity_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
     from etviz.graph.ir import Node
@@ -196,7 +198,7 @@ class Comparison:
 
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
-    `readers` are the instructions that read the program's inputs, None where the reference's graph tells; then
+    `readers` are the instructions that read each of the program's inputs, None where the reference's graph tells; then
     `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from such, be it
     through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
     integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
@@ -214,7 +216,7 @@ class Comparison:
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)
-    readers: frozenset[int] | None = None
+    readers: Mapping[str, frozenset[int]] | None = None
     followers: dict[str, set[int]] = field(default_factory=dict)
     judged: bool = True
     undetermined: str = ""

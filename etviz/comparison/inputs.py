@@ -140,10 +140,10 @@ class Entrance:
         for gap in comparison.gaps:
             if gap.instruction in readers:
                 agrees[gap.instruction] &= not gap.is_suspicious(introduced=False)
-        if comparison.readers is not None:
-            return bool(agrees) and all(agrees.values())
         for name in self._users.keys() - inputs.logged:
-            own = [agrees[n.instruction] for n, reads in self._reading if n.instruction in agrees and name in reads]
+            reading = [node.instruction for node, reads in self._reading if name in reads]
+            reading = reading if comparison.readers is None else comparison.readers[name]
+            own = [agrees[at] for at in reading if at in agrees]
             if not own or not all(own):
                 return False
         return inputs.known
@@ -170,7 +170,7 @@ class Entrance:
 
     def _readers_in(self, comparison: Comparison) -> frozenset[int]:
         """Instructions that read the inputs."""
-        return comparison.readers if comparison.readers is not None else self._readers
+        return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
     def forget(self, comparison: Comparison, reason: str) -> None:
         """Remove all gaps of a comparison that may be with the reference of another method."""

@@ -281,7 +281,7 @@ class HandleGroups:
     are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
     and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
     group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the instructions of matches that
-    read such. What can only be inside of a delegate is noted in the edge graph.
+    read each of them. What can only be inside of a delegate is noted in the edge graph.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class HandleGroups:
         self.cuts = {cut.match.instruction: cut for cut in cuts if cut is not None}
         self.inputs = {kind: {item.name for item in edge.inputs if item.kind == kind} for kind in ("user", "buffer")}
         self.readers = {
-            kind: frozenset(i for i, cut in self.cuts.items() if names & set(cut.reads))
+            kind: {name: frozenset(i for i, cut in self.cuts.items() if name in cut.reads) for name in names}
             for kind, names in self.inputs.items()
         }
 

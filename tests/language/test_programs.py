@@ -18,6 +18,8 @@ SILENT = {
     "it has no debug handle",
     "the runtime logged another number of values than its group has",
 }
+UNSEEN = ("llama::update_cache.out",)
+"""Calls whose writes no delegate reads: of a quantized cache, whose values are compared where they are dequantized."""
 
 
 def made(shelf: Shelf, name: str) -> Path:
@@ -49,7 +51,7 @@ def test_values_are_compared_and_nothing_is_blamed(shelf: Shelf, name: str, way:
     rest = found.coverage[found.coverage["status"] != "compared"]
     if way != "handles":
         assert set(rest["reason"]) <= SILENT
-        assert set(rest["op"]) <= {"aten::_local_scalar_dense"}
+        assert set(rest["op"]) <= {"aten::_local_scalar_dense", *(UNSEEN if name == "quantized_cache" else ())}
 
 
 def test_what_a_call_writes_is_compared(shelf: Shelf) -> None:
