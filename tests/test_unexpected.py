@@ -55,7 +55,7 @@ STARTED: dict[str, tuple[str, str, Callable[[etviz.Inspection], Any]]] = {
     "study": ("studying the program", "runner.choose_tasks", lambda i: etviz.study(i, [])),
     "census": ("counting equal runs", "census.whole", lambda i: etviz.census(i, ())),
     "sweep": ("comparing the recipes", "sweep.choose_tasks", lambda _: etviz.sweep(None, {"a": {}}, [])),
-    "suggest": ("looking for a remedy", "suggestion._made", lambda i: etviz.suggest(i)),
+    "suggest": ("searching a fix", "suggestion._made", lambda i: etviz.suggest(i)),
 }
 
 

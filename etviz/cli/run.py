@@ -28,14 +28,14 @@ def run(
             "--runner",
             metavar="CMD",
             help="A command with {pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method} {data}; "
-            "without any of them it gets the flags of examples/cpp_runner.",
+            "without placeholders it gets the flags of examples/cpp_runner.",
         ),
     ] = None,
     adb: Annotated[bool, typer.Option("--adb", help="Run on a device: push, run, pull.")] = False,
     device: Annotated[str | None, typer.Option("--device", help="Serial number of the device.")] = None,
     device_folder: Annotated[str | None, typer.Option("--device-folder", help="Folder on the device.")] = None,
     push: Annotated[list[Path] | None, typer.Option("--push", help="Also push this file (the runner, a .ptd).")] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for what the run writes.")] = Path("etviz-run"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for its files.")] = Path("etviz-run"),
     inputs: given.InputsOption = None,
     etrecord: given.EtrecordOption = None,
     record: given.RecordOption = None,
@@ -56,7 +56,7 @@ def run(
     if not adb and (device or device_folder or push):
         raise UsageError("--device, --device-folder and --push are for --adb")
     if runner is None and not adb:
-        raise UsageError("say how to run it: --runner CMD, or --adb")
+        raise UsageError("give --runner CMD, or --adb")
     files: dict[str, Any] = {
         "pte": pte,
         "etrecord": etrecord or by_name(pte.parent, "etrecord"),
@@ -68,7 +68,7 @@ def run(
     chosen = opened.method(method)
     runs = opened.inputs(inputs, chosen)
     if not runs:
-        raise UsageError("the inputs of the run are not known; give --inputs, or --etrecord with representative inputs")
+        raise UsageError("the inputs of the run are unknown; give --inputs, or --etrecord with representative inputs")
     place = _place(adb, device, device_folder, output, push or [])
     command = runner or shlex.quote(place.name(_RUNNER))
     ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout, files["data"])
@@ -89,7 +89,7 @@ def run(
     rows = inspection.worst(top or len(inspection.gaps))
     if not rows.empty:
         out.print(worst_table(rows))
-    err.print(f"What the run wrote is in {plain_text(output)}", highlight=False, soft_wrap=True)
+    err.print(f"The files of the run are in {plain_text(output)}", highlight=False, soft_wrap=True)
 
 
 def _place(adb: bool, device: str | None, folder: str | None, output: Path, push: list[Path]) -> Place:

@@ -1,4 +1,4 @@
-"""What a `.pte` needs of a run that is to be debugged: the debug buffer, and the flag for each runner."""
+"""The debug buffer that a `.pte` needs, and the flag for each runner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RUNNERS: Final = (
     ("Core ML runner", "--dump_intermediate_outputs --debug_buffer_size {size}", 1 << 20),
     ("Arm", "-DET_DUMP_INTERMEDIATE_OUTPUTS=ON -DET_DEBUG_BUFFER_SIZE={size}", 2 << 20),
 )
-"""Name, what to write, and the size that it has if nothing is written."""
+"""Name of a runner, its flags, and the default size of its debug buffer."""
 _NO_FLAG: Final = (
     "executor_runner, llama_main, the Android and iOS apps and WebAssembly have no debug buffer: etviz probe"
 )
@@ -38,7 +38,7 @@ def is_program(path: Path) -> bool:
 
 
 def needs(path: Path) -> dict[str, Any]:
-    """What each method of a program needs, as plain data.
+    """The needs of each method of a program, as plain data.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def _method(program: Program, method: Method) -> dict[str, Any]:
 
 
 def print_needs(body: Mapping[str, Any]) -> None:
-    """The same for people."""
+    """Print the result of `needs`."""
     out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", highlight=False, soft_wrap=True)
     for method in body["methods"]:
         out.print()

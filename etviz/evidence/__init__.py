@@ -1,1 +1,1 @@
-"""Many runs instead of one: over inputs, over variants, again and again; and a fix that is proved."""
+"""Many runs of a program: over inputs, over variants, of one input; and a measured fix."""

@@ -1,4 +1,4 @@
-"""The inputs of many runs, whatever they come as; one that can't be had is an entry with its reason."""
+"""The inputs of a study, from any source; an input that can't be read is an entry with the reason."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Input
 
 _SPREAD: Final = 1 << 24
-"""Elements of memory that an input may be spread over, however few it has."""
+"""Maximum number of elements of memory that a strided input may span."""
 _PATIENCE: Final = 100
-"""Errors one after the other after which a data set is taken to be at its end."""
+"""Number of errors in a row after which etviz stops asking an iterator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +38,15 @@ class Entry:
     Attributes
     ----------
     index
-        Its number, from 0.
+        Number, from 0.
     name
         File name, or empty.
     values
         Flat arguments: tensors and plain values.
     label
-        What the data set says the answer is, None if nothing.
+        Expected answer in the data set; None if it has none.
     problem
-        Why there are no values, or why the program can't take them.
+        Reason why the values are missing or do not fit the program; empty if neither.
     """
 
     index: int
@@ -64,12 +64,11 @@ def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = 
     inputs
         A list, a data set with ``__len__`` and ``__getitem__``, a DataLoader, a generator; or a folder of ``.npy``,
         ``.npz``, ``.pt`` and ``.safetensors`` files, in the order of their names. An item is a tensor, or a tuple of
-        the program's arguments; a value more than the program takes is the label. A batch is taken apart where the
-        program takes single inputs.
+        the program's arguments; one further value is the label. A batch is split where the program takes single inputs.
     takes
-        What the program takes.
+        Inputs of the program.
     labels
-        One for each input, instead.
+        Labels that replace those of the items.
     """
     index = 0
     for name, item, problem in _items(inputs):
@@ -84,14 +83,14 @@ def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = 
 
 
 def count_of(inputs: Any) -> int | None:
-    """How many items there are, None if they don't say."""
+    """The number of items; None if it is unknown."""
     if isinstance(inputs, (str, Path)):
         return len(_files(Path(inputs)))
     return len(inputs) if hasattr(inputs, "__len__") else None
 
 
 def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
-    """The first item as a tuple of arguments, and the data set with that item still in it."""
+    """The first item as a tuple of arguments, and the whole data set."""
     if isinstance(inputs, Iterator):
         taken: list[Any] = []
         first = next(inputs, None)
@@ -109,7 +108,7 @@ def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
 
 
 def encode(values: Sequence[Any]) -> bytes:
-    """Flat arguments as a safetensors file: tensors by position, plain values and strides in its metadata."""
+    """Flat arguments as a safetensors file: tensors by position; plain values and strides in the metadata."""
     import torch
     from safetensors.torch import save
 
@@ -122,14 +121,14 @@ def encode(values: Sequence[Any]) -> bytes:
 
 
 def decode(data: bytes) -> list[Any]:
-    """What `encode` was given.
+    """The arguments of `encode`.
 
     Raises
     ------
     KeyError
-        If it was not made by `encode`.
+        If `encode` did not make the data.
     ValueError
-        If it was, and is damaged.
+        If the data is damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -150,7 +149,7 @@ def decode(data: bytes) -> list[Any]:
             raise ValueError(f"it has {len(values)} values, not {about['count']}")
         return [values[str(at)] for at in range(len(values))]
     except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"what it says of its values makes no sense ({error})") from error
+        raise ValueError(f"its metadata makes no sense ({error})") from error
 
 
 def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
@@ -162,24 +161,23 @@ def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def _why_not_laid(shape: Sequence[int], stride: Sequence[int]) -> str:
-    """Why it can't be laid out anew, empty if it can: elements would share a place, or be few in much memory."""
+    """Why strides do not fit a shape: elements overlap, or span too much memory; empty if they fit."""
     if len(stride) != len(shape) or not all(isinstance(step, int) and step >= 0 for step in stride):
-        return "they are none"
+        return "they are no strides of it"
     last = 0
     for step, size in sorted((step, size) for step, size in zip(stride, shape, strict=True) if size > 1):
         if step <= last:
-            return "elements would lie in one place"
+            return "elements would overlap"
         last += (size - 1) * step
     return "" if last < max(_SPREAD, 2 * math.prod(shape)) else "they are too far apart"
 
 
 def content(data: bytes) -> str:
-    """The name of an encoded input: SHA-256 of its bytes."""
+    """The name of an encoded input: the SHA-256 of its bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
 def _items(inputs: Any) -> Iterator[tuple[str, Any, str]]:
-    """Name, item and problem of each."""
     if isinstance(inputs, (str, Path)):
         for path in _files(Path(inputs)):
             try:
@@ -246,7 +244,7 @@ def _tuple(item: Any) -> tuple[Any, ...]:
 
 
 def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Flat values and label of an item; of each input of a batch, where that is what the program takes."""
+    """Flat values and label of an item, or of each input of a batch if the program takes single inputs."""
     values = tuple(_tensor(value) for value in flatten(_tuple(item)))
     label = None
     if len(values) == len(takes) + 1:
@@ -262,7 +260,7 @@ def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, .
 
 
 def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
-    """The size of a batch of inputs, of which the program takes one at a time; None if it is none."""
+    """The size of a batch, where the program takes one input at a time; None if the values are no batch."""
     if not values or len(values) != len(takes):
         return None
     sizes = set()
@@ -283,7 +281,7 @@ def _tensor(value: Any) -> Any:
 
 
 def _plain(label: torch.Tensor | Any) -> Any:
-    """A label as a plain value where it is a single number."""
+    """A label; a plain value if it is a single number."""
     item = getattr(label, "item", None)
     return item() if callable(item) and getattr(label, "size", None) is not None and _single(label) else label
 

@@ -1,4 +1,4 @@
-"""Keeping operators in float, or off a backend: classes that a suggestion prints, so they need nothing of etviz."""
+"""Classes that keep operators in float or off a backend; a suggestion prints them, so they do not use etviz."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 @functools.lru_cache(maxsize=1)
 def keep_in_float_class() -> type:
-    """The quantizer that leaves some operators alone; torchao is imported when it is asked for."""
+    """The quantizer that does not quantize some operators; torchao is imported here."""
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class KeepInFloat(Quantizer):
-        """Quantizes as another quantizer does, but for some operators of the exported model."""
+        """Quantizes like another quantizer, except for some operators of the exported model."""
 
         def __init__(self, quantizer: Any, names: Iterable[str]) -> None:
             super().__init__()
@@ -39,11 +39,11 @@ def keep_in_float_class() -> type:
 
 @functools.lru_cache(maxsize=1)
 def keep_off_backend_class() -> type:
-    """The partitioner that leaves some operators to the portable kernels."""
+    """The partitioner that does not delegate some operators."""
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class KeepOffBackend(Partitioner):
-        """Delegates as another partitioner does, but for some operators of the exported model."""
+        """Delegates like another partitioner, except for some operators of the exported model."""
 
         def __init__(self, partitioner: Any, names: Iterable[str]) -> None:
             super().__init__()
@@ -64,7 +64,7 @@ def keep_off_backend_class() -> type:
             tags: dict[str, Any] = {}
             levels: dict[Any, int] = {}
             for node in found.tagged_exported_program.graph.nodes:
-                # What comes after a kept operator goes to a partition of its own, so that none needs itself.
+                # Operators after a kept one form another partition, so that no partition depends on itself.
                 before = node.all_input_nodes
                 levels[node] = max(
                     (levels[n] + (n.op == "call_function" and self.is_kept(n)) for n in before), default=0
@@ -78,7 +78,7 @@ def keep_off_backend_class() -> type:
                     node.meta["delegation_tag"] = f"{tag}_{levels[node]}"
                     tags[node.meta["delegation_tag"]] = found.partition_tags[tag]
             for node in found.tagged_exported_program.graph.nodes:
-                if node.op != "call_function" and "delegation_tag" in node.meta:  # a weight goes where it is read
+                if node.op != "call_function" and "delegation_tag" in node.meta:  # a weight
                     readers = {user.meta.get("delegation_tag") for user in node.users}
                     del node.meta["delegation_tag"]
                     if len(readers) == 1 and readers != {None}:
@@ -89,15 +89,15 @@ def keep_off_backend_class() -> type:
 
 
 def keep_in_float(quantizer: Any, names: Iterable[str]) -> Any:
-    """A quantizer that leaves the operators of these names, as the exported model has them, in float."""
+    """A quantizer that keeps the operators of the exported model with these names in float."""
     return keep_in_float_class()(quantizer, names)
 
 
 def keep_off_backend(partitioner: Any, names: Iterable[str]) -> Any:
-    """A partitioner that leaves the operators of these names, as the exported model has them, to portable kernels."""
+    """A partitioner that keeps the operators of the exported model with these names off its backend."""
     return keep_off_backend_class()(partitioner, names)
 
 
 def source_of(kind: type, needs: str) -> str:
-    """The source of one of the classes, to be pasted, with its imports."""
+    """The source of one of the classes, with its imports."""
     return f"{needs}\n\n\n{textwrap.dedent(inspect.getsource(kind))}"

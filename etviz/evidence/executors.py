@@ -1,4 +1,4 @@
-"""Who does the work: any executor that follows `concurrent.futures`."""
+"""Executors of a study: any that follow `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -20,40 +20,38 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PROCESSES: Final = "processes"
-GUARD: Final = (
-    'Each process runs the script once more, so what the script does has to stand below if __name__ == "__main__"'
-)
-"""What to do where a script asks for processes and does not say what is not for them."""
+GUARD: Final = 'Each process imports the script, so the script has to do its work below if __name__ == "__main__"'
+"""Hint for a script that asks for processes without that guard."""
 _PAYS: Final = 60.0
-"""Seconds of work that have to be left for fresh processes to pay: each of them imports torch, and starts a child."""
+"""Seconds of remaining work from which new processes pay: each imports torch and starts a child process."""
 _WIDTH: Final = 8
-"""Pieces of work that an executor of unknown size is given at a time, halved."""
+"""Number of workers that etviz assumes of an executor of unknown size."""
 
 
 class Here(Executor):
-    """Does each piece of work in this thread, when it is asked for."""
+    """Does each task in the calling thread."""
 
     is_here: Final = True
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The finished future; an interrupt goes through."""
+        """Return the finished future; an interrupt is raised here."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - the future hands it on
+        except Exception as error:  # noqa: BLE001 - the future raises it
             future.set_exception(error)
         return future
 
 
 class WherePaying(Executor):
-    """Does the work in this thread until it is clear that much is left, then in fresh processes.
+    """Does the work in the calling thread, and in new processes once much work is known to be left.
 
     Parameters
     ----------
     pieces
-        How many there will be.
+        Number of tasks.
     count
-        How many processes.
+        Number of processes.
     """
 
     def __init__(self, pieces: int, count: int) -> None:
@@ -64,11 +62,11 @@ class WherePaying(Executor):
 
     @property
     def is_here(self) -> bool:
-        """True as long as the work is done in this thread."""
+        """True while the work is done in the calling thread."""
         return self._pool is None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The future; finished already if the work was done here."""
+        """Return the future, finished if the work was done in the calling thread."""
         left = (self._pieces - self._done) * self._seconds / max(self._done, 1)
         if self._pool is None and left > _PAYS and _crosses(fn, args, kwargs):
             self._pool = _processes(self._count)
@@ -80,23 +78,23 @@ class WherePaying(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, if there are any."""
+        """End the processes."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 def is_here(pool: Executor) -> bool:
-    """True if an executor does its work in the thread that asks for it."""
+    """True if an executor does its work in the calling thread."""
     return getattr(pool, "is_here", False) is True
 
 
 def runs_a_script() -> bool:
-    """True if fresh processes run this process's script once more."""
+    """True if new processes would import the script of this process."""
     return getattr(sys.modules.get("__main__"), "__file__", None) is not None
 
 
 def _crosses(*work: Any) -> bool:
-    """True if fresh processes can take the work: it can be pickled, and they would not run a script once more."""
+    """True if new processes can do the work: it can be pickled, and they would not import a script."""
     if runs_a_script():
         return False  # only the script knows whether it guards what it does at its top level
     try:
@@ -107,12 +105,12 @@ def _crosses(*work: Any) -> bool:
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
-    """Fresh processes: a fork of one that has torch's threads may hang."""
+    """New processes; a fork of a process with torch's threads may hang."""
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
-    """Let this process end when its parent does: one that waits for work would wait for ever."""
+    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
 
     def watch(sentinel: int) -> None:
@@ -129,20 +127,20 @@ def _cores() -> int:
 
 @contextmanager
 def executor_of(given: Executor | int | str | None, pieces: int | None = None) -> Generator[tuple[Executor, int]]:
-    """The executor that the user means, and how many pieces of work it does at a time.
+    """The executor that the user names, and its number of workers.
 
     Parameters
     ----------
     given
-        None for processes where they pay, else this one; a number of processes, or ``"processes"``; anything with
-        ``submit``.
+        None for this process, and for new processes where they pay; a number of processes, or ``"processes"``; any
+        object with ``submit``.
     pieces
-        How many pieces of work there are; None where that is not known.
+        Number of tasks; None if it is unknown.
 
     Raises
     ------
     UsageError
-        If it is none of these.
+        If `given` is none of these.
     """
     if given is None:
         if pieces is None or _cores() < 2:
@@ -159,7 +157,7 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
         if count < 1:
             raise UsageError(f"executor must be a positive number of processes, found {given}")
         if getattr(multiprocessing.current_process(), "_inheriting", False):
-            raise UsageError(f"this is a process of executor={given!r}, come to where that is asked for: {GUARD}")
+            raise UsageError(f"a process of executor={given!r} ran the script that asks for it: {GUARD}")
         pool = _processes(count)
         try:
             yield pool, count

@@ -1,7 +1,7 @@
-"""Which operators to keep in float: a search on the quantized model in eager mode, where a trial takes milliseconds.
+"""Searches the operators to keep in float, on the quantized model in eager mode, where a trial takes milliseconds.
 
-What is found here is a guess: rounding is put into the float model where the quantizer's observers are. Only what was
-lowered, run and measured afterwards is proposed.
+The search rounds values of the float model at the quantizer's observers, which is an estimate. `suggestion` lowers,
+runs and measures its result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operators of the exported model that are quantized together: a convolution and its activation."""
+    """Operators of the exported model that are quantized together, such as a convolution and its activation."""
 
     names: tuple[str, ...]
     module: str = ""
@@ -36,7 +36,7 @@ class Unit:
 
 
 class Simulation:
-    """A model with the rounding of its quantizer, any part of which can be left out.
+    """A model with the rounding of its quantizer, of which any part can be omitted.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class Simulation:
     quantizer
         PT2E quantizer.
     calibration
-        Inputs to calibrate it on.
+        Inputs to calibrate the quantizer on.
     inputs, expected
-        What errors are measured on, and the float model's flat outputs there.
+        Inputs on which errors are measured, and the float model's flat outputs.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Simulation:
 
 
 class _Rounded(fx.Interpreter):
-    """Runs a prepared model, rounding at the active observers."""
+    """Runs a prepared model, and rounds at the active observers."""
 
     def __init__(
         self, model: GraphModule, active: set[str], grids: dict[str, tuple[torch.Tensor, torch.Tensor]]
@@ -106,7 +106,7 @@ class _Rounded(fx.Interpreter):
         if target not in self._active:
             return args[0]
         if not getattr(module, "is_dynamic", False) and target not in self._grids:
-            self._grids[target] = module.calculate_qparams()  # a search, for histograms
+            self._grids[target] = module.calculate_qparams()  # histograms search for it
         return _round(module, args[0], self._grids.get(target))
 
 
@@ -117,7 +117,7 @@ def _is_observer(module: Any) -> bool:
 
 
 def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
-    """What quantizing and dequantizing by an observer's grid gives; None is a grid that is chosen for each value."""
+    """Quantize and dequantize a value with an observer's grid; None takes the grid of the value's own range."""
     low, high = observer.quant_min, observer.quant_max
     if low is None or high is None:
         info = torch.iinfo(observer.dtype)
@@ -134,7 +134,7 @@ def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.T
 
 
 def _requests(model: GraphModule) -> dict[str, set[str]]:
-    """By observer: the operators for whose sake it is there."""
+    """The operators that request each observer."""
     found: dict[str, set[str]] = {}
     for node in model.graph.nodes:
         if node.op != "call_module" or not _is_observer(model.get_submodule(node.target)):
@@ -155,7 +155,7 @@ def _annotation(node: Any) -> Any:
 
 
 def _units(model: GraphModule) -> list[Unit]:
-    """The quantized operators, each together with the activation that its quantized kernel includes."""
+    """The quantized operators, each with the activation that its kernel includes."""
     taken: set[str] = set()
     units = []
     for node in model.graph.nodes:
@@ -180,9 +180,10 @@ def _module(node: Any) -> str:
 
 
 def ddmin(items: Sequence[Unit], holds: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
-    """A smallest part of `items` for which something still holds: without any one of them it does not.
+    """A minimal part of `items` for which `holds` is true: without any one of its items, `holds` is false.
 
-    It must hold for all of them. (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002.)
+    `holds` must be true for all items. (A. Zeller, R. Hildebrandt, "Simplifying and Isolating Failure-Inducing Input",
+    2002.)
 
     Examples
     --------

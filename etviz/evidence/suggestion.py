@@ -1,7 +1,4 @@
-"""What to change: operators to keep in float, or off a backend.
-
-Nothing is proposed that was not lowered, run and measured.
-"""
+"""Proposes operators to keep in float or off a backend; every proposal was lowered, run and measured."""
 
 from __future__ import annotations
 
@@ -36,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GOALS: Final = (0.1, 0.25, 0.5)
-"""Shares of the error that may be left, tried in this order."""
+"""Shares of the error that may remain, tried in this order."""
 _BETTER: Final = 0.95
-"""A proposal leaves at most this share of the error."""
+"""Largest share of the error that a proposal leaves."""
 _INPUTS: Final = 64
 _TRIAL: Final = ("operators", "status", "reason")
 _CULPRITS: Final = 4
@@ -50,24 +47,24 @@ _PARTITIONER: Final = (
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A change, proved; made by `etviz.suggest`.
+    """A measured change; made by `etviz.suggest`.
 
     Attributes
     ----------
     code
-        Python to paste before the model is lowered; empty if no change was found that is better.
+        Python to paste before the model is lowered; empty if no change is better.
     before, after
         ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model (means over the inputs),
-        ``worst_rmse``, the task metrics, ``latency_ms`` (one execution in the child process: the least
-        median of five rounds, both taken in turns) and ``size_bytes``. `after` is empty if there is no proposal.
+        ``worst_rmse``, the task metrics, ``latency_ms`` (one execution in the child process, the smallest median of
+        five rounds in turns) and ``size_bytes``. `after` is empty if there is no proposal.
     operators
-        Names of the exported model's operators that are kept in float, or off the backend.
+        Names of the exported model's operators that are kept in float or off the backend.
     inputs
-        On how many inputs both were measured.
+        Number of inputs of the measurements.
     trials
-        A row for each variant that was lowered, run and measured, the one that is proposed among them.
+        A row for each measured variant, with the proposed one.
     reason
-        Why it is this one; or why there is none.
+        Reason for the proposal, or for its absence.
     """
 
     code: str
@@ -95,7 +92,7 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Case:
-    """What is to be made better, and on what that is measured."""
+    """The model to improve, and the inputs of the measurements."""
 
     model: Any
     lowering: dict[str, Any]
@@ -109,7 +106,7 @@ class _Case:
     trials: list[dict[str, Any]] = field(default_factory=list)
 
     def measure(self, name: str, operators: Sequence[str], changes: Mapping[str, Any]) -> Variant | None:
-        """Lower and run a change; None, with a row that says why, if that can't be."""
+        """Lower, run and measure a change; None, with the reason in its row, if that fails."""
         row: dict[str, Any] = dict(zip(_TRIAL, (", ".join(operators), "measured", ""), strict=True))
         self.trials.append(row)
         try:
@@ -127,7 +124,7 @@ class _Case:
         return variant
 
 
-@during("looking for a remedy")
+@during("searching a fix")
 def suggest(
     found: Inspection | Study,
     budget: float = 1.5,
@@ -142,38 +139,36 @@ def suggest(
     goal: float | None = None,
     timeout: float | None = None,
 ) -> Suggestion:
-    """Propose which operators to keep in float, or off the backend; lower, run and measure the proposal.
+    """Propose operators to keep in float, or off the backend; lower, run and measure the proposal.
 
-    Of a quantized model, the smallest sets of operators are searched that have to stay in float for the error to fall
-    to a tenth, a quarter, half of what it is; several that only help together are found together. Of a float model, the
-    operators are tried whose delegates cause most of the final error. Each candidate is lowered, run on all inputs and
-    timed in turns with the program as it is; the first that is better and within the budget is proposed.
+    For a quantized model, etviz searches the smallest sets of operators that, kept in float, reduce the error to a
+    tenth, a quarter, or half; it finds operators that help only together. For a float model, it tries the operators of
+    the delegates that cause most of the final error. It lowers each candidate, runs it on all inputs, and times it in
+    turns with the present program. It proposes the first candidate that is better and within the budget.
 
     Parameters
     ----------
     found
-        An Inspection that `etviz.debug` made, or a Study of a model. Of other ones, give `model` and what it is lowered
-        with.
+        An Inspection of `etviz.debug`, or a Study of a model; with others, give `model` and its lowering arguments.
     budget
-        How many times as long as now one execution may take.
+        Largest latency of the proposal, as a multiple of the present latency.
     model, partitioner, quantizer, calibration
         As for `etviz.debug`; by default those of `found`.
     inputs, labels
-        What errors are measured on, at most 64; by default those of `found`, its worst ones first, and the calibration
-        data.
+        Inputs of the measurements, 64 at most; by default those of `found`, the worst first, and the calibration data.
     task
         As for `etviz.study`.
     goal
-        The share of the error that may be left, instead of the three.
+        Share of the error that may remain; replaces the three shares.
     timeout
         Seconds for running one candidate.
 
     Raises
     ------
     UsageError
-        If an argument makes no sense, or the model is not known.
+        If an argument makes no sense, or the model is unknown.
     LoweringError, ExecutionError
-        If the model can't be lowered or run as it is.
+        If the present model can't be lowered or run.
     """
     if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget > 0:
         raise UsageError(f"budget must be a positive factor of the latency, found {budget!r}")
@@ -213,7 +208,7 @@ def suggest(
 
 
 def _made(found: Inspection | Study) -> Mapping[str, Any]:
-    """How a program was lowered, as far as that is known."""
+    """The model and the arguments that a program was lowered with; empty if unknown."""
     return found.made if isinstance(found, Study) else found.analysis.findings.made
 
 
@@ -225,7 +220,7 @@ def _values(
     made: Mapping[str, Any],
     calibration: Sequence[Any] | None,
 ) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
-    """The inputs that errors are measured on, and their labels."""
+    """The inputs of the measurements, and their labels."""
     if inputs is not None:
         values, known = split(model, inputs, labels)
         return values[:_INPUTS], known
@@ -245,7 +240,7 @@ def _values(
 def _subject(
     found: Inspection | Study, model: Any, values: Sequence[Any], folder: Path, lowering: dict[str, Any]
 ) -> Subject:
-    """The program as it is: its files where it was lowered already."""
+    """The present program."""
     if _made(found) and isinstance(found, Inspection) and "pte" in found.analysis.findings.files:
         return subject_of(found, None, folder, None)
     if isinstance(found, Study) and _made(found):
@@ -254,12 +249,11 @@ def _subject(
 
 
 def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion:
-    """Keep operators in float."""
     quantizer = case.lowering["quantizer"]
     simulation = Simulation(case.model, quantizer, case.lowering["calibration"], case.values, case.expected)
     start = simulation.error([])
     alone = {unit: simulation.error([unit]) for unit in simulation.units}
-    # The least helpful are given up first, so what is left helps most.
+    # The least helpful units come first, so that ddmin removes them first.
     order = sorted(simulation.units, key=lambda unit: alone[unit])
     candidates: list[tuple[str, ...]] = []
     for goal in tqdm(goals, desc="suggest", leave=False, delay=1):
@@ -283,10 +277,9 @@ def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion
 
 
 def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence[float], budget: float) -> Suggestion:
-    """Keep operators off their backend."""
     partitioners = list(case.lowering.get("partitioner") or [])
     if not partitioners:
-        return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to leave out.")
+        return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to change.")
 
     def change(names: Sequence[str]) -> dict[str, Any]:
         return {"partitioner": [keep_off_backend(item, names) for item in partitioners]}
@@ -302,7 +295,7 @@ def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence
 
 
 def operators_of_delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
-    """The operators of the delegates that cause most of the final error, each delegate's by themselves."""
+    """The operators of each delegate that causes most of the final error."""
     if isinstance(found, Study):
         rows = found.worst(_CULPRITS)
         rows = rows[rows["kind"] == "delegate"]
@@ -322,7 +315,7 @@ def _first_proved(
     what: str,
     everything: tuple[str, ...] = (),
 ) -> Suggestion:
-    """The first candidate that is better and within the budget, as measured."""
+    """The first candidate that is better and within the budget."""
     before = dict(case.before.numbers)
     for at, names in enumerate(candidates):
         variant = case.measure(f"candidate-{at}", names, change(names))
@@ -332,13 +325,13 @@ def _first_proved(
         row = case.trials[-1]
         left, slower = after["rmse"] / before["rmse"], after["latency_ms"] / before["latency_ms"]
         if not left <= _BETTER:
-            row["reason"] = f"it leaves {100 * left:.3g} % of the error"
+            row["reason"] = f"{100 * left:.3g} % of the error remains"
         elif slower > budget:
             row["reason"] = f"it takes {slower:.3g} times as long, the budget is {budget:g}"
         else:
             whole = len(names) > 1 and names == everything
             named = f"All {len(names)} quantized operators" if whole else ", ".join(names)
-            reason = f"{named} {what}: {100 * left:.3g} % of the error is left, in {slower:.3g} times the time."
+            reason = f"{named} {what}: {100 * left:.3g} % of the error remains, in {slower:.3g} times the time."
             row["reason"] = "proposed"
             head = f"# {one_line(reason)}\n# Measured on {len(case.values)} inputs: "
             head += f"{_numbers(before)} -> {_numbers(after)}\n"

@@ -1,4 +1,4 @@
-"""One model, several ways to lower it: what each costs, and what it gives."""
+"""Compares several ways to lower one model: error, task metrics, latency and size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")
 _ABOUT: Final = ("status", "reason", *_VERSIONS)
 _LESS: Final = ("rmse", "latency_ms", "size_bytes")
-"""What a variant is the better for if it is less; task metrics but ``kl`` if they are more."""
+"""Measurements of which less is better; of task metrics other than ``kl``, more is better."""
 
 
 class Sweep:
@@ -41,7 +41,7 @@ class Sweep:
     Attributes
     ----------
     variants
-        Those that could be lowered and run, by name.
+        The measured variants, by name.
     """
 
     def __init__(
@@ -57,26 +57,26 @@ class Sweep:
         -------
         DataFrame
             By ``recipe``: ``status`` (``measured`` or ``failed``) and ``reason``; ``executorch`` and ``torch``, the
-            versions that lowered and ran it (empty where its environment could not be asked); ``rmse, max_abs,
-            rel_l2, sqnr_db`` of the final outputs against the float model, means over the inputs that give a number;
-            ``worst_rmse`` of any input; the task metrics' means; ``latency_ms``, of one execution in a child process on
-            this machine, the least median of five rounds; ``size_bytes`` of the `.pte`; ``pareto``: no other variant is
-            at least as good in error, task metrics, latency and size, and better in one of them.
+            versions that lowered and ran it (empty if unknown); ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs
+            against the float model, means over the inputs with a number; ``worst_rmse`` of any input; the task metrics'
+            means; ``latency_ms`` of one execution in a child process on this machine, the smallest median of five
+            rounds; ``size_bytes`` of the `.pte`; ``pareto``, true if every other variant is worse in error, task
+            metrics, latency or size, or equal in all.
         """
         return self._table.copy()
 
     @property
     def pareto(self) -> pd.DataFrame:
-        """The variants that no other one beats, smallest error first."""
+        """The variants on the Pareto front, smallest error first."""
         return self._table[self._table["pareto"]].sort_values("rmse", kind="stable")
 
     def open(self, recipe: str, index: int = 0) -> Inspection:
-        """Run one variant again on one input, in its own environment, and look at it.
+        """Run one variant again on one input, in its environment, and return the Inspection.
 
         Raises
         ------
         UsageError
-            If no such variant was measured, or there is no such input.
+            If the variant was not measured, or the input does not exist.
         ExecutionError
             If the run fails.
         """
@@ -88,7 +88,7 @@ class Sweep:
         return inspect_run(self.variants[recipe].subject, values, f"recipe {recipe}, input {index}")
 
     def plot(self, x: str = "latency_ms", y: str = "rmse", ax: Axes | None = None) -> Axes:
-        """Every variant as a point of two columns, those that no other one beats filled.
+        """Draw every variant as a point of two columns; points of the Pareto front are filled.
 
         Raises
         ------
@@ -126,30 +126,30 @@ def sweep(
     latency: bool = True,
     timeout: float | None = None,
 ) -> Sweep:
-    """Lower a model by several recipes, run each on the same inputs, and compare it with the float model.
+    """Lower a model by several recipes, run each on the same inputs, and compare them with the float model.
 
     Parameters
     ----------
     model
         An eager `nn.Module`, or an `ExportedProgram`, in float.
     recipes
-        By name, what `etviz.debug` takes: ``partitioner``, ``quantizer``, ``calibration`` (a list), ``strict``. ``{}``
-        is the portable kernels in float. One that can't be lowered or run is a row with its reason. With ``python``,
-        the interpreter of another environment (a path), it is lowered and run there, by the executorch and the torch
-        that are installed there; etviz need not be. Partitioner and quantizer are then named, by what gives them
-        without arguments (``"package.module:name"`` or ``"file.py:name"``); so can they be in any recipe. The model
-        goes there as torch.export saves it. Where the other torch can't read that, ``model`` names what makes the model
-        there; its weights come from here.
+        Arguments of `etviz.debug` by the recipe's name: ``partitioner``, ``quantizer``, ``calibration`` (a list),
+        ``strict``. ``{}`` is the portable kernels in float. A recipe that can't be lowered or run is a row with the
+        reason. ``python``, the path of another environment's interpreter, lowers and runs the variant there; etviz need
+        not be installed there. Then name the partitioner and the quantizer as ``"package.module:name"`` or
+        ``"file.py:name"`` of a callable without arguments; any recipe may do so. The model travels as a file of
+        torch.export. If the other torch can't read it, ``model`` names a callable that makes the model there; its
+        weights come from here.
     inputs
-        A list of inputs, each a tensor or a tuple of the model's arguments; one value more is the label.
+        A list of inputs, each a tensor or a tuple of the model's arguments; one further value is the label.
     executor
-        Who runs the lowered programs, as for `etviz.study`; latencies are taken here, one at a time, when all are done.
+        Executor of the lowered programs, as for `etviz.study`. Latencies are measured afterwards, in this process.
     task, labels
-        As for `etviz.study`; expected are the float model's outputs.
+        As for `etviz.study`; the expected outputs are the float model's.
     folder
-        Where the programs are kept, a folder for each recipe; a temporary one if None.
+        Folder for the programs, with a folder for each recipe; None for a temporary one.
     latency
-        Also measure how long one execution takes.
+        True to measure the latency of one execution.
     timeout
         Seconds for running one variant.
 
@@ -179,7 +179,7 @@ def sweep(
                 about[name] = versions_in(interpreter(recipe["python"]) if recipe.get("python") is not None else "")
                 subject = lower_variant(model, values, root / name, dict(recipe), timeout)
                 under_way[name] = pool.submit(run_variant, subject, values, expected, tasks, known, timeout)
-            except Exception as error:  # noqa: BLE001 - a recipe is the user's, and a backend raises what it likes
+            except Exception as error:  # noqa: BLE001 - a backend may raise any error
                 rows[name] = {"status": REFUSED, "reason": in_a_line(error)}
                 bar.update()
         for name, future in under_way.items():
@@ -199,12 +199,12 @@ def sweep(
 
 
 def split(model: Any, inputs: Any, labels: Sequence[Any] | None) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
-    """The arguments of every input, and the labels, where there are any.
+    """The arguments of every input, and the labels.
 
     Raises
     ------
     UsageError
-        If there is no input.
+        If `inputs` is empty.
     """
     first, inputs = first_item(inputs)
     if first is None:

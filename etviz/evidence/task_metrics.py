@@ -1,4 +1,4 @@
-"""What the numbers mean for the task: whether the runtime still says what the model says."""
+"""Task metrics: whether the runtime's answer is the model's answer."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _TOP: Final = 5
 
 
 def top1(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
-    """1 if the highest score of the first output is at the same place, else 0."""
+    """1 if the highest scores of the first outputs are at the same index, else 0."""
     return float(_scores(expected).argmax() == _scores(found).argmax())
 
 
 def top5(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
-    """Share of the five highest scores of the first output that are the same, in whatever order."""
+    """Share of the five highest scores of the first outputs that are the same, in any order."""
     a, b = _scores(expected), _scores(found)
     count = min(_TOP, len(a))
     return len({*np.argsort(-a, kind="stable")[:count]} & {*np.argsort(-b, kind="stable")[:count]}) / count
 
 
 def margin(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -> float:
-    """How far the runtime's score of the expected class is above its next one: below 0 the answer has changed."""
+    """The runtime's score of the expected class minus its highest other score; below 0 the answer has changed."""
     a, b = _scores(expected), _scores(found)
     best = int(a.argmax())
     others = np.delete(b, best)
@@ -51,17 +51,16 @@ def accuracy(expected: Sequence[Any], found: Sequence[Any], label: Any = None) -
 
 
 TASKS: Final[dict[str, Task]] = {"top1": top1, "top5": top5, "margin": margin, "kl": kl, "accuracy": accuracy}
-"""By name, what ``task=`` of `etviz.study` takes."""
+"""Task metrics that ``task=`` of `etviz.study` takes by name."""
 
 
 def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
-    """The task metrics that the user means: a name, a function, a list of both, or functions by name.
+    """The task metrics that the user names: a name, a function, a list of both, or functions by name.
 
     Raises
     ------
     UsageError
-        If there is no such metric, something can't be called, or one is named like one of the `columns` of the tables
-        that they are to stand in.
+        If a metric is unknown or can't be called, or has the name of one of the `columns` of the tables.
     """
     if task is None:
         return {}
@@ -81,12 +80,12 @@ def choose(task: Any, columns: Collection[str], tables: str) -> dict[str, Task]:
 
 
 def refuse_columns(argument: str, names: Iterable[str], columns: Collection[str], tables: str) -> None:
-    """Refuse what the user named like one of the columns that there are already.
+    """Refuse names of the user's metrics that are columns of the tables.
 
     Raises
     ------
     UsageError
-        If a name is one of them.
+        If a name is one of the columns.
     """
     for name in names:
         if name in columns:

@@ -1,4 +1,4 @@
-"""One way to lower a model, lowered and measured: its error against the float model, its latency, its size."""
+"""A variant of a lowered model: its error against the float model, its latency, its size."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Values = tuple[Any, ...]
-"""The arguments of one call."""
+"""Arguments of one call."""
 LOWERING: Final = ("partitioner", "quantizer", "calibration", "strict")
-"""What a recipe may say, as the arguments of `etviz.debug`."""
+"""Keys of a recipe that are arguments of `etviz.debug`."""
 ELSEWHERE: Final = ("python", "model")
-"""What it may say of another environment."""
+"""Keys of a recipe that name another environment."""
 NUMBERS: Final = (*FLOAT_METRICS, "worst_rmse", "latency_ms", "size_bytes")
-"""What is measured of a variant beside the task metrics."""
+"""Measurements of a variant, beside the task metrics."""
 ROUNDS: Final = 5
-"""Times that latencies are taken, variants in turn."""
+"""Number of rounds of latency measurement; the variants take turns in each."""
 _EXECUTIONS: Final = 20
 
 
 @dataclass(slots=True)
 class Variant:
-    """A lowered model, and what was measured of it.
+    """A lowered model and its measurements.
 
     Attributes
     ----------
     subject
-        Its files.
+        Files of the program.
     outputs
-        The runtime's outputs, for each input.
+        Outputs of the runtime for each input.
     numbers
-        ``rmse, max_abs, rel_l2, sqnr_db`` of the final outputs against the float model, the mean over the inputs (each
-        the worst output's), ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
+        ``rmse, max_abs, rel_l2, sqnr_db`` of the worst final output against the float model, means over the inputs;
+        ``worst_rmse`` of any input, the task metrics' means, ``size_bytes``, ``latency_ms``.
     """
 
     subject: Subject
@@ -56,12 +56,12 @@ class Variant:
 
 
 def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """What the eager model gives, flat, for each input.
+    """The flat outputs of the eager model for each input.
 
     Raises
     ------
     UsageError
-        If it fails on one; says on which.
+        If the model fails on an input.
     """
     import torch
 
@@ -85,7 +85,7 @@ def lower_variant(
     Raises
     ------
     UsageError
-        If the recipe has something that lowering does not know.
+        If the recipe has an unknown key.
     LoweringError
         If upstream refuses the model.
     """
@@ -94,7 +94,7 @@ def lower_variant(
         raise UsageError(f"a recipe has {', '.join((*LOWERING, *ELSEWHERE))}; found {', '.join(sorted(unknown))}")
     python, made_by = lowering.get("python"), lowering.get("model")
     if python is None and made_by is not None:
-        raise UsageError("model= names what makes the model in another environment; name its interpreter too, python=")
+        raise UsageError("model= names a function of another environment; name its interpreter as well, python=")
     rest = {name: lowering[name] for name in LOWERING if lowering.get(name) is not None}
     if python is None:
         own = {name: make(value) if isinstance(value, str) else value for name, value in rest.items()}
@@ -104,7 +104,7 @@ def lower_variant(
     for name in ("partitioner", "quantizer"):
         if not isinstance(rest.get(name, ""), str):
             raise UsageError(
-                f"{name}: the objects of this executorch are of no use to another one; name what makes it there, as "
+                f"{name}: objects of this executorch do not work in another one; name a callable that makes it, as "
                 f'"package.module:name" or "file.py:name", found a {type(rest[name]).__name__}'
             )
     where = interpreter(python)
@@ -138,15 +138,15 @@ def run_variant(
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Over the inputs that have a number: where float model and runtime are NaN alike, nothing can be compared."""
+    """The mean over the inputs with a number; inputs with NaN in float model and runtime have none."""
     known = [value for value in values if not math.isnan(value)]
-    if -math.inf in known:  # of the decibels, where NaN came up on one side only; others may be infinitely good
+    if -math.inf in known:  # decibels of NaN on one side only; other inputs may have +inf
         return -math.inf
     return statistics.fmean(known) if known else NAN
 
 
 def worst_output(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """Each metric of the worst output of one run, infinitely bad where a value is NaN or Inf on one side only."""
+    """Each metric of the worst output of a run; infinitely bad for NaN or Inf on one side only."""
     rows = [row for row in compare_outputs(expected, found, []) if row["status"] != "not compared"]
     if not rows:
         return dict.fromkeys(FLOAT_METRICS, NAN)
@@ -159,10 +159,10 @@ def worst_output(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, flo
 
 
 def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
-    """Take the latency of every variant: the least of the medians of several rounds, without a debug buffer.
+    """Measure the latency of every variant: the smallest median of several rounds, without a debug buffer.
 
-    Variants take turns. The first execution after a load is left out. Another process can only add to a time, and a
-    kernel whose threads wait for a core that others have takes ten times as long for a whole round.
+    The variants take turns, and the first execution after a load is omitted. Other processes can only add to a time, so
+    the smallest median is the best estimate.
     """
     flat = flatten(tuple(values))
     taken: list[list[float]] = [[] for _ in variants]

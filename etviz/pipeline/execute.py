@@ -1,4 +1,4 @@
-"""Running a `.pte` in a child process, with a time limit and a debug buffer that is large enough."""
+"""Runs a `.pte` in a child process, with a time limit and a debug buffer that is large enough."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ logger = logging.getLogger(__name__)
 
 _ETDUMP, _DEBUG_BUFFER = "etdump.etdp", "debug_buffer.bin"
 TIMING: Final = "timing.etdp"
-"""The ETDump of executions without a debug buffer."""
+"""Name of the ETDump of executions without a debug buffer."""
 _TIMED: Final = 0.5
 _MOST_TIMED: Final = 10
 _LONGEST: Final = 5.0
-"""Seconds of an execution from which on it is not run again."""
+"""Seconds of an execution from which it is not run again."""
 _SMALLEST_BUFFER: Final = 64 << 10
 _LARGEST_BUFFER: Final = 64 << 30
 _UNTRACED: Final = (
@@ -50,18 +50,18 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run left behind.
+    """Outputs and files of a run.
 
     Attributes
     ----------
     outputs
         Outputs of each execution, in order: tensors and plain values.
     etdump, debug_buffer
-        The files; None where they were not asked for.
+        The files; None if they were not asked for.
     seconds
-        What each execution took, in the runtime and its bindings.
+        Seconds of each execution, in the runtime and its bindings.
     dump
-        What the ETDump says.
+        Content of the ETDump.
     """
 
     outputs: list[list[Any]]
@@ -99,24 +99,24 @@ def execute(
     workdir
         Folder for ``etdump.etdp`` and ``debug_buffer.bin``, made if it is missing; None runs without them.
     debug_buffer_size
-        Bytes; None sizes it from the program, and doubles it where that was too small.
+        Bytes; None takes the program's needs, and doubles them if the buffer was too small.
     timeout
         Seconds for all executions, `etviz.pipeline.worker.DEFAULT_TIMEOUT` if None.
     progress
-        Called with the number of executions done: now and then, and at the end.
+        Called with the number of finished executions, from time to time and at the end.
     data
-        What the program keeps outside of the `.pte` (`.ptd`).
+        File with the weights that are not in the `.pte` (`.ptd`).
     python
         Interpreter of the environment whose executorch runs it; empty for this one.
     cancel
-        Ends the executions when it is set.
+        Event that ends the executions.
     passing
-        The files are read here and soon gone, so the ledger need not know them.
+        True if the files are temporary, so the ledger need not know them.
 
     Raises
     ------
     ArtifactError
-        If the `.pte` can't be read, or a file not be written.
+        If the `.pte` can't be read, or a file can't be written.
     ExecutionError
         If the child process fails, crashes, or exceeds the time limit, or `cancel` is set.
     UsageError
@@ -166,10 +166,10 @@ def time_again(
     timeout: float | None,
     data: PathLike | None,
 ) -> Path | None:
-    """Run a program again without a debug buffer, whose writing is timed too, and keep the times in ``timing.etdp``.
+    """Run a program again without a debug buffer, whose writing takes time, and write the times to ``timing.etdp``.
 
-    One execution is run as often as fits into half a second, ten times at most; several are run once. None where an
-    execution takes so long that it is not run again, or fails.
+    One execution is repeated for half a second, ten times at most; several are run once. Returns None if an execution
+    takes too long to be repeated, or fails.
     """
     took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST
     if took >= _LONGEST:
@@ -204,7 +204,7 @@ def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
 
 @lru_cache(maxsize=8)
 def _needed(pte: str, method: str, state: str) -> tuple[int, list[str]]:
-    """The same, once for each state of the file."""
+    """As `_needs`, once for each state of the file."""
     program = read_program(pte)
     if method not in (names := [m.name for m in program.methods]):
         raise UsageError(f"the program {pte} has no method {method!r}; it has {names}")
@@ -222,7 +222,7 @@ def _run(
     progress: Callable[[int], None] | None,
     cancel: threading.Event | None = None,
 ) -> tuple[list[list[Any]], tuple[float, ...]]:
-    """The outputs of each execution, and what it took."""
+    """The outputs and the seconds of each execution."""
     import torch
 
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
@@ -247,9 +247,9 @@ def _overflowed(error: ExecutionError) -> bool:
 
 
 def _trim(folder: Path) -> ETDump:
-    """Cut the debug buffer to what the ETDump refers to; the runtime's bindings write it at full capacity.
+    """Cut the debug buffer after its last value; the runtime's bindings write it at full capacity.
 
-    An ETDump with problems may have lost values that are in the buffer all the same.
+    A damaged ETDump may lack values that are in the buffer, which stays whole.
     """
     buffer, dump = folder / _DEBUG_BUFFER, read_etdump(folder / _ETDUMP)
     if buffer.exists():
