@@ -118,8 +118,10 @@ def add_unpaired(result: Comparison, node: Node, output: int, logged: Any, reaso
 def add_introduced(result: Comparison, gap: Gap, local: Any, scale: float | None) -> str:
     """Compare a gap with its operator's value on the runtime's inputs; returns why that is impossible, else nothing."""
     value = as_tensor(local)
-    gap.introduced_different = gap.pairing != "handles" and bool(different(local, gap.runtime))
     reason = why_not_comparable(local, gap.runtime)
+    if gap.unpaired and gap.pairing != "handles" and (differs := different(local, gap.runtime)):
+        gap.status, gap.introduced_different = DIFFERENT, True
+        return differs
     if reason or value is None:
         return reason
     gap.introduced_sums, gap.introduced = measure(value, gap.runtime, scale)

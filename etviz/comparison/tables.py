@@ -215,7 +215,7 @@ def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataF
         "unknown": frame[by].isna() & ~wrong,
         "unread": frame.index.isin(list(unread)) if metric else False,
         "right": ~wrong,
-        "value": frame[by],
+        "value": frame[by].mask(wrong),
     }
     order = pd.DataFrame(keys, index=frame.index).sort_values(
         list(keys), ascending=[True, True, True, ascending], na_position="last", kind="stable"
