@@ -1,4 +1,4 @@
-"""The ledger of a program: what each delegate and each portable kernel takes, costs, and does to the numbers."""
+"""The ledger of a program: inputs, time and error of each delegate and each portable kernel."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _worst(tables: Tables) -> dict[int, tuple[float, float]]:
 
 
 def _is_computed(graph: Graph, name: str) -> bool:
-    """True for values that cross the boundary at run time; constants do not."""
+    """True for values that cross the boundary at run time, unlike constants."""
     return not any(item.name == name and item.kind != "user" for item in graph.inputs)
 
 
@@ -100,7 +100,7 @@ def _meta(graph: Graph, uses: Uses, name: str) -> Meta | None:
 
 
 def _total(metas: Iterable[Meta | None]) -> float:
-    """Bytes of some values; NaN where a size is not known before the program runs."""
+    """Bytes of some values; NaN if a size is not known before the program runs."""
     return float(sum((_bytes(meta) for meta in metas), 0.0))
 
 

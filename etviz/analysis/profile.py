@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MetadataParser = Callable[[list[bytes]], Any]
 TimeConverter = Callable[[str, int], float]
-"""Milliseconds from the name of an event inside of a delegate, and a time of that backend's clock."""
+"""Milliseconds from the name of an event inside a delegate, and a time of that backend's clock."""
 
 TO_MS: Final = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "cycles": 1.0}
 """Factor from each time scale to milliseconds; cycles stay cycles."""
@@ -130,7 +130,7 @@ def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What the runtime timed.
+    """The events that the runtime timed.
 
     Attributes
     ----------
@@ -139,11 +139,11 @@ class Profile:
     factor
         Milliseconds of one unit of the device's clock.
     parser
-        Takes what a backend attached to each sample of an event (a list of bytes) and returns whatever the user wants.
+        Takes the metadata that a backend attached to each sample of an event (a list of bytes); returns any value.
     converter
-        Converts the clock of a backend's own events, which `factor` is not meant for.
+        Converts the clock of a backend's events, to which `factor` does not apply.
     note
-        What is to be known of the times.
+        A note on the times.
     distorted
         True if values were logged while the times were taken.
     """
@@ -175,7 +175,7 @@ class Profile:
         return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
 
     def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, Joined]]:
-        """By delegate call and name of an event inside of it: the operator that it is of, where that is known."""
+        """By delegate call and name of an inner event: the operator that it timed, where that is known."""
         timed: dict[int, dict[str, None]] = {}
         for _, name, instruction, inner in _collect(self):
             if inner:
@@ -183,7 +183,7 @@ class Profile:
         return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
-        """Mean milliseconds of the operators inside of a delegate call, by name, as far as their events are known."""
+        """Mean milliseconds of the operators inside a delegate call, by name, as far as their events are known."""
         events = {key: item for key, item in _collect(self).items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
         found: dict[str, float] = {}
@@ -223,9 +223,9 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
         None for the framework's own events.
     backend, op_types, module, source
         Of the instruction: backend id, functional operators in order, and where the first output comes from. An event
-        inside of a delegate has those of its operator, where that is known.
+        inside a delegate has those of its operator, where that is known.
     operator, confidence
-        Of an event inside of a delegate: name of the edge operator that it timed; ``certain`` where the delegate map
+        Of an event inside a delegate: name of the edge operator that it timed; ``certain`` where the delegate map
         or the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind,
         in their order; empty where it is not known.
     count
@@ -236,9 +236,8 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
     samples_ms
         The samples themselves, in the order of the executions: a tuple.
     delegate_debug_metadatas
-        What the parser makes of the metadata, None where the backend attached none. Without a parser, JSON objects (as
-        Vulkan's backend attaches them) are read, a list with one for each sample; there is no such column if there are
-        none.
+        The parser's result for the metadata, None where the backend attached none. Without a parser, JSON objects (as
+        Vulkan's backend attaches them) are read, a list with one for each sample; else the column is missing.
 
     ``attrs["note"]`` says whether logging values was timed too, and how much longer that took.
 

@@ -1,4 +1,4 @@
-"""The error of quantization beside the backend's, for each operator of a quantized model."""
+"""Splits the error of each operator of a quantized model into quantization and backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Quantization:
-    """The split of one program; it grows with every delegate that is zoomed into.
+    """The split of one program; every zoom into a delegate adds rows.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Quantization:
         return replay is not None and replay.fresh_float is not None
 
     def calls(self) -> list[ZoomedCall]:
-        """The delegates that were zoomed into, with the number of the first row inside of each."""
+        """The delegates that were zoomed into, with the number of the first row inside each."""
         parts = [(first, inside) for first, inside, _ in self._rows.parts() if inside in self.zooms]
         return [ZoomedCall(*inside, self.zooms[inside], first) for first, inside in parts if inside is not None]
 
@@ -68,8 +68,8 @@ class Quantization:
     def _split(self) -> Split:
         if not self._whole:
             raise UsageError(
-                "this is the inside of a delegate, and the float model is that of the whole program: call "
-                "quantization() of the Inspection that was zoomed, which has the rows inside of its delegates too"
+                "this is the inside of a delegate, and the float model belongs to the whole program: call "
+                "quantization() of the Inspection that was zoomed, which has the rows inside its delegates too"
             )
         tables = self._rows.tables
         if tables.compared.replay is None:

@@ -22,7 +22,7 @@ def verify(
     method: MethodOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the test sets of a BundledProgram; exit status 1 if an output is not the expected one."""
+    """Run the test sets of a BundledProgram; exit status 1 if an output differs from the expected one."""
     from etviz.gate.bundle import verify as run
 
     table = run(bundle, rtol=rtol, atol=atol, method=method)

@@ -1,8 +1,8 @@
-"""One execution against an ETRecord's edge graph, where only debug handles tell what belongs together.
+"""Compares one execution with an ETRecord's edge graph, which is paired by debug handles.
 
-The total gap of a group compares what leaves it with the reference. What it introduced compares with its own operators,
-evaluated on the runtime's values: the graph's inputs and weights, and what other groups are paired with in the same
-execution. Where one of these is not known, the row says which.
+The total gap of a group compares its outputs with the reference. Its introduced gap compares them with its operators,
+evaluated on the runtime's values: the graph's inputs and weights, and the values of other groups in the same execution.
+If one of these is not known, the row names it.
 """
 
 from __future__ import annotations

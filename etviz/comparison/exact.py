@@ -1,4 +1,4 @@
-"""One execution against its reference: a gap row for each value, and a word about every instruction.
+"""Compares one execution with its reference: a gap for each value, a reason for each instruction without one.
 
 With the recorded program the pairing is exact: an instruction of the runtime is a node of the graph.
 """

@@ -1,4 +1,4 @@
-"""One compared value, and everything that one execution gave."""
+"""One compared value, and the comparison of one execution."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class Gap:
 
     @property
     def reason(self) -> str:
-        """What the row has to say beside its numbers."""
+        """A note on the row's numbers, or why they are missing."""
         return self.unpaired or self.introduced_problem or self.note
 
     def forget_total(self, reason: str) -> None:
-        """Take back what it says of the reference, which is not the run's."""
+        """Remove the comparison with the reference, which does not belong to the run."""
         self.metrics = dict.fromkeys(self.metrics, NAN)
         self.total = Sums()
         if not self.introduced_different and not self.introduced_non_finite:
@@ -89,7 +89,7 @@ class Gap:
         self.reference = None
 
     def inherit(self) -> None:
-        """Note that the operator had the reference's own inputs: what it introduced is all there is."""
+        """Note that the operator had the reference's inputs, so the whole error is introduced."""
         self.introduced, self.introduced_sums = dict(self.metrics), self.total
 
     @property
@@ -105,11 +105,11 @@ class Gap:
         return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
 
     def is_exact(self) -> bool:
-        """True if the runtime's value is the reference's in each element."""
+        """True if every element equals the reference's."""
         return self.status == COMPARED and self.metrics["max_abs"] == 0
 
     def is_bad(self) -> bool:
-        """True if what it introduced is most likely a fault."""
+        """True if the introduced error is most likely a fault."""
         severity = self.introduced["severity"] if self.introduced is not None else NAN
         noise = self.introduced_noise
         return level("severity", severity, self.dtype, on_grid=self.scale is not None, noise=noise) == "bad"
@@ -153,12 +153,12 @@ class Gap:
 
     @property
     def amplification(self) -> float:
-        """How many times larger the noise of the value is than one rounding of it; NaN where it was not measured."""
+        """Noise of the value over one rounding of it; NaN where it was not measured."""
         least = floor(self.total, self.dtype, self.scale)
         return self.noise / least if least > 0 else NAN
 
     def add_note(self, text: str) -> None:
-        """Say one more thing of the numbers, once."""
+        """Add a note on the numbers, once."""
         if text not in self.note:
             self.note = "; ".join(filter(None, (self.note, text)))
 
@@ -175,14 +175,14 @@ class Gap:
 
 
 class Keeper:
-    """Keeps reference tensors in memory, up to so many bytes; later ones are computed again when asked for."""
+    """Keeps reference tensors in memory up to a number of bytes; others are computed again when asked for."""
 
     def __init__(self, room: int = 0) -> None:
         self._room = room
         self._kept: dict[int, torch.Tensor] = {}
 
     def keep(self, reference: torch.Tensor) -> torch.Tensor | None:
-        """The tensor itself while there is room, then None; one that several executions have takes it once."""
+        """The tensor while there is room, then None; a tensor that executions share is counted once."""
         if id(reference) in self._kept:  # where it is held, so its id stays its own
             return reference
         if reference.nbytes > self._room:
@@ -229,7 +229,7 @@ class Comparison:
 
 
 def shared_with(reason: str) -> str:
-    """Whose error it may be beside the row's own instruction, from the `reason` of the row; empty if it is its own.
+    """The instructions that may have made a row's error instead, from its `reason`; empty if there are none.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def shared_with(reason: str) -> str:
 
 
 class Run(NamedTuple):
-    """One execution: its event block, which of the known inputs it had (-1 for none of them), and what it gave."""
+    """One execution: its event block, the index of its known inputs (-1 for others), and its comparison."""
 
     event_block: int
     input_index: int

@@ -1,7 +1,7 @@
-"""A debug buffer that is not the ETDump's own: values that the runtime logged twice are not the same there.
+"""Detects a debug buffer that belongs to another run: values that the runtime logged twice differ in it.
 
-A delegate logs its inputs, and most of them are outputs that other instructions logged before. In the buffer of another
-run or program, the two places hold different bytes.
+A delegate logs its inputs, and most of its inputs are outputs that other instructions logged before. In the buffer of
+another run or program, the two places hold different bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from etviz.evaluation.replay import Log
 
 _MOST: Final = 32
-"""Values that are looked at."""
+"""Maximum number of values that are compared."""
 _ELEMENTS: Final = 4096
-"""Elements of each."""
+"""Maximum number of elements of each value."""
 
 
 class LoggedTwice:
-    """What an instruction of a graph gives, and a delegate that reads it logs again."""
+    """Finds the values that an instruction logs as its output, and a delegate as its input."""
 
     def __init__(self, graph: Graph) -> None:
         self._delegates = [node for node in graph.nodes if node.target == "delegate"]
@@ -41,7 +41,7 @@ class LoggedTwice:
                     self._makers[name] = maker, output
 
     def foreign_buffer(self, log: Log) -> str:
-        """What is to be said of the debug buffer if most values that were logged twice differ, else nothing."""
+        """A note on the debug buffer if most values that were logged twice differ; else empty."""
         same = different = 0
         for first, second in self._pairs(log):
             if _start(first) == _start(second):

@@ -1,7 +1,7 @@
-"""Where NaN and Inf come from and where they end: instruction by instruction, as the runtime computed.
+"""Follows NaN and Inf through the runtime's values, instruction by instruction.
 
-An instruction *creates* non-finite values if its runtime inputs were all finite and its outputs are not, *carries*
-them if both have some, and *loses* them if only its inputs do (a NaN that a later comparison or mask hides).
+An instruction *creates* non-finite values if its runtime inputs are all finite and its outputs are not, *carries* them
+if both have some, and *loses* them if only its inputs do (a comparison or a mask hides a NaN).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class NonFinite:
         self._nan = {name for name in self._has if has_nan(given[name])}
 
     def see(self, node: Node, value: Value, known: Mapping[int, bool] | None = None) -> str:
-        """Take note of a node's runtime values; returns its role, empty if everything is finite.
+        """Record a node's runtime values; returns its role, empty if everything is finite.
 
-        `known` tells of outputs that were looked through already whether they hold something that is not finite.
+        `known` says of outputs that were checked before whether they hold NaN or Inf.
         """
         if (item := item_of(node)) is not None:
             if (parts := self._has.get(item[0])) and any(parts[item[1] : item[1] + 1] or parts):

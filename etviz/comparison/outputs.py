@@ -1,4 +1,4 @@
-"""The final outputs of one execution against those of the reference."""
+"""Compares the final outputs of one execution with the reference's."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _KINDS: Final = (
     | {"status": "str", "reason": "str", "dtype": "str", "grows_at": "str", "shape": "object"}
     | {"allclose": "bool", "matches": "bool"}
 )
-"""What a table without a row has; others have what their rows hold."""
+"""Dtypes of the columns of a table without rows."""
 _INDEPENDENT: Final = 2.0
-"""Noise over the size of a value that rounding can make."""
+"""Maximum of noise over the size of a value that rounding can make."""
 
 
 def compare_outputs(
@@ -55,12 +55,12 @@ def compare_outputs(
     imposed: Sequence[float] = (),
     custom: CustomMetrics | None = None,
 ) -> list[dict[str, Any]]:
-    """Each final output against its reference: all metrics, `allclose` as True or False, and a status.
+    """Compare each final output with its reference: all metrics, `allclose` as True or False, and a status.
 
-    `matches` is `allclose`, or an error no larger than rounding explains for a float or a value on a grid: `severity`
-    is below its threshold, over the precision's floor or the measured `noise`; other integers are not rounded.
-    `amplification` is how many times larger that noise is than one rounding: of the output itself (`floor`), or what is
-    `imposed` by the last grids before it.
+    `matches` is `allclose`, or, for a float or a value on a grid, an error that rounding explains: its `severity`, over
+    the precision's floor or the measured `noise`, is below the threshold. Other integers are not rounded.
+    `amplification` is that noise over one rounding: of the output itself (`floor`), or the rounding `imposed` by the
+    last grids before it.
     """
     rows = []
     complete = len(runtime) == len(reference) or not reference
@@ -103,11 +103,11 @@ def compare_outputs(
 
 
 def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
-    """False where what explains an error can't be: noise that no rounding makes, or a grid that the value can't lie on.
+    """False if the noise is larger than rounding can make it, or the value can't lie on its grid.
 
-    Both come from the files that are judged. Where rounding leaves nothing of a value, its noise is √2 of its size, as
-    that of two independent ones; measured on a few elements it may be somewhat more. That is the larger of both sizes:
-    what a norm makes of equal numbers is nothing, or rounding alone.
+    Both come from the files that are judged. Where rounding leaves nothing of a value, the noise is √2 of its size, as
+    for two independent values, and somewhat more if it was measured on a few elements. The size is the larger one of
+    reference and runtime: a norm of equal numbers gives 0, or rounding alone.
     """
     size = math.sqrt(max(sums.rr, sums.qq) / sums.count) * sums.r_unit if sums.count else 0.0
     on_grid = scale is None or sums.max_r == 0.0 or sums.max_r >= 0.99 * scale
@@ -117,7 +117,7 @@ def _is_credible(sums: Sums, scale: float | None, noise: float) -> bool:
 def outputs_frame(runs: Sequence[Run]) -> pd.DataFrame:
     """A row for each final output of each execution; see `compare_outputs`.
 
-    `grows_at` says where noise grows on the way to it, if it does.
+    `grows_at` names the instruction that amplifies noise most on the way to the output; empty if none does.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""Reference tensors that the comparison did not keep, computed again once for all rows and kept in a file."""
+"""Computes reference tensors again that the comparison did not keep, once for all rows, and keeps them in a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
 
 KEPT_BYTES: Final = 16 << 20
-"""Reference tensors up to this many bytes stay in memory; fresh memory for more takes longer than it saves."""
+"""Maximum bytes of reference tensors that stay in memory; fresh memory for more takes longer than it saves."""
 
 
 class References:

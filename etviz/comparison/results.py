@@ -1,4 +1,4 @@
-"""The outputs of a run against those that are expected, whatever they are: tensors, numbers, booleans, None, lists."""
+"""Compares the outputs of a run with expected outputs: tensors, numbers, booleans, None, nested lists."""
 
 from __future__ import annotations
 
@@ -76,24 +76,24 @@ class Results:
 
 
 def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None = None) -> Results:
-    """Hold the outputs of a run against those that are expected.
+    """Compare the outputs of a run with expected outputs.
 
-    What upstream's function of this name does for tensors, rounded to two digits, is done for every value with all
+    Upstream's function of this name compares tensors, rounded to two digits. This one compares every value with all
     digits: a nested structure of tensors, floats, integers, booleans, None and anything with ``==``.
 
     Parameters
     ----------
     reference
-        What is expected: nested lists, tuples and dicts of values, or a single value.
+        The expected outputs: nested lists, tuples and dicts of values, or a single value.
     run
-        What the run gave.
+        The outputs of the run.
     metrics
         Further metrics, as for `etviz.load`.
 
     Raises
     ------
     UsageError
-        If one of `metrics` is no metric.
+        If an item of `metrics` is no metric.
 
     Examples
     --------

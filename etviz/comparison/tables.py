@@ -1,4 +1,4 @@
-"""Gap rows as a DataFrame, and the coverage of every instruction."""
+"""Gap rows and the coverage of every instruction as DataFrames."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COLUMNS: Final = (
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
 _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
-"""Columns that a gap has itself, with few different values."""
+"""Columns that are attributes of a gap, with few different values."""
 
 
 def gap_frame(
@@ -96,7 +96,7 @@ def _ranges(gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[str]) -> Any:
-    """A column of texts, of which there are few different ones."""
+    """A column of texts with few different values."""
     places: dict[str, int] = {}
     codes = [places.setdefault(value, len(places)) for value in values]
     return _taken(list(places), codes)
@@ -110,7 +110,7 @@ def _taken(texts: Sequence[str], codes: Any) -> Any:
 
 
 def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
-    """The columns that say of each gap's node what is the same in every execution."""
+    """The columns that describe each gap's node, the same in every execution."""
     owners = owners_of(graph)
     places: dict[tuple[int, int], int] = {}
     abouts: list[dict[str, Any]] = []
@@ -136,7 +136,7 @@ def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str
 
 
 def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
-    """How many elements are not finite."""
+    """Numbers of elements that are not finite."""
     import numpy as np
 
     columns = {name: np.zeros(len(gaps), np.int64) for name in NONFINITE}
@@ -148,7 +148,7 @@ def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def _columns(custom: Sequence[str]) -> list[str]:
-    """Those of the table, with the metrics that users registered after our own."""
+    """The columns of the table, registered metrics after our own."""
     total, introduced = COLUMNS.index("noise"), COLUMNS.index("introduced_noise")
     own = [f"introduced_{name}" for name in custom]
     return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *own, *COLUMNS[introduced:]]
@@ -158,7 +158,7 @@ _NO_ELEMENTS: Final = "its values have no elements"
 
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
-    """Every instruction: ``event_block, instruction, kind, op, backend, status, reason`` and where it comes from."""
+    """Every instruction: ``event_block, instruction, kind, op, backend, status, reason``, module and source."""
     import numpy as np
     import pandas as pd
 
@@ -189,7 +189,7 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
 
 
 def ranking(frame: pd.DataFrame, by: str = "introduced_severity", labels: Sequence[str] = ()) -> str:
-    """The metric to rank by: `by`, or its total where the introduced error is known of no row.
+    """The metric to rank by: `by`, or its total if no introduced error is known.
 
     In a table of several programs, each of the `labels` has a column of the metric.
     """

@@ -1,8 +1,8 @@
-"""Notices a debug buffer whose end is nothing but zeros: a copy that was cut short and filled up.
+"""Detects a debug buffer whose end is all zeros: a copy that was truncated and padded.
 
-The buffer has no length of its own, so a copy that lost its end looks like a program whose last values are zero. Such
-programs exist. What they can't have is a kernel that gives zeros where the same operator, computed again on what the
-runtime had as inputs, gives something else; that of several instructions at the end tells the two apart.
+The buffer does not store its length, so a copy that lost its end looks like a program whose last values are zero, and
+such programs exist. But in a truncated copy, several instructions at the end give zeros although their operators,
+computed again on the runtime's inputs, do not.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
 
 _TINY: Final = 1e-30
-"""Values up to here may have been flushed to zero."""
+"""Threshold of values that may have been flushed to zero."""
 _PARTLY: Final = 16
-"""Bytes of zeros at the end of a value that make it doubtful, where everything behind it was lost."""
+"""Number of zero bytes at the end of a value that make it doubtful, if everything after it was lost."""
 _BLOCK: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BlankTail:
-    """`start`: byte from which on all tensors are zero; `edge`: where the one before begins, if it ends in zeros."""
+    """`start`: first byte of the tensors that are all zero; `edge`: start of the tensor before, if it ends in zeros."""
 
     start: int
     edge: int
 
     def reaches(self, offsets: Iterable[int]) -> bool:
-        """True if one of some tensors lies in it."""
+        """True if a tensor at one of the offsets lies in it."""
         return any(offset >= self.start for offset in offsets)
 
 
 def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | None:
-    """The end of a debug buffer where every logged tensor is all zeros; None unless these are two or more."""
+    """The end of a debug buffer where two or more logged tensors are all zeros; None if there is none."""
     logged = [ref for ref in refs if ref.offset >= 0 and ref.layout.nbytes]
     start, edge, count = 0, -1, 0
     for ref in sorted(logged, key=lambda ref: ref.offset, reverse=True):
@@ -54,9 +54,9 @@ def blank_tail(buffer: DebugBuffer, refs: Iterable[TensorRef]) -> BlankTail | No
 
 
 def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -> str:
-    """Take the gaps of values that most likely were lost out of a comparison.
+    """Remove the gaps of values that were most likely lost from a comparison.
 
-    Returns what to tell the user, nothing if the zeros may well be the program's own.
+    Returns a note for the user; empty if the zeros may be the program's.
     """
     tail = [g for g in comparison.gaps if not g.total.qq and blank.reaches(log.offsets(g.instruction))]
     unexplained = {gap.instruction: gap.node.target for gap in tail if _should_not_be_zero(gap)}
@@ -82,5 +82,5 @@ def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -
 
 
 def _should_not_be_zero(gap: Gap) -> bool:
-    """True if the operator gives something else on the runtime's own inputs."""
+    """True if the operator does not give zeros on the runtime's inputs."""
     return gap.introduced_sums is not None and gap.introduced_sums.max_r > _TINY

@@ -1,7 +1,7 @@
-"""What a program does not determine: random numbers, and the integers that are made of NaN and Inf.
+"""Values that a program does not determine: random numbers, and integers that are made of NaN and Inf.
 
-The runtime's are not the reference's, and both may be right. So what follows from them can't be held against the
-reference; what each operator adds to the runtime's own inputs is known as always.
+The runtime's differ from the reference's, and both may be right. So values that follow from them can't be compared with
+the reference. The error that each operator adds to the runtime's inputs is still known.
 """
 
 from __future__ import annotations

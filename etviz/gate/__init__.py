@@ -1,4 +1,4 @@
-"""The gate of continuous integration: limits on an Inspection's numbers, a verdict, and files that CI systems read."""
+"""The gate for continuous integration: limits on an Inspection's numbers, and result files that CI systems read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BundledPrograms: a program with test sets, written with the outputs that it should give, run and verified."""
+"""BundledPrograms: a program with test sets and expected outputs; written, run and verified."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from etviz.artifacts.program.bundle import BundledProgram, BundledValue
 
 RTOL: Final = 1e-5
-"""Relative tolerance, as upstream's bindings have it."""
+"""Relative tolerance of upstream's bindings."""
 ATOL: Final = 1e-8
-"""Absolute tolerance, as upstream's bindings have it."""
+"""Absolute tolerance of upstream's bindings."""
 COLUMNS: Final = (
     "method",
     "test_set",
@@ -59,19 +59,19 @@ def bundle(
     expected: Any = None,
     partitioner: Sequence[Any] | None = None,
 ) -> Path:
-    """Write a BundledProgram (`.bpte`): a program, test sets for its methods, and the outputs that they should give.
+    """Write a BundledProgram (`.bpte`): a program, test sets for its methods, and their expected outputs.
 
     Parameters
     ----------
     model_or_program
-        An eager `nn.Module` or an `ExportedProgram`, which is lowered; what `to_executorch()` returned; or a `.pte`.
+        An eager `nn.Module` or an `ExportedProgram`, which is lowered; the result of `to_executorch()`; or a `.pte`.
     inputs
         A tuple of arguments, a list of such tuples (test sets), or a dict of lists by method.
     path
         Where to write.
     expected
-        The outputs of each test set, in the same form. By default they are computed: by the model itself, in the order
-        of the test sets; by the recorded reference graph of a program manager. A `.pte` has no reference of its own.
+        The outputs of each test set, in the same form. By default the model computes them, in the order of the test
+        sets, or the recorded reference graph of a program manager. A `.pte` alone has no reference.
     partitioner
         Partitioners of the backends to delegate to, if a model is lowered; None means portable kernels only.
 
@@ -147,7 +147,7 @@ def _eager_outputs(model: torch.nn.Module | ExportedProgram, cases: Sequence[tup
 
 
 def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
-    """What the lowered program's own graph gives, evaluated eagerly."""
+    """The outputs of the lowered program's graph, evaluated eagerly."""
     from etviz.evaluation.evaluator import Evaluator
 
     graphs, constants = capture(manager)
@@ -195,11 +195,11 @@ def _write(
 def verify(
     path: PathLike, *, rtol: float = RTOL, atol: float = ATOL, method: str | None = None, timeout: float | None = None
 ) -> pd.DataFrame:
-    """Run a BundledProgram's test sets here, and hold what they give against the expected outputs.
+    """Run a BundledProgram's test sets here, and compare their outputs with the expected ones.
 
     An element is verified as upstream does it: both NaN, the same infinity, or ``|expected − found| ≤ atol +
     rtol·|found|`` in the arithmetic of its dtype (half precision in float64); every other dtype bit for bit. The test
-    sets of a method run one after the other in one process: what one leaves in a mutable buffer, the next one finds.
+    sets of a method run one after the other in one process, so mutable buffers keep their state.
 
     Parameters
     ----------
@@ -216,8 +216,7 @@ def verify(
     -------
     A row for each output of each test set: ``verified``, the number of ``elements`` and how many are ``off``; for the
     worst of them its ``index`` (a tuple), the value ``found`` and the ``expected`` one; ``max_abs``, the largest
-    difference (NaN where nothing finite can be subtracted); and the ``reason`` where outputs can't be held against one
-    another at all.
+    difference (NaN where nothing finite can be subtracted); and the ``reason`` where outputs can't be compared.
 
     Raises
     ------
@@ -305,7 +304,7 @@ def _difference(expected: BundledValue, found: Any, rtol: float, atol: float) ->
 
 
 def _off(expected: torch.Tensor, found: torch.Tensor, rtol: float, atol: float) -> np.ndarray:
-    """Where two tensors of one dtype and shape differ by more than is allowed."""
+    """Where two tensors of one dtype and shape differ by more than the tolerance."""
     import torch
 
     if expected.dtype not in (torch.float16, torch.float32, torch.float64):

@@ -1,4 +1,4 @@
-"""What earlier runs leave for the gate: JSON files that say what they are and in which version."""
+"""JSON files of earlier runs for the gate, which state their format and version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LARGEST: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One kind of such files: its name for people, its format and version, and how one gets it."""
+    """A kind of file: its name for people, its format and version, and how to make it."""
 
     name: str
     form: str

@@ -1,4 +1,4 @@
-"""The verdict of a check as JUnit XML, as JSON and as Markdown."""
+"""The result of a check as JUnit XML, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> No
 
 
 def to_json(result: CheckResult) -> dict[str, Any]:
-    """The check as plain data. Numbers that JSON does not have are texts (``"inf"``), unknown ones None."""
+    """The check as plain data. Infinite numbers are texts (``"inf"``), unknown ones None."""
     return {
         "format": "etviz-check",
         "version": 1,
@@ -117,5 +117,5 @@ def _numbers(case: Case) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text without the characters that XML can't hold, or that a terminal obeys."""
+    """Text without characters that XML can't hold or that control a terminal."""
     return _NOT_XML.sub("\ufffd", printable(text))
