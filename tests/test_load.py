@@ -210,7 +210,7 @@ def without(source: Path, target: Path, member: str) -> Path:
 def test_etrecord_without_representative_inputs(encoder: Executed, tmp_path: Path) -> None:
     bare = without(encoder.path("etrecord"), tmp_path / "bare.bin", "representative_inputs")
     found = etviz.load(encoder.path("etdump"), **files(encoder, "debug_buffer", "pte", etrecord=bare))
-    assert found.gaps.empty
+    assert set(found.gaps["status"]) <= {"not compared"}
     assert "The inputs of the run are not known" in found.summary()
     assert "inputs=" in found.summary()
     again = etviz.load(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from etviz.loading.paired import Paired
     from etviz.tensors.custom_metrics import CustomMetrics
 
-_NO_INPUTS: Final = (
+NO_INPUTS: Final = (
     "The inputs of the run are not known, so there is no reference; give inputs=, "
     "or an ETRecord with representative inputs."
 )
@@ -113,7 +113,7 @@ def compare_executions(
     evaluator = paired.evaluator(work)
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
-        return Compared(notes=(_NO_INPUTS,))
+        return Compared(notes=(NO_INPUTS,))
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
     if judge is measure_total_noise:
         stage.measure_noise()

@@ -18,7 +18,7 @@ from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
 from etviz.comparison.measurement import add_unpaired
 from etviz.errors import ArtifactError, EtvizError
 from etviz.graph.state import seen_later
-from etviz.loading.executions import compare_executions
+from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.tensors.custom_metrics import choose
@@ -201,15 +201,16 @@ def _missing(paired: Paired) -> str:
 
 
 def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
-    """Executions without a comparison: the reason for each instruction, and the logged values where there are any."""
+    """Executions without a comparison: the reason for each instruction, and the values if only the reference lacks."""
     reason = notes[-1].partition(";")[0].rstrip(".")
     reason = reason[0].lower() + reason[1:]
     nodes = [node for node in paired.graph.walk() if node.instruction >= 0]
     buffer, found = paired.artifacts.buffer, []
-    blank = buffer is None or buffer.is_blank(paired.artifacts.dump.tensor_refs())
+    sound = buffer is not None and not buffer.is_blank(paired.artifacts.dump.tensor_refs())
+    shown = sound and (not paired.has_reference or notes[-1] == NO_INPUTS)
     for number, (at, block) in enumerate(paired.executions):
         result = Comparison(reasons={node.instruction: reason for node in nodes}, run=number)
-        if not blank:
+        if shown:
             log = RuntimeLog(block, buffer, seen_later(paired.graph))
             for node in nodes:
                 values, note = _logged_values(paired, log, node)

@@ -58,7 +58,7 @@ def test_t23_without_an_etrecord(case: Cases) -> None:
     alone = rows.folder / "alone.pte"
     alone.write_bytes(rows.path("pte").read_bytes())
     found = load(rows, etrecord=None, pte=alone)
-    assert found.gaps.empty
+    assert set(found.gaps["status"]) <= {"not compared"}
     assert "give etrecord=" in found.summary()
     assert len(found.latency) == len(found.coverage) > 0
     assert set(found.coverage["reason"]) == {"there is no reference, so no value can be compared"}
@@ -134,5 +134,5 @@ def test_t29_a_branch_with_python_scalars(executed: Programs, tmp_path: Path) ->
     with pytest.raises(TypeError, match="not subscriptable"):
         upstream(executed("branches"), etrecord=str(half))
     refused = load(executed("branches"), etrecord=half, pte=None)
-    assert refused.gaps.empty
+    assert set(refused.gaps["status"]) <= {"not compared"}
     assert "There is no reference" in refused.summary()

@@ -246,7 +246,7 @@ def test_what_is_no_inspector(executed: Programs) -> None:
 
 def test_an_inspector_without_an_etrecord(executed: Programs) -> None:
     found = etviz.from_inspector(upstream(executed("encoder"), etrecord=None))
-    assert found.gaps.empty
+    assert set(found.gaps["status"]) <= {"not compared"}
     assert "There is no reference" in found.summary()
     assert torch.tensor(found.events["avg_ms"].tolist()).isfinite().all()
 
