@@ -196,7 +196,7 @@ def measure(folder: Path) -> dict[str, Any]:
         inspection = etviz.load(folder / "etdump.etdp", **given, introduced=introduced)  # pyright: ignore[reportArgumentType]
         found |= {f"{name}_rows": len(inspection.gaps)}
         found |= {f"{name}_{what}": value for what, value in meter.read().items()}
-        found["verdict"] = inspection.digest.verdict
+        found["verdict"] = inspection.analysis.digest.verdict
         meter = Meter(apart=True)
         if not introduced:
             found |= _forward(inspection.analysis.tables.compared.replay)

@@ -171,7 +171,7 @@ def findings(browser: Browser, folder: Path, scratch: Path) -> None:
     view(browser, scratch / "compare.html", "compare", {"width": 1280, "height": 760})
     ledger = fine.ledger()[["instruction", "name", "backend", "operator_count", "bytes_in", "bytes_out", "latency_ms"]]
     whole = dict.fromkeys(("operator_count", "bytes_in", "bytes_out"), "Int64")
-    frame(browser, "inspection.ledger()", ledger.astype(whole), "ledger")
+    frame(browser, "inspection.time.ledger()", ledger.astype(whole), "ledger")
     stages = fine.ladder()
     stages = stages[stages["operator"].isin(["", "layer_norm"]) | (stages["operator"] == stages["operator"].iloc[0])]
     columns = ["operator", "module", "stage", "against", "rmse", "sqnr_db", "severity", "status"]

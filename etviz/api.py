@@ -11,6 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
     from etviz.inspection import Inspection
     from etviz.side_by_side import Comparison
+    from etviz.view.widget.state import ViewState
 
 
 @checked
@@ -155,6 +157,7 @@ def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
     return example_inputs if several and all(type(item) is tuple for item in example_inputs) else [example_inputs]
 
 
+@checked
 def load(
     etdump: PathLike | None = None,
     *,
@@ -284,10 +287,12 @@ def load(
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)
-    inspection = _inspection(analysis)
-    if given is not None:
-        inspection.reads_methods(lambda name: load(**given, method=name))
-    return inspection
+    return _inspection(analysis, partial(_method_view, given) if given is not None else None)
+
+
+def _method_view(given: Mapping[str, Any], name: str) -> ViewState:
+    """Another method of the same files."""
+    return load(**given, method=name).view
 
 
 def _of_outputs(
@@ -370,20 +375,21 @@ def _analysis(findings: Findings) -> Analysis:
     return Analysis(findings)
 
 
-def _inspection(analysis: Analysis) -> Inspection:
-    """What users hold; starts the background zoom, which stops when nobody holds the Inspection any more.
+def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
+    """What users hold; starts the background zoom, which stops when no object and no view of it is left.
 
     A zoom executes what the `.pte` holds for a delegate. So it starts unasked only for files written here.
     """
     from etviz.inspection import Inspection
+    from etviz.view.widget.state import ViewState
 
     analysis.unfold()
-    inspection = Inspection(analysis)
+    view = ViewState(analysis, read_method)
     files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]
     if options.look_inside == "always" or (options.look_inside == "auto" and was_written(files)):
         analysis.insides.begin()
-        weakref.finalize(inspection, analysis.insides.stop)
-    return inspection
+        weakref.finalize(view, analysis.insides.stop)
+    return Inspection(analysis, view)
 
 
 def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Comparison:
@@ -416,6 +422,6 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
 
 
 def _titles(inspections: Sequence[Inspection]) -> list[str]:
-    titles = [inspection.title for inspection in inspections]
+    titles = [inspection.analysis.title for inspection in inspections]
     counts = Counter(titles)
     return [f"{title} {index + 1}" if counts[title] > 1 else title for index, title in enumerate(titles)]

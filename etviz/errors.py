@@ -266,10 +266,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_flag(value: Any) -> bool:
-    try:
-        return bool(value) in (True, False)
-    except (TypeError, ValueError, RuntimeError):
-        return False
+    return isinstance(value, bool) or (type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"))
 
 
 _PLAIN: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -301,14 +298,14 @@ def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[st
         for name, value in (*zip(names, args, strict=False), *kwargs.items()):
             if name in kinds and not any(fits(value) for _, fits in kinds[name]):
                 expected = " or ".join(dict.fromkeys(word for word, _ in kinds[name]))
-                raise UsageError(f"{name} must be {expected}, found {_told(value)}")
+                raise UsageError(f"{name} must be {expected}, found {told(value)}")
 
     return check
 
 
-def _told(value: Any) -> str:
-    """A value that some user gave, in a few words: what its `repr` does is its own."""
-    if isinstance(value, (str, bytes, float, bool)) or value is None:
+def told(value: Any) -> str:
+    """An argument in a few words, for a message; never calls a `repr` that is not Python's."""
+    if isinstance(value, (str, bytes, float, int)) or value is None:
         return repr(value[:40] if isinstance(value, (str, bytes)) else value)
     return type(value).__name__
 

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from etviz.errors import UsageError, during
+from etviz.artifacts.files import make_folder, path_of
+from etviz.errors import during
 from etviz.text import one_line
 from etviz.view.plots import Plots
-from etviz.view.widget.state import ViewState
+from etviz.view.widget.state import Shown, ViewState
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
     import pandas as pd
     import torch
-    from matplotlib.axes import Axes
 
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.profile import ModuleTotal
-    from etviz.analysis.summary import Summary
+    from etviz.analysis.rows import Located
     from etviz.analysis.what_if import WhatIf
     from etviz.explain.attribution.shares import Loss
     from etviz.graph.delegation import Delegation
@@ -31,42 +32,35 @@ if TYPE_CHECKING:
     from etviz.tensors.scatter import Scatter
 
 
-class Inspection(ViewState):
+class Inspection(Shown):
     """One executed program, compared with its reference.
 
-    Made by `etviz.debug` and `etviz.load`. As the last expression of a notebook cell it shows the widget. Its traits
-    are shared with every view of it; observe and set them from Python.
+    `etviz.debug` and `etviz.load` make it. As the last expression of a notebook cell it shows the widget.
+
+    Every method that takes a `row` accepts its name (``"#22"``, ``"#22[1]"`` for the second output, ``"#22.3"`` for
+    operator 3 inside the delegate call 22), the path of a module that one row comes from, its index in `gaps`, and a
+    row of `gaps`. Tables and figures that a member returns are copies: change them freely.
 
     Attributes
     ----------
     analysis
-        What was found, and what is computed from it; the methods below hand over to it.
-    selected
-        Index of the selected gap row, or None.
-    sort_by, descending
-        The column that the table is sorted by, and its direction.
-    filter
-        The table's text filter.
-    expanded
-        Nodes of the tree that are unfolded (preorder indices).
-    height
-        Height of the widget in pixels.
+        What was found, and what is computed from it; the members below delegate to it.
+    view
+        State that all views of this Inspection share.
     """
 
-    def __init__(self, analysis: Analysis) -> None:
-        super().__init__(analysis)
-        self._inside: dict[int, Inspection] = {}
-        self._others: dict[str, Inspection] = {}
-        self._read_method: Callable[[str], Inspection] | None = None
+    def __init__(self, analysis: Analysis, view: ViewState | None = None) -> None:
+        super().__init__(view or ViewState(analysis))
+        self.analysis = analysis
+        self._inside: dict[tuple[int, int], Inside] = {}
 
     @property
     def methods(self) -> list[str]:
-        """Names of the program's methods, among which `method` and the view choose."""
-        own = self.analysis.findings.method
-        return list(self.analysis.findings.methods) if self._read_method is not None else [own]
+        """Names of the program's methods, for `method`."""
+        return self.view.methods
 
     def method(self, name: str) -> Inspection:
-        """Another method of the same files, with the inputs that these hold; read once.
+        """Another method of the same files; they are read once.
 
         Parameters
         ----------
@@ -76,39 +70,29 @@ class Inspection(ViewState):
         Returns
         -------
         Inspection
-            This one, for its own method. What was not executed has no gaps.
+            This one for its own method. A method that was not executed has no gaps.
 
         Raises
         ------
         UsageError
             If there is no such method, or the Inspection was not made by `etviz.load` from an ETDump.
         """
-        own = self.analysis.findings.method
-        if name == own:
-            return self
-        if self._read_method is None or name not in self.methods:
-            raise UsageError(f"method must be one of {', '.join(self.methods)}, found {name!r}")
-        if name not in self._others:
-            other = self._others[name] = self._read_method(name)
-            other._others, other._read_method = self._others | {own: self}, self._read_method
-        return self._others[name]
-
-    def reads_methods(self, read: Callable[[str], Inspection]) -> None:
-        """Say how another method of the same files is read."""
-        self._read_method = read
+        view = self.view.method(name)
+        known = view.shown() if view.shown is not None else None
+        return known if isinstance(known, Inspection) else Inspection(view.analysis, view)
 
     @property
     def gaps(self) -> pd.DataFrame:
-        """A row for each compared value; see `etviz.metrics` for the metrics. A copy: change it freely.
+        """A row for each compared value; see `etviz.metrics` for the metrics.
 
-        Values that a backend logged inside of its delegate are rows of the kind ``inner`` below those of the call, at
-        its instruction. The index is what methods take as a row.
+        ``name`` is what every view calls the row. Values that a backend logged inside its delegate are rows of the kind
+        ``inner`` below those of the call.
         """
         return self.analysis.gaps
 
     @property
     def coverage(self) -> pd.DataFrame:
-        """Every instruction, with `status` (``compared``, ``grouped``, ``not compared``) and `reason`; a copy."""
+        """Every instruction, with `status` (``compared``, ``grouped``, ``not compared``) and `reason`."""
         return self.analysis.tables.coverage.copy()
 
     @property
@@ -116,67 +100,30 @@ class Inspection(ViewState):
         """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
         return self.analysis.tables.outputs.copy()
 
-    @property
-    def latency(self) -> Mapping[int, float]:
-        """Mean latency by instruction, in milliseconds."""
-        return self.analysis.latency
+    def row(self, row: Any) -> Row:
+        """One row: its tensors, histogram, error map, zoom, what-if and repro.
+
+        Parameters
+        ----------
+        row
+            Name, module path, index, or row of `gaps`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such row, or several rows come from the module.
+        """
+        return Row(self, self.analysis.rows.find(row).number)
 
     @property
     def delegation(self) -> Delegation | None:
         """Delegated and non-delegated nodes, equal to upstream's `get_delegation_info`; None where not known."""
-        return self.analysis.delegation
-
-    def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
-        """What each delegate and each portable kernel takes, costs, and does to the numbers.
-
-        Parameters
-        ----------
-        by
-            The column to rank by: numbers largest first, ``instruction`` and texts in their order.
-
-        Returns
-        -------
-        DataFrame
-            A row for each instruction, those of branches included: ``instruction, name, kind, backend``;
-            ``operators`` that it computes and ``operator_count``; ``module, source``; number of ``inputs`` (constants
-            not counted) and ``outputs``, and the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN
-            where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all
-            instructions; ``severity_in`` (worst total severity of its inputs, 0 for the program's own),
-            ``introduced_severity`` and ``severity_out`` (worst of its outputs), over all executions; NaN where not
-            known; ``refused``, why a partitioner left a portable operator out, where it says so and `etviz.debug`
-            lowered the model; ``delegate_info``, what a backend told of its delegate, where the ETRecord keeps
-            it. ``attrs["note"]`` is that of `events`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such column.
-        """
-        return self.analysis.ledger(by)
-
-    def memory(self) -> pd.DataFrame:
-        """How much of the planned memory is in use along the program.
-
-        Returns
-        -------
-        DataFrame
-            A row for each instruction, in program order: ``instruction, name, kind, backend, module, source``;
-            ``live_bytes``, of all values that are there while it runs (a dynamic shape counts with its upper bound,
-            what lies in one place counts once); ``made_bytes``, of those that it makes; ``boundary_bytes``, what a
-            delegate call is given and gives back, which its backend may have to copy. ``attrs["planned_bytes"]`` is
-            what the plan needs at least. Weights, and what backends allocate themselves, are not in it.
-
-        Raises
-        ------
-        UsageError
-            If the program (``pte=``) was not given.
-        """
-        return self.analysis.memory()
+        return copy.deepcopy(self.analysis.delegation)
 
     def format_delegated_graph(self) -> str:
         """The lowered program as text, delegates unfolded.
 
-        It is what upstream's function of this name prints where `etviz.debug` lowered the model; in the same form, but
+        It is the text of upstream's function of this name where `etviz.debug` lowered the model; in the same form, but
         with the node numbers of the emitted program, where the files hold only that.
 
         Raises
@@ -189,12 +136,12 @@ class Inspection(ViewState):
     @property
     def tree(self) -> Tree:
         """The delegated-graph tree in program order."""
-        return self.analysis.tree
+        return copy.deepcopy(self.analysis.tree)
 
     @property
-    def modules(self) -> Tree:
-        """The tree by module hierarchy."""
-        return self.analysis.modules
+    def time(self) -> Time:
+        """Times: ``time.events``, ``time.latency``, ``time.ledger()``."""
+        return Time(self.analysis)
 
     @property
     def events(self) -> pd.DataFrame:
@@ -205,7 +152,7 @@ class Inspection(ViewState):
         UsageError
             If the delegate_metadata_parser fails.
         """
-        return self.analysis.events.copy()
+        return self.time.events
 
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
         """Time and worst gap of a module and its descendants, matched by path (``encoder.layers.0``).
@@ -243,29 +190,24 @@ class Inspection(ViewState):
         """
         return self.analysis.finder.first_divergence()
 
-    @property
-    def digest(self) -> Summary:
-        """Verdict, facts and notes, as the header of the widget shows them."""
-        return self.analysis.digest
-
     def summary(self) -> str:
         """Short text: verdict, coverage, delegation, worst operators, non-finite values."""
-        return str(self.digest)
+        return str(self.analysis.digest)
 
     def diagnosis(self, top: int = 5, *, look_inside: bool = True, timeout: float | None = None) -> dict[str, Any]:
-        """What is wrong, where, why, and what to do next, as plain data: strict JSON for scripts and agents.
+        """The fault, its place, its cause and the next step as plain data: strict JSON for scripts and agents.
 
-        It attributes the error of the worst output and, if the culprit is a delegate, looks inside of it; what can't
-        be known is null, with the reason beside it.
+        It attributes the error of the worst output and, if the culprit is a delegate, zooms into it. Unknown values are
+        null, with the reason beside them.
 
         Parameters
         ----------
         top
             Number of suspects beside the culprit.
         look_inside
-            Look inside of a delegate at fault, which runs it again in a child process.
+            Zoom into a delegate at fault, which runs it again in a child process.
         timeout
-            Seconds for that, 600 if None.
+            Seconds for the zoom, 600 if None.
 
         Returns
         -------
@@ -291,152 +233,81 @@ class Inspection(ViewState):
         n
             Number of rows.
         by
-            A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first.
-            Where no introduced gap is known, its total gap stands in. Values that nobody reads (the mean and rstd of a
-            layer norm) come after the others, and rows without a number last.
+            A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first;
+            the total gap replaces an introduced one where none is known. Values that no operator reads (the mean and
+            rstd of a layer norm) come after the others, rows without a number last.
+
+        Returns
+        -------
+        DataFrame
+            Rows of `gaps`; name, severity, introduced severity, RMSE and source are the first columns.
 
         Raises
         ------
         UsageError
-            If there is no such column.
+            If there is no such column, or `n` is negative.
         """
         return self.analysis.worst(n, by)
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)`` tensors of a gap row.
-
-        Parameters
-        ----------
-        row
-            Here and below: its index, or the row of `gaps` itself. Rows inside of delegates count on after those of
-            instructions, in the order in which they were looked into.
+        """``(reference, runtime)`` tensors of a row.
 
         Raises
         ------
         UsageError
             If there is no such row, or it has no reference.
         """
-        return self.analysis.values.tensors(row)
-
-    def histogram(self, row: Any, bins: int = 64) -> Histogram:
-        """Shared bin edges, counts of reference, runtime and error, and non-finite counts of a gap row.
-
-        Where the row has no reference, only the runtime is counted.
-        """
-        return self.analysis.values.histogram(row, bins)
-
-    def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
-        """Likely classes of bug of a gap row: hypotheses with their evidence, best first.
-
-        Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels,
-        a single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output;
-        and where what an operator introduced is most likely a fault, its other settings, computed on the runtime's own
-        inputs.
-
-        Parameters
-        ----------
-        row
-            Index of the gap row, or the row.
-        force
-            Also look at a row whose error is ordinary rounding, or inherited from earlier instructions.
-
-        Returns
-        -------
-        DataFrame
-            ``name``; ``score`` from 0.6 to 1, the share of the squared error that the hypothesis explains less what
-            chance would; ``evidence``, a sentence. Empty where nothing fits.
-
-        Raises
-        ------
-        UsageError
-            If there is no such row, or it has no reference.
-        """
-        return self.analysis.values.fingerprints(row, force=force)
-
-    def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
-        """The error of a gap row for each index of an axis.
-
-        Parameters
-        ----------
-        row
-            Index of the gap row, or the row.
-        axis
-            The axis, negative from the end. A single number has one axis.
-
-        Returns
-        -------
-        DataFrame
-            By index on the axis: ``rmse`` and ``max_abs`` in the tensor's units, ``share`` of Σd², ``count`` of pairs
-            that are finite in both, ``nonfinite`` ones that were left out.
-
-        Raises
-        ------
-        UsageError
-            If there is no such row or axis, or the row has no reference.
-        """
-        return self.analysis.values.channel_error(row, axis)
-
-    def error_map(
-        self,
-        row: Any,
-        of: str = "error",
-        axes: Sequence[int] | None = None,
-        index: Sequence[int] | None = None,
-        size: int = 256,
-    ) -> ErrorMap:
-        """A 2-D slice of a gap row's error, reference or runtime values; see `etviz.tensors.error_map.error_map`."""
-        return self.analysis.values.error_map(row, of, axes, index, size)
-
-    def scatter(self, row: Any, bins: int = 64) -> Scatter:
-        """Reference against runtime values of a gap row as a density; see `etviz.tensors.scatter.scatter`."""
-        return self.analysis.values.scatter(row, bins)
+        reference, runtime = self.analysis.values.tensors(row)
+        return reference.clone(), runtime.clone()
 
     @during("attributing the error")
     def attribution(self, output: int | None = None, loss: Loss | None = None, run: int | None = None) -> pd.DataFrame:
-        """Which share of a final output's error each instruction caused.
+        """Share of a final output's error that each instruction caused.
 
-        An instruction's share is the part of the error that would be gone, to first order, if it had computed exactly
-        what its inputs give. Shares may be negative where errors cancel. The reference is evaluated in float64.
+        An instruction's share is the part of the error that would be gone, to first order, if the instruction had
+        computed its inputs exactly. Shares may be negative where errors cancel. The reference is evaluated in float64.
 
         Parameters
         ----------
         output
             Index of the final output, by default the one with the largest severity.
         loss
-            A function of the list of final outputs that gives a scalar tensor; then its difference between runtime
-            and reference is attributed, instead of an output's.
+            A function of the list of final outputs that returns a scalar tensor; its difference between runtime and
+            reference is attributed instead of an output's.
         run
             Number of the execution, by default the one that the verdict is about: the execution with the worst outputs.
 
         Returns
         -------
         DataFrame
-            By index of the gap row, largest share first, whatever its sign: ``instruction, output, op, reference_ops,
-            module, share, method, reason``. The method is ``gradient``; ``straight-through`` where the gradient passes
-            a rounding; ``patch`` where the difference was put into the reference, which ran again; ``unknown`` (share
-            NaN, see `reason`). ``attrs`` holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact``
-            (runtime and reference are the same: only their distance to float64 is attributed), ``error`` (norm of the
-            output's error, or the loss's difference), ``methods`` and ``note``.
+            By index of the gap row, largest share first, whatever its sign: ``name, share, severity,
+            introduced_severity, rmse, source, instruction, output, op, reference_ops, module, method, reason``. The
+            method is ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the
+            difference was put into the reference, which ran again; ``unknown`` (share NaN, see `reason`). ``attrs``
+            holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact`` (runtime and reference are
+            the same: only their distance to float64 is attributed), ``error`` (norm of the output's error, or the
+            loss's difference), ``methods`` and ``note``.
 
         Raises
         ------
         UsageError
-            If the artifacts do not tell enough, or an argument makes no sense.
+            If the artifacts are not sufficient, or an argument makes no sense.
         PairingError
             If the reference can't be evaluated.
         """
         return self.analysis.attribution(output, run, loss=loss)
 
     def what_if(self, rows: Any) -> WhatIf:
-        """What would become of the outputs if some values had been exact: the proof that they are at fault.
+        """The outputs if some values had been exact: the proof that these values are at fault.
 
-        In place of each such value stands what its operator gives on the runtime's inputs, and what depends on it is
-        computed again, each other instruction with the error that it introduced at runtime. Nothing is linearized.
+        Each of these values is replaced by its operator's exact result on the runtime's inputs, and all dependent
+        values are computed again, each with the error that its instruction introduced at runtime. Nothing is
+        linearized. The value of an operator inside a zoomed delegate changes the outputs of the delegate.
 
         Parameters
         ----------
         rows
-            A row of `gaps`, by index or itself, or a list of them. A row inside a delegate stands for the delegate.
+            A row, or a list of rows.
 
         Returns
         -------
@@ -446,7 +317,7 @@ class Inspection(ViewState):
         Raises
         ------
         UsageError
-            If there is no such row, or what comes after it can't be evaluated.
+            If there is no such row, or a dependent value can't be evaluated.
         PairingError
             If the reference can't be evaluated.
         """
@@ -455,20 +326,19 @@ class Inspection(ViewState):
     def quantization(self) -> pd.DataFrame:
         """The error of quantization and the error of the backend, for each operator of a quantized model.
 
-        Float eager, quantized eager and runtime are three values of one operator. They are taken where the next
-        operators read them: on the quantization grid where the operator's output is put on one. Operators inside of a
-        delegate have a runtime value once it was zoomed into, if that zoom is faithful.
+        Float eager, quantized eager and runtime are three values of one operator, taken where the next operators read
+        them: on the quantization grid where the operator's output is put on one. Operators inside a delegate have a
+        runtime value once the delegate was zoomed into, if that zoom is faithful.
 
         Returns
         -------
         DataFrame
             A row for each operator of the float model, in program order, and execution: ``row`` and ``instruction``
-            (-1 where no value of the runtime is known; rows of zoomed delegates count on after those of `gaps`, as in
-            the widget and for `tensors`), ``op`` (its name in the exported float model), ``module``;
+            (-1 where no value of the runtime is known), ``op`` (its name in the exported float model), ``module``;
             ``quantization_*`` (float against quantized eager), ``backend_*`` (quantized eager against runtime),
             ``total_*`` (float against runtime), each as ``rmse`` and ``sqnr_db``; ``scale, zero_point, qmin, qmax`` of
             its grid; ``error_steps`` (quantization RMSE / scale; ideal rounding alone gives 1/√12 = 0.289);
-            ``saturated``, the share of values at qmin or qmax whose float value lies beyond by more than half a step;
+            ``saturated``, the share of values at qmin or qmax whose float value is beyond by more than half a step;
             ``weight`` (how its weight is quantized), ``weight_rmse``, ``weight_sqnr_db``; ``status``, ``reason``.
 
         Raises
@@ -478,15 +348,15 @@ class Inspection(ViewState):
         PairingError
             If one of the two models can't be evaluated.
         """
-        return self.analysis.quantization.frame()
+        return self.analysis.quantization.frame().copy()
 
     def ladder(self, *, run: int = 0) -> pd.DataFrame:
-        """At which stage between the model and its run each operator's value becomes another.
+        """The stage between the model and its run at which each operator's value changes.
 
-        The stages are those that are known: ``float`` (the model before quantization, see `debug`), ``exported`` (or
-        ``quantized``), ``edge`` and whatever else the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
-        ``runtime``; each is evaluated on the same inputs, and compared with the one before it that has the value.
-        Values are taken where the next operators read them, after a quantization.
+        The stages are those that are known: ``float`` (the model before quantization, see `etviz.debug`), ``exported``
+        (or ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
+        ``runtime``. Each is evaluated on the same inputs, and compared with the nearest earlier stage that has the
+        value. Values are taken where the next operators read them, after a quantization.
 
         Parameters
         ----------
@@ -500,10 +370,10 @@ class Inspection(ViewState):
             for final outputs), ``output``, ``module``, ``stage``, ``against`` (the stage before), ``rmse``,
             ``max_abs``, ``sqnr_db``, ``noise`` (RMS error that other roundings give at this stage, in the tensor's
             units; that of ideal rounding where the stage puts the value on a quantization grid), ``severity`` (RMSE
-            over that; NaN where a quantization changes a value that it does not put on a grid), ``status`` and
+            over noise; NaN where a quantization changes a value that it does not put on a grid), ``status`` and
             ``reason``. The status is ``same`` (every element is equal), ``rounding``, ``quantization`` (more than one
-            rounding to the grid, from float to quantized), ``differs`` (beyond its noise) or ``no partner`` (reason
-            says why).
+            rounding to the grid, from float to quantized), ``differs`` (beyond its noise) or ``no partner`` (with the
+            reason).
 
         Raises
         ------
@@ -521,52 +391,52 @@ class Inspection(ViewState):
             A form of the program: ``float`` (the model before quantization), ``exported`` (or
             ``exported_program``), ``edge`` (or ``edge_dialect_exported_program``), ``lowered``, or any member of the
             ETRecord's graph_map (``edge_after_transform/forward``). Or functions by operator
-            (``{"aten.gelu.default": my_gelu}``), which take what the operator takes, and stand for it in the lowered
-            program, inside of delegates too.
+            (``{"aten.gelu.default": my_gelu}``), which take the operator's arguments and replace it in the lowered
+            program, inside delegates too.
 
         Returns
         -------
         Inspection
             With total gaps and final outputs against that reference. A form of the program is joined by the operators
             of the exported program, each value where the next operators read it, and quantized values as real
-            numbers; what an instruction introduced stays as it is. A row whose operator the reference does not have
-            has no number; its `reason` says ``no partner``, and why.
+            numbers; introduced errors stay as they are. A row whose operator the reference does not have has no number;
+            its `reason` begins with ``no partner``.
 
         Raises
         ------
         UsageError
             If there is no such form or operator, or it can't be evaluated.
         """
-        return type(self)(self.analysis.against(reference))
+        return Inspection(self.analysis.against(reference))
 
     def zoom(
         self, row: Any, *, timeout: float | None = None, preprocessing: Callable[[int | str, Any], Any] | None = None
-    ) -> Inspection:
-        """Look inside the delegate call of a gap row.
+    ) -> Inside:
+        """Zoom into the delegate call of a row.
 
-        Where the backend logged values inside of its delegate (and the ETRecord has its delegate map), these are
-        shown, as they were in the run itself. Else what the delegate executed is run again in a child process, with
-        its inner values as outputs, on the inputs that the runtime gave it: what the `.pte` holds of XNNPACK, and else
-        its subgraph, lowered again to the same backend. The reference of every inner operator is the subgraph
-        evaluated eagerly on the same inputs.
+        Where the backend logged values inside its delegate (and the ETRecord has its delegate map), these values are
+        shown, as they were in the run itself. Otherwise the delegate runs again in a child process, with its inner
+        values as outputs, on the inputs that the runtime gave it: the `.pte`'s own payload for XNNPACK, the subgraph,
+        lowered again, for other backends. The reference of every inner operator is the subgraph evaluated eagerly on
+        the same inputs.
 
         Parameters
         ----------
         row
-            A row of `gaps` of kind ``delegate``, by index or itself.
+            A row of `gaps` of kind ``delegate``.
         timeout
             Seconds for lowering and running it, 600 if None.
         preprocessing
             Takes the backend's identifier of a value that it logged and the tensor, and returns the tensor as the
-            operator gives it: without the backend's layout or quantization.
+            operator's result: without the backend's layout or quantization.
 
         Returns
         -------
-        Inspection
-            Of the inner operators (kind ``inner``). Its `faithful` says whether the outputs are still those of the run,
-            bit for bit, and `deviation` by how much not. What exists only as part of another operator (inside of a
-            quantized operator, a convolution before its batch norm) has no row; its `coverage` says so. The same
-            Inspection is given back when the delegate is zoomed into again.
+        Inside
+            An Inspection of the inner operators (kind ``inner``). Its `faithful` tells whether the outputs are those of
+            the run, bit for bit, `deviation` the largest difference. Values that exist only as part of another operator
+            (inside a quantized operator, a convolution before its batch norm) have no row; `coverage` gives the reason.
+            The next zoom into the same delegate returns the same object.
 
         Raises
         ------
@@ -577,64 +447,47 @@ class Inspection(ViewState):
         ExecutionError
             If the child process crashes or takes too long.
         """
-        inner = self.analysis.zoom(row, timeout, preprocessing=preprocessing)
-        return self._inside.setdefault(id(inner), type(self)(inner))
+        return self._shown_inside(self.analysis.zoom(row, timeout, preprocessing=preprocessing))
 
-    def look_inside(self) -> list[Inspection]:
-        """Look inside of the delegates that matter, and wait for it.
+    def look_inside(self) -> list[Inside]:
+        """Zoom into the delegates that matter, and wait for the result.
 
-        They are those that hold more than a third of the program's operators, and those whose own error is more than
-        their precision explains. `etviz.debug` and `etviz.load` begin with them in the background
-        (`etviz.options.look_inside`); delegates with more than 512 MB of weights wait until they are asked for here.
-        Where no operator inside introduces more than its noise, the delegate's error is the accumulated rounding of
-        its operators: its row says so, its `introduced_noise` is that error, and it is no first divergence.
+        These are delegates with more than a third of the program's operators, and delegates whose own error is more
+        than their precision explains. `etviz.debug` and `etviz.load` begin with them in the background
+        (`etviz.options.look_inside`); delegates with more than 512 MB of weights are zoomed only here. Where no inner
+        operator introduces more than its noise, the delegate's error is the accumulated rounding of its operators: its
+        row says so, its `introduced_noise` is that error, and it is no first divergence.
 
         Returns
         -------
-        list of Inspection
-            As `zoom` gives them, in the order of the rows; without those that the backend refuses.
+        list of Inside
+            As `zoom` returns them, in the order of the rows; without delegates that the backend refuses.
 
         Raises
         ------
         ExecutionError
-            If none of them could be looked into.
+            If every zoom failed.
         """
-        return [self._inside.setdefault(id(inner), type(self)(inner)) for inner in self.analysis.insides.wait()]
+        return [self._shown_inside(inner) for inner in self.analysis.insides.wait()]
 
-    @property
-    def faithful(self) -> bool | None:
-        """Of a zoomed delegate: True if its outputs are those of the run that it explains, bit for bit.
-
-        None where that is not known, and for an Inspection of a whole program.
-        """
-        zoom = self.analysis.findings.zoom
-        return zoom.faithful if zoom is not None else None
-
-    @property
-    def deviation(self) -> float:
-        """Of a zoomed delegate: largest absolute difference of its outputs to the run's, NaN where not known."""
-        zoom = self.analysis.findings.zoom
-        return zoom.deviation if zoom is not None else math.nan
-
-    @property
-    def fidelity(self) -> str:
-        """`faithful` and `deviation` of a zoomed delegate in words, empty for an Inspection of a whole program."""
-        zoom = self.analysis.findings.zoom
-        return zoom.message if zoom is not None else ""
+    def _shown_inside(self, inner: Analysis) -> Inside:
+        call = inner.findings.call or (0, -1)
+        if call not in self._inside or self._inside[call].analysis is not inner:
+            self._inside[call] = Inside(inner)
+        return self._inside[call]
 
     def repro(self, row: Any, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
-        """Write a folder that shows the introduced gap of one row without etviz: what one attaches to a bug report.
+        """Write a folder that shows the introduced gap of one row without etviz: the attachment of a bug report.
 
-        It holds the operator or delegate alone as ``model.pte``, what the runtime had as its inputs, the expected
-        outputs (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints
-        the gap.
+        It holds the operator or delegate alone as ``model.pte``, the runtime's inputs to it, the expected outputs
+        (eager, on these inputs), the outputs of the run, and ``repro.py``, which runs the program and prints the gap.
 
         Parameters
         ----------
         row
             A row of `gaps`.
         path
-            The folder; it appears under this name when it is whole. An earlier repro there is replaced.
+            The folder; it appears under this name when it is complete. An earlier repro there is replaced.
         timeout
             Seconds for lowering and running, 600 if None.
 
@@ -646,9 +499,9 @@ class Inspection(ViewState):
         Raises
         ------
         UsageError
-            If `path` is something else than a free name or an earlier repro, or too little is known of the row.
+            If `path` is neither a free name nor an earlier repro, or too little is known of the row.
         BackendRefusedError
-            If the piece can't be lowered or run by itself.
+            If the piece can't be lowered or run alone.
         ExecutionError
             If the child process crashes or takes too long.
         """
@@ -659,65 +512,13 @@ class Inspection(ViewState):
         """Matplotlib figures: ``plot.gaps()``, ``plot.histogram(row)``, ``plot.error_map(row)`` and more."""
         return Plots(self.analysis)
 
-    def plot_gaps(self, ax: Axes | None = None) -> Axes:
-        """As `plot.gaps`; so are the next ones the methods of `plot` without the prefix."""
-        return self.plot.gaps(ax)
-
-    def plot_histogram(self, row: Any, bins: int = 64, ax: Axes | None = None) -> Axes:
-        """As `plot.histogram`."""
-        return self.plot.histogram(row, bins, ax)
-
-    def plot_error_map(
-        self,
-        row: Any,
-        of: str = "error",
-        axes: Sequence[int] | None = None,
-        index: Sequence[int] | None = None,
-        ax: Axes | None = None,
-    ) -> Axes:
-        """As `plot.error_map`."""
-        return self.plot.error_map(row, of, axes, index, ax)
-
-    def plot_channels(self, row: Any, axis: int = 1, ax: Axes | None = None) -> Axes:
-        """As `plot.channels`."""
-        return self.plot.channels(row, axis, ax)
-
-    def plot_scatter(self, row: Any, bins: int = 128, ax: Axes | None = None) -> Axes:
-        """As `plot.scatter`."""
-        return self.plot.scatter(row, bins, ax)
-
-    def widget(self, **options: Any) -> Any:
-        """The widget; `options` set its traits (``height=800``)."""
-        from etviz.view.widget.widget import InspectionWidget
-
-        return InspectionWidget(self, **options)
-
-    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
-        """Display the widget.
-
-        Parameters
-        ----------
-        sidebar
-            Show it in a side panel of JupyterLab, ``"left"`` or ``"right"``; True for where the panel of this title
-            was, else the right one. The panel of this title is replaced. Where there is no side panel the cell is
-            used, with a hint.
-
-        Raises
-        ------
-        UsageError
-            If `sidebar` is none of these.
-        """
-        from etviz.view.widget.widget import show
-
-        show(self, sidebar)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from etviz.view.widget.widget import mimebundle
-
-        return mimebundle(self, **kwargs)
+    @property
+    def export(self) -> Export:
+        """Files for other tools: ``export.chrome_trace(path)``, ``.model_explorer(path)``, ``.figures(path)``."""
+        return Export(self.analysis)
 
     def __repr__(self) -> str:
-        return f"<Inspection of {one_line(self.title)}>\n{self.summary()}"
+        return f"<{type(self).__name__} of {one_line(self.analysis.title)}>\n{self.summary()}"
 
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.
@@ -725,14 +526,14 @@ class Inspection(ViewState):
         Parameters
         ----------
         path
-            The file; it appears under this name when it is whole.
+            The file; it appears under this name when it is complete.
         tensors
             ``none``: no tensors, the smallest file. ``histograms``: histograms and statistics of every row.
             ``worst``: these, and the elements with the largest error of the 50 worst rows.
         title
             Heading of the report, by default the Inspection's title.
 
-        It also holds the other methods that were looked at (`method`).
+        The report also holds the other methods that were opened with `method`.
 
         Returns
         -------
@@ -748,20 +549,235 @@ class Inspection(ViewState):
         """
         from etviz.view.pages.report import write_report
 
-        others = [other.analysis for other in self._others.values()]
-        return write_report(self.analysis, path, tensors, title, others)
+        return write_report(self.analysis, path, tensors, title, self.view.seen)
 
-    def to_chrome_trace(self, path: str | os.PathLike[str]) -> Path:
-        """Write what the runtime timed as a Chrome trace, for Perfetto and chrome://tracing.
 
-        The framework, the portable kernels and each backend have tracks of their own; so have the operators that a
-        backend timed inside of its calls. Each call carries its operator, source, module and shape, and the metrics of
-        its worst output. Executions follow each other; all times are in µs, as `events` has them in ms.
+class Inside(Inspection):
+    """The inside of a delegate call, made by `Inspection.zoom`."""
+
+    @property
+    def faithful(self) -> bool | None:
+        """True if the outputs of the zoomed delegate equal those of the run, bit for bit; None where not known."""
+        zoom = self.analysis.findings.zoom
+        return zoom.faithful if zoom is not None else None
+
+    @property
+    def deviation(self) -> float:
+        """Largest absolute difference of the zoomed delegate's outputs to the run's, NaN where not known."""
+        zoom = self.analysis.findings.zoom
+        return zoom.deviation if zoom is not None else math.nan
+
+    @property
+    def fidelity(self) -> str:
+        """`faithful` and `deviation` in words."""
+        zoom = self.analysis.findings.zoom
+        return zoom.message if zoom is not None else ""
+
+
+class Row:
+    """One compared value, made by `Inspection.row`. Every method that takes a row accepts it.
+
+    Attributes
+    ----------
+    index
+        Its index in `Inspection.gaps`. Rows inside zoomed delegates are numbered after the rows of instructions.
+    """
+
+    def __init__(self, inspection: Inspection, index: int) -> None:
+        self._inspection, self.index = inspection, index
+
+    def __index__(self) -> int:
+        return self.index
+
+    @property
+    def _located(self) -> Located:
+        return self._inspection.analysis.rows.find(self.index)
+
+    @property
+    def name(self) -> str:
+        """What every view calls the row: ``#22 mlp · linear``."""
+        return self._located.name
+
+    @property
+    def reference(self) -> torch.Tensor:
+        """The reference tensor.
+
+        Raises
+        ------
+        UsageError
+            If the row has no reference.
+        """
+        return self._inspection.tensors(self.index)[0]
+
+    @property
+    def runtime(self) -> torch.Tensor:
+        """The tensor that the runtime logged."""
+        return self._inspection.analysis.values.pair(self.index).runtime.clone()
+
+    @property
+    def inputs(self) -> list[Any]:
+        """What the runtime gave to the operator or delegate: tensors and plain values, in the order of its arguments.
+
+        Raises
+        ------
+        UsageError
+            If an input was not logged, or too little is known of the row.
+        """
+        return copy.deepcopy(list(self._inspection.analysis.inputs(self.index)))
+
+    @property
+    def stack(self) -> str:
+        """The Python stack trace of the operator in the model's code; empty where it is not known."""
+        return str(self._located.about["stack"])
+
+    def histogram(self, bins: int = 64) -> Histogram:
+        """Shared bin edges, counts of reference, runtime and error, and non-finite counts.
+
+        Without a reference only the runtime is counted.
+        """
+        return self._inspection.analysis.values.histogram(self.index, bins)
+
+    def error_map(
+        self,
+        of: str = "error",
+        axes: Sequence[int] | None = None,
+        index: Sequence[int] | None = None,
+        size: int = 256,
+    ) -> ErrorMap:
+        """A 2-D slice of error, reference or runtime values; see `etviz.tensors.error_map.error_map`."""
+        return self._inspection.analysis.values.error_map(self.index, of, axes, index, size)
+
+    def channels(self, axis: int = 1) -> pd.DataFrame:
+        """The error for each index of an axis.
+
+        Parameters
+        ----------
+        axis
+            The axis, negative from the end. A single number has one axis.
+
+        Returns
+        -------
+        DataFrame
+            By index on the axis: ``rmse`` and ``max_abs`` in the tensor's units, ``share`` of Σd², ``count`` of pairs
+            that are finite in both, ``nonfinite`` pairs that were left out.
+
+        Raises
+        ------
+        UsageError
+            If there is no such axis, or the row has no reference.
+        """
+        return self._inspection.analysis.values.channel_error(self.index, axis)
+
+    def scatter(self, bins: int = 64) -> Scatter:
+        """Reference against runtime values as a density; see `etviz.tensors.scatter.scatter`."""
+        return self._inspection.analysis.values.scatter(self.index, bins)
+
+    def fingerprints(self, *, force: bool = False) -> pd.DataFrame:
+        """Likely classes of bug: hypotheses with their evidence, best first.
+
+        Tried are permuted layout, sign, dtype truncation, a shift by one, wrong zero-point, clipping, border pixels,
+        a single bad channel, a scale factor, a constant offset, another bias, another epsilon and a constant output;
+        and where the operator's own error is most likely a fault, its other settings, computed on the runtime's inputs.
+
+        Parameters
+        ----------
+        force
+            Also try a row whose error is ordinary rounding, or inherited from earlier instructions.
+
+        Returns
+        -------
+        DataFrame
+            ``name``; ``score`` from 0.6 to 1, the share of the squared error that the hypothesis explains minus what
+            chance would; ``evidence``, a sentence. Empty where no hypothesis fits.
+
+        Raises
+        ------
+        UsageError
+            If the row has no reference.
+        """
+        return self._inspection.analysis.values.fingerprints(self.index, force=force)
+
+    def zoom(self, *, timeout: float | None = None) -> Inside:
+        """See `Inspection.zoom`."""
+        return self._inspection.zoom(self.index, timeout=timeout)
+
+    def what_if(self) -> WhatIf:
+        """See `Inspection.what_if`."""
+        return self._inspection.what_if(self.index)
+
+    def repro(self, path: str | os.PathLike[str], *, timeout: float | None = None) -> Path:
+        """See `Inspection.repro`."""
+        return self._inspection.repro(self.index, path, timeout=timeout)
+
+    def __repr__(self) -> str:
+        about = self._located.about
+        numbers = ("severity", "introduced_severity", "rmse")
+        told = ", ".join(f"{name} {about[name]:.3g}" for name in numbers if about[name] == about[name])
+        return f"<Row {one_line(self.name)}{f': {told}' if told else ''}>"
+
+
+class Time:
+    """Times of one program, as `Inspection.time`."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """A row for each event that the runtime timed; see `Inspection.events`."""
+        return self._analysis.events.copy()
+
+    @property
+    def latency(self) -> dict[int, float]:
+        """Mean latency by instruction, in milliseconds."""
+        return dict(self._analysis.latency)
+
+    def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
+        """What each delegate and each portable kernel takes, costs, and does to the numbers.
+
+        Parameters
+        ----------
+        by
+            The column to rank by: numbers largest first, ``instruction`` and texts in their order.
+
+        Returns
+        -------
+        DataFrame
+            A row for each instruction, those of branches included: ``instruction, name, kind, backend``;
+            ``operators`` that it computes and ``operator_count``; ``module, source``; number of ``inputs`` (constants
+            not counted) and ``outputs``, and the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN
+            where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all
+            instructions; ``severity_in`` (worst total severity of its inputs, 0 for the program's inputs),
+            ``introduced_severity`` and ``severity_out`` (worst of its outputs), over all executions; NaN where not
+            known; ``refused``, a partitioner's reason for leaving a portable operator out, where it gives one and
+            `etviz.debug` lowered the model; ``delegate_info``, the backend's own description of its delegate, where the
+            ETRecord keeps it. ``attrs["note"]`` is the note of `events`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such column.
+        """
+        return self._analysis.ledger(by)
+
+
+class Export:
+    """Files for other tools, as `Inspection.export`. Each file appears under its name when it is complete."""
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
+        """Write the timed events as a Chrome trace, for Perfetto and chrome://tracing.
+
+        The framework, the portable kernels and each backend have tracks; so have the operators that a backend timed
+        inside its calls. Each call carries its operator, source, module and shape, and the metrics of its worst output.
+        Executions follow each other; all times are in µs.
 
         Parameters
         ----------
         path
-            The file (``trace.json``); it appears under this name when it is whole.
+            The file (``trace.json``).
 
         Returns
         -------
@@ -777,9 +793,9 @@ class Inspection(ViewState):
         """
         from etviz.view.export.chrome_trace import write_chrome_trace
 
-        return write_chrome_trace(self.analysis, path)
+        return write_chrome_trace(self._analysis, path)
 
-    def to_model_explorer(self, path: str | os.PathLike[str]) -> list[Path]:
+    def model_explorer(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the program for Google's Model Explorer, and node data that colours it by error.
 
         Every instruction and every operator inside a delegate is a node; layers are the modules of the model, and in
@@ -788,8 +804,8 @@ class Inspection(ViewState):
         Parameters
         ----------
         path
-            The graph's file (``model.json``). Beside it come ``model.severity.json`` and, where introduced gaps are
-            known, ``model.introduced_severity.json``. They appear when all of them are whole.
+            The graph's file (``model.json``). ``model.severity.json`` and, where introduced gaps are known,
+            ``model.introduced_severity.json`` are written beside it.
 
         Returns
         -------
@@ -805,4 +821,40 @@ class Inspection(ViewState):
         """
         from etviz.view.export.model_explorer import write_model_explorer
 
-        return write_model_explorer(self.analysis, path)
+        return write_model_explorer(self._analysis, path)
+
+    @during("writing the figures")
+    def figures(self, path: str | os.PathLike[str], n: int = 5, suffix: str = ".png") -> list[Path]:
+        """Write the severity profile, and histogram and error map of the worst rows, as pictures.
+
+        Parameters
+        ----------
+        path
+            Folder for the pictures; it is made if there is none.
+        n
+            Number of rows.
+        suffix
+            Format of the pictures, as matplotlib knows it: ``.png``, ``.svg``, ``.pdf``.
+
+        Returns
+        -------
+        list of Path
+            The files.
+
+        Raises
+        ------
+        UsageError
+            If no value was compared, or matplotlib does not know the format.
+        ArtifactError
+            If a file can't be written.
+        """
+        from etviz.view.plots import save
+
+        folder, plots = Path(path_of(path, "the folder of figures")), Plots(self._analysis)
+        make_folder(folder)
+        written = [save(plots.gaps, folder / f"gaps{suffix}")]
+        for row in self._analysis.worst(n).index:
+            for draw in (plots.histogram, plots.error_map):
+                if self._analysis.values.pair(row).reference is not None:
+                    written.append(save(draw, folder / f"{draw.__name__}-{row}{suffix}", row))
+        return written

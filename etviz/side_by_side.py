@@ -1,22 +1,21 @@
 """`etviz.compare`: two or more Inspections side by side, joined by operator.
 
 The same model on two backends, before and after a change, or in float and in int8. Rows are joined where both programs
-execute the same operator of the same module; what a partitioner cut differently is joined by the source line of what it
-computes last; the rest stands alone and is never joined by a guess.
+execute the same operator of the same module; delegates that a partitioner cut differently are joined by the source line
+of their last operator. All other rows stay alone: no row is joined by a guess.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
-from etviz.analysis.rows import row_keys
+from etviz.analysis.rows import row_count, row_keys
 from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.tables import ranking
 from etviz.errors import UsageError, during
@@ -25,14 +24,12 @@ from etviz.tensors.metrics import METRICS
 from etviz.text import one_line, printable
 from etviz.view.pages.report import check_tensors, framed, report_page
 from etviz.view.pages.tables import comparison_fragment, comparison_summary
-from etviz.view.payload.beside import CHANGE, Beside
+from etviz.view.payload.beside import CHANGE, Beside, beside_names
 from etviz.view.payload.program import compared_rows
-from etviz.view.widget.state import ViewState
+from etviz.view.widget.state import Shown, ViewState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Iterable, Mapping, Sequence
 
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.summary import Summary
@@ -44,48 +41,32 @@ _ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms")
 _SHOWN: Final = 12
 
 
-class Comparison(ViewState):
+class Comparison(Shown):
     """Inspections side by side; made by `etviz.compare`. A notebook shows it as the linked view of the first one.
 
     Attributes
     ----------
-    inspections
-        By label, in the order in which they were given; the first one is what the others are held against.
+    view
+        State that all its views share.
     """
 
-    def __init__(self, inspections: dict[str, Inspection]) -> None:
-        super().__init__(next(iter(inspections.values())).analysis)
-        self.inspections = inspections
-        self.sort_by = CHANGE
+    view: _ComparisonView
+
+    def __init__(self, inspections: Mapping[str, Inspection]) -> None:
+        self._inspections = dict(inspections)
+        super().__init__(_ComparisonView({label: item.analysis for label, item in self._inspections.items()}))
 
     @property
-    def title(self) -> str:
-        """The labels."""
-        return " · ".join(self.labels)
-
-    @property
-    def known_digest(self) -> None:
-        """Several programs have no verdict in common."""
-
-    @property
-    def analyses(self) -> list[Analysis]:
-        """Those of all Inspections."""
-        return [inspection.analysis for inspection in self._all()]
-
-    @property
-    def beside(self) -> Beside:
-        """The other Inspections, joined to the first one row by row."""
-        analyses = self.analyses
-        frames = [compared_rows(analysis) for analysis in analyses]
-        joined = _with_insides(self._joined, frames, [len(analysis.tables) for analysis in analyses])
-        return Beside(tuple(self.labels), tuple(analyses[1:]), tuple(frames), joined, self.title)
+    def inspections(self) -> dict[str, Inspection]:
+        """By label, in the order in which they were given; the others are compared with the first one."""
+        return dict(self._inspections)
 
     @property
     def labels(self) -> list[str]:
         """Names of the Inspections."""
-        return list(self.inspections)
+        return list(self._inspections)
 
-    @cached_property
+    @property
     def table(self) -> pd.DataFrame:
         """A row for each operator, in program order.
 
@@ -93,8 +74,9 @@ class Comparison(ViewState):
         each Inspection ``<column>.<label>``: its row in `gaps`, instruction, backend, shape, dtype, latency and every
         metric, total and introduced; NaN where the program has no such row.
         """
-        rows = self._joined
-        frames = [_one(inspection.gaps) for inspection in self.inspections.values()]
+        gaps = [inspection.gaps for inspection in self._all()]
+        rows = _join(gaps, [len(inspection.analysis.tables) for inspection in self._all()])
+        frames = [_one(frame) for frame in gaps]
         columns = [*_ROW, *self._metrics()]
         records = []
         for how, places in rows:
@@ -110,22 +92,18 @@ class Comparison(ViewState):
         named = [f"{name}.{label}" for label in self.labels for name in ("row", *columns)]
         return pd.DataFrame(records, columns=["operator", "module", "source", "joined", *named])
 
-    @cached_property
-    def _joined(self) -> list[tuple[str, list[int | None]]]:
-        return _join([inspection.gaps for inspection in self._all()])
-
     def _metrics(self) -> list[str]:
         """The metrics that one of the Inspections has, total and introduced."""
         names = [name for name in METRICS if any(name in item.analysis.tables.rows for item in self._all())]
         return [*names, *(f"introduced_{name}" for name in names)]
 
     def _all(self) -> Iterable[Inspection]:
-        return self.inspections.values()
+        return self._inspections.values()
 
-    @cached_property
+    @property
     def outputs(self) -> pd.DataFrame:
         """The final outputs of all Inspections: their `outputs`, with a column `label`."""
-        frames = [inspection.outputs.assign(label=label) for label, inspection in self.inspections.items()]
+        frames = [inspection.outputs.assign(label=label) for label, inspection in self._inspections.items()]
         return pd.concat([frame for frame in frames if not frame.empty] or frames[:1], ignore_index=True)
 
     @during("ranking the operators")
@@ -150,6 +128,7 @@ class Comparison(ViewState):
         UsageError
             If `by` is no metric.
         """
+        count = row_count("n", n, sum(len(item.analysis.rows) for item in self._all()))
         metric = METRICS.get(by.removeprefix("introduced_"))
         if metric is None:
             raise UsageError(f"by must be a metric, found {by!r}; metrics are {', '.join(METRICS)}")
@@ -162,14 +141,15 @@ class Comparison(ViewState):
         changes = [_change(first, other, metric.higher_is_better, metric.unit == "dB") for other in others]
         found = table.assign(change=pd.concat(changes, axis=1).max(axis=1))
         found = found[found["change"].notna()]
-        return found.sort_values("change", ascending=False, kind="stable").head(min(n, len(found)))
+        return found.sort_values("change", ascending=False, kind="stable").head(count)
 
     def summary(self) -> str:
-        """Short text: each verdict, how much was joined, what became worse."""
-        lines = [f"{label}: {digest.verdict}" for label, digest in self._verdicts().items()]
-        counts = self.table["joined"].value_counts()
+        """Short text: each verdict, the number of joined operators, the operator that became worst."""
+        lines = [f"{label}: {digest.verdict}" for label, digest in _verdicts(self.view.analysis_by_label).items()]
+        table = self.table
+        counts = table["joined"].value_counts()
         shared = int(counts.get(JOINED, 0) + counts.get(BY_SOURCE, 0))
-        lines.append(f"{shared} of {len(self.table)} operators are in several programs.")
+        lines.append(f"{shared} of {len(table)} operators are in several programs.")
         worse = self.worst(1)
         if len(worse) and float(worse["change"].iloc[0]) > 1:
             row = worse.iloc[0]
@@ -182,12 +162,12 @@ class Comparison(ViewState):
     def to_html(self, path: PathLike, by: str = "introduced_severity", tensors: str = "histograms") -> Path:
         """Write a report: the linked view of all programs, which needs no kernel and no network.
 
-        Without scripts, and on paper, it is the verdicts and every operator with the metric `by` side by side.
+        Without scripts, and on paper, it shows the verdicts and every operator with the metric `by` side by side.
 
         Parameters
         ----------
         path
-            The file; it appears under this name when it is whole.
+            The file; it appears under this name when it is complete.
         by
             A metric.
         tensors
@@ -202,49 +182,81 @@ class Comparison(ViewState):
         """
         check_tensors(tensors)
         target = check_target(path, "the comparison")
-        page = self._page(tensors, by)
+        page = self.view.page(tensors, by)
         with whole_file(target, "the comparison") as partial:
             partial.write_bytes(page)
         return Path(path)
-
-    def _page(self, tensors: str, by: str = "introduced_severity") -> bytes:
-        summary = comparison_summary(self._verdicts(), self.table, self.worst(_SHOWN, by), by)
-        return report_page(self.analysis, tensors, self.title, self.beside, summary)
-
-    def static_html(self) -> str:
-        """Verdicts, and what became worse."""
-        return comparison_fragment(self._verdicts(), self.worst(_SHOWN), "introduced_severity")
-
-    def embedded_html(self) -> str:
-        """The report as the output of a cell."""
-        return framed(self.title, self.height, self._page, self.static_html())
-
-    def widget(self, **options: Any) -> Any:
-        """The widget; `options` set its traits (``height=800``)."""
-        from etviz.view.widget.widget import InspectionWidget
-
-        return InspectionWidget(self, **options)
-
-    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
-        """Display the widget; as `Inspection.show`."""
-        from etviz.view.widget.widget import show
-
-        show(self, sidebar)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from etviz.view.widget.widget import mimebundle
-
-        return mimebundle(self, **kwargs)
-
-    def _verdicts(self) -> dict[str, Summary]:
-        return {label: inspection.digest for label, inspection in self.inspections.items()}
 
     def __repr__(self) -> str:
         return f"<Comparison of {one_line(', '.join(self.labels))}>\n{self.summary()}"
 
 
+class _ComparisonView(ViewState):
+    """State of the views of a comparison: the first program's, with the others beside it."""
+
+    def __init__(self, programs: dict[str, Analysis]) -> None:
+        self.analysis_by_label = programs
+        super().__init__(next(iter(programs.values())))
+        self.sort_by = CHANGE
+
+    @property
+    def title(self) -> str:
+        return " · ".join(self.analysis_by_label)
+
+    @property
+    def known_digest(self) -> None:
+        """Several programs have no verdict in common."""
+
+    @property
+    def analyses(self) -> list[Analysis]:
+        return list(self.analysis_by_label.values())
+
+    @property
+    def beside(self) -> Beside:
+        """The other programs, joined to the first one row by row."""
+        analyses = self.analyses
+        frames = [compared_rows(analysis) for analysis in analyses]
+        rows = _join(frames, [len(analysis.tables) for analysis in analyses])
+        places = [[-1 if place is None else place for place in row] for _, row in rows]
+        joined = np.array(places, np.int64).reshape(-1, len(analyses))
+        return Beside(tuple(self.analysis_by_label), tuple(analyses[1:]), tuple(frames), joined, self.title)
+
+    @property
+    def rows(self) -> int:
+        return super().rows + int((self.beside.joined[:, 0] < 0).sum())
+
+    @property
+    def columns(self) -> set[str]:
+        return super().columns | beside_names(len(self.analysis_by_label))
+
+    def page(self, tensors: str, by: str = "introduced_severity") -> bytes:
+        """The report."""
+        compared = self._compared()
+        summary = comparison_summary(_verdicts(self.analysis_by_label), compared.table, compared.worst(_SHOWN, by), by)
+        return report_page(self.analysis, tensors, self.title, self.beside, summary)
+
+    def static_html(self) -> str:
+        worst = self._compared().worst(_SHOWN)
+        return comparison_fragment(_verdicts(self.analysis_by_label), worst, "introduced_severity")
+
+    def embedded_html(self) -> str:
+        return framed(self.title, self.height, self.page, self.static_html())
+
+    def _compared(self) -> Comparison:
+        shown = self.shown() if self.shown is not None else None
+        if isinstance(shown, Comparison):
+            return shown
+        from etviz.inspection import Inspection
+
+        return Comparison({label: Inspection(item) for label, item in self.analysis_by_label.items()})
+
+
+def _verdicts(programs: Mapping[str, Analysis]) -> dict[str, Summary]:
+    return {label: analysis.digest for label, analysis in programs.items()}
+
+
 def _one(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Gap rows of the first execution, with what they are called."""
+    """Gap rows of the first execution, with their operator."""
     rows = gaps[gaps["event_block"] == gaps["event_block"].min()] if len(gaps) else gaps
     names = [
         row_name(*row) for row in rows[["kind", "op", "reference_ops", "module", "output"]].itertuples(index=False)
@@ -252,8 +264,25 @@ def _one(gaps: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(operator=names)
 
 
-def _join(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | None]]]:
-    """How each row is joined, and its index in every table."""
+def _join(tables: Sequence[pd.DataFrame], own: Sequence[int]) -> list[tuple[str, list[int | None]]]:
+    """How each row is joined, and its index in every table.
+
+    Rows inside delegates, whose index is not below the number of `own` rows, are joined with each other and with own
+    rows that have no partner: one partitioner delegates what another one leaves to portable kernels.
+    """
+    rows = _join_once([table[table.index < count] for table, count in zip(tables, own, strict=True)])
+    if any(len(table) > count for table, count in zip(tables, own, strict=True)):
+        alone = [[row[k] for how, row in rows if how == ALONE] for k in range(len(own))]
+        left = [
+            table[table.index.isin([at for at in single if at is not None]) | (table.index >= count)]
+            for table, single, count in zip(tables, alone, own, strict=True)
+        ]
+        rows = [row for row in rows if row[0] != ALONE] + _join_once(left)
+    order = [{place: at / len(table) for at, place in enumerate(table.index)} for table in tables]
+    return sorted(rows, key=lambda row: next(where[p] for where, p in zip(order, row[1], strict=True) if p is not None))
+
+
+def _join_once(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | None]]]:
     frames = [_one(table) for table in tables]
     left = [dict(zip(row_keys(frame), frame.index, strict=True)) for frame in frames]
     rows: list[tuple[str, list[int | None]]] = []
@@ -268,28 +297,7 @@ def _join(tables: Sequence[pd.DataFrame]) -> list[tuple[str, list[int | None]]]:
         for place in frame.index:
             if (i, place) not in joined:
                 rows.append((ALONE, [place if k == i else None for k in range(len(frames))]))
-    order = [{place: at / len(frame) for at, place in enumerate(frame.index)} for frame in frames]
-    return sorted(rows, key=lambda row: next(where[p] for where, p in zip(order, row[1], strict=True) if p is not None))
-
-
-def _with_insides(
-    joined: Sequence[tuple[str, list[int | None]]], frames: Sequence[pd.DataFrame], own: Sequence[int]
-) -> npt.NDArray[np.int64]:
-    """The row of each operator in every program, -1 for none; what is inside of delegates is joined to what is left."""
-    rows = list(joined)
-    if any(len(frame) > count for frame, count in zip(frames, own, strict=True)):
-        alone = [
-            [place for how, row in rows if how == ALONE and (place := row[k]) is not None] for k in range(len(own))
-        ]
-        rows = [row for row in rows if row[0] != ALONE]
-        rows += _join(
-            [
-                frame.loc[[*left, *range(count, len(frame))]]
-                for frame, left, count in zip(frames, alone, own, strict=True)
-            ]
-        )
-    places = [[-1 if place is None else place for place in row] for _, row in rows]
-    return np.array(places, np.int64).reshape(-1, len(own))
+    return rows
 
 
 def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:

@@ -28,7 +28,7 @@ def contradictions(inspection: etviz.Inspection) -> list[str]:
 
 def _headline(inspection: etviz.Inspection) -> Iterator[str]:
     """Verdict, headline, facts and first divergence."""
-    said, first = inspection.digest, inspection.first_divergence
+    said, first = inspection.analysis.digest, inspection.first_divergence
     finding: Any = inspection.analysis.finder.finding()
     facts = {fact.label: fact for fact in said.facts}
     named = bool(finding and finding.level in ("warn", "bad") and not _names_nobody(finding.text))
@@ -68,7 +68,7 @@ def _named(said: Any, finding: Any, first: Any) -> Iterator[str]:
 
 def _created(inspection: etviz.Inspection) -> Iterator[str]:
     """Where NaN is said to begin."""
-    nonfinite = next((fact for fact in inspection.digest.facts if fact.label == "Non-finite"), None)
+    nonfinite = next((fact for fact in inspection.analysis.digest.facts if fact.label == "Non-finite"), None)
     if nonfinite is None or "created at" not in nonfinite.value or nonfinite.row is None:
         return
     about = inspection.gaps.loc[nonfinite.row]
@@ -82,7 +82,7 @@ def _names_nobody(text: str) -> bool:
 
 def _gate(inspection: etviz.Inspection) -> Iterator[str]:
     """The gate without limits."""
-    said, first = inspection.digest, inspection.first_divergence
+    said, first = inspection.analysis.digest, inspection.first_divergence
     result = check(inspection.analysis, Rules())
     if result.passed and said.level == "bad":
         yield f"the gate passes what the verdict calls bad: {said.verdict}"
@@ -99,7 +99,7 @@ def _gate(inspection: etviz.Inspection) -> Iterator[str]:
 
 def _diagnosis(inspection: etviz.Inspection) -> Iterator[str]:
     """Culprit, proof, shares and suspects."""
-    said, first = inspection.digest, inspection.first_divergence
+    said, first = inspection.analysis.digest, inspection.first_divergence
     body: dict[str, Any] = inspection.diagnosis(look_inside=False)
     culprit = body["culprit"]
     if (body["level"], body["verdict"]) != (said.level, said.verdict):
@@ -171,7 +171,7 @@ def _view(inspection: etviz.Inspection) -> Iterator[str]:
     first = inspection.first_divergence
     payload, _ = build_payload(inspection.analysis)
     summary, finding = payload["summary"], payload["summary"]["finding"]
-    said = inspection.digest
+    said = inspection.analysis.digest
     if (summary["level"], summary["verdict"]) != (said.level, said.verdict):
         yield "the view has another verdict"
     beyond = _beyond(inspection)

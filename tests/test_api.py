@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 import traitlets
 
 import etviz
@@ -17,11 +18,11 @@ from etviz.errors import ArtifactError, EtvizError, ExecutionError, PairingError
 from tests.programs import Executed
 
 MEMBERS = (
-    "gaps coverage worst outputs summary tensors histogram delegation tree introduced widget show "
-    "selected sort_by descending filter expanded height events module_total format_delegated_graph "
-    "compute_introduced attribution first_divergence zoom quantization fingerprints repro to_html "
-    "plot_gaps plot_histogram plot_error_map to_chrome_trace to_model_explorer"
+    "gaps coverage outputs worst summary diagnosis first_divergence tensors zoom look_inside what_if against ladder "
+    "attribution quantization compute_introduced introduced selected events delegation format_delegated_graph "
+    "module_total tree methods method repro widget show to_html plot export time row analysis view observe"
 )
+ROW = "name index reference runtime inputs stack histogram error_map channels scatter fingerprints zoom what_if repro"
 COLUMNS = (
     "event_block input_index instruction kind op backend output shape dtype reference_ops module source pairing "
     "mse rmse mean_abs max_abs l1 rel_l2 sqnr_db psnr_db cosine allclose max_ulp severity "
@@ -88,7 +89,7 @@ def test_signatures(function: str, names: str, positional: int) -> None:
         lambda i: etviz.load("etdump.etdp", buffer="debug.bin"),  # pyright: ignore[reportCallIssue]
         lambda i: etviz.verify(1, tolerance=1e-3),  # pyright: ignore[reportCallIssue]
         lambda i: i.worst(metric="rmse"),
-        lambda i: i.histogram(0, n_bins=3),
+        lambda i: i.row(0).histogram(n_bins=3),
         lambda i: i.widget(heigth=500),
         lambda i: i.widget(rows=5),
         lambda i: i.summary(verbose=True),
@@ -112,8 +113,11 @@ def test_errors_form_one_family() -> None:
 
 
 def test_members_of_an_inspection(program: Executed) -> None:
-    for name in MEMBERS.split():
-        assert hasattr(program.inspection, name), name
+    inspection = program.inspection
+    assert {name for name in dir(inspection) if not name.startswith("_")} == set(MEMBERS.split())
+    row = inspection.row(0)
+    assert {name for name in dir(row) if not name.startswith("_")} == set(ROW.split())
+    assert {name for name in dir(inspection.time) if not name.startswith("_")} == {"events", "latency", "ledger"}
 
 
 def test_columns_of_gaps(program: Executed) -> None:
@@ -148,7 +152,8 @@ def test_worst(by: str, executed: Callable[[str], Executed]) -> None:
     read = gaps if by == "latency_ms" else gaps[~gaps.index.isin(inspection.analysis.tables.unused)]
     assert worst[by].tolist() == read[by].sort_values(ascending=higher).head(7).tolist()
     row = worst.index[0]
-    pd.testing.assert_series_equal(inspection.gaps.loc[row], worst.iloc[0])
+    pd.testing.assert_series_equal(inspection.gaps.loc[row][worst.columns], worst.iloc[0])
+    assert list(worst.columns[:5]) == ["name", "severity", "introduced_severity", "rmse", "source"]
 
 
 def test_worst_of_what(executed: Callable[[str], Executed]) -> None:
@@ -162,13 +167,13 @@ def test_a_row_may_be_given_by_index_or_as_a_row(executed: Callable[[str], Execu
     inspection = executed("encoder").inspection
     row = inspection.worst(1).iloc[0]
     by_row, by_index = inspection.tensors(row), inspection.tensors(row.name)
-    assert all(a is b for a, b in zip(by_row, by_index, strict=True))
-    assert inspection.histogram(row).edges.tolist() == inspection.histogram(row.name).edges.tolist()
+    assert all(map(torch.equal, by_row, by_index))
+    assert inspection.row(row).histogram().edges.tolist() == inspection.row(row.name).histogram().edges.tolist()
 
 
 @pytest.mark.parametrize("row", [-1, 999, "x", None, 1.5])
 def test_no_such_row(row: Any, executed: Callable[[str], Executed]) -> None:
-    with pytest.raises(UsageError, match="row must be an index"):
+    with pytest.raises(UsageError, match="row must be a"):
         executed("encoder").inspection.tensors(row)
 
 
@@ -180,11 +185,11 @@ def test_traits_are_shared_with_the_widget(executed: Callable[[str], Executed]) 
     try:
         widget.selected = 3
         assert inspection.selected == 3
-        inspection.sort_by = "rmse"
+        inspection.view.sort_by = "rmse"
         assert widget.sort_by == "rmse"
         assert [change["name"] for change in seen] == ["height", "selected", "sort_by"]
         with pytest.raises(traitlets.TraitError):
-            inspection.set_trait("selected", "first")
+            inspection.selected = "first"  # pyright: ignore[reportAttributeAccessIssue]
     finally:
         widget.close()
     inspection.selected = None
@@ -201,4 +206,4 @@ def test_summary_says_what_matters(program: Executed) -> None:
     assert f"Delegated: {100 * share:.0f} %" in text
     if program.name != "poisoned":
         assert "match" in text.splitlines()[0]
-        assert program.inspection.digest.level in ("ok", "warn")
+        assert program.inspection.analysis.digest.level in ("ok", "warn")

@@ -26,20 +26,20 @@ mpl.use("Agg")
 NOT_WORDS: tuple[Any, ...] = (pd.Series([1.0, 2.0]), torch.ones(2), [1], {}, 3, "\ud800", "elsewhere")
 NUMBERS: tuple[Any, ...] = (math.nan, 10**400, "10", "\ud800", [math.nan], {}, object(), torch.tensor(math.nan), 1j)
 ASKED: dict[str, Callable[[etviz.Inspection, Any], Any]] = {
-    "bins": lambda i, value: i.histogram(0, bins=value),
+    "bins": lambda i, value: i.row(0).histogram(bins=value),
     "n": lambda i, value: i.worst(n=value),
     "by": lambda i, value: i.worst(by=value),
     "name": lambda i, value: i.module_total(value),
     "run": lambda i, value: i.ladder(run=value),
     "loss": lambda i, value: i.attribution(loss=value),
     "output": lambda i, value: i.attribution(output=value),
-    "axes": lambda i, value: i.error_map(0, axes=value),
-    "ax": lambda i, value: i.plot.memory(ax=value),
-    "figure": lambda i, value: i.plot.timeline(run=value),
+    "axes": lambda i, value: i.row(0).error_map(axes=value),
+    "ax": lambda i, value: i.plot.gaps(ax=value),
+    "figures": lambda i, value: i.export.figures(value),
     "zoom": lambda i, value: i.zoom(0, timeout=value),
     "repro": lambda i, value: i.repro(0, "nowhere", timeout=value),
     "path": lambda i, value: i.to_html(value),
-    "trace": lambda i, value: i.to_chrome_trace(value),
+    "trace": lambda i, value: i.export.chrome_trace(value),
 }
 
 
@@ -92,8 +92,9 @@ def test_what_fits_is_passed_on() -> None:
     assert asked(count=True, share=math.inf) == (True, math.inf, "", False)
     with pytest.raises(UsageError, match="share must be a number or None, found nan"):
         asked(1, math.nan)
-    with pytest.raises(UsageError, match="flag must be True or False, found Series"):
-        asked(1, flag=pd.Series([1, 2]))  # type: ignore[arg-type]
+    for wrong in (pd.Series([1, 2]), "no", 1, None):
+        with pytest.raises(UsageError, match="flag must be True or False, found"):
+            asked(1, flag=wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         asked(1, other=2)  # type: ignore[call-arg]
 

@@ -96,7 +96,7 @@ def test_modules_without_end(executed: Make, tmp_path: Path) -> None:
     files = changed(executed("counter"), tmp_path, change)
     found = etviz.load(files.pop("etdump"), **files)
     assert found.gaps["module"].str.len().max() < 1000
-    assert len(found.modules.label) > 3
+    assert len(found.analysis.modules.label) > 3
 
 
 @pytest.mark.parametrize("name", ["etdump", "pte", "etrecord", "debug_buffer", "record"])

@@ -29,7 +29,7 @@ def portable(executed: Make) -> etviz.Inspection:
 def test_with_itself_nothing_changes(executed: Make) -> None:
     inspection = executed("residual_cnn").inspection
     compared = etviz.compare(inspection, inspection)
-    assert compared.labels == [f"{inspection.title} 1", f"{inspection.title} 2"]
+    assert compared.labels == [f"{inspection.analysis.title} 1", f"{inspection.analysis.title} 2"]
     assert set(compared.table["joined"]) == {"operator"}
     assert len(compared.table) == len(inspection.gaps)
     assert (compared.table[f"row.{compared.labels[0]}"] == compared.table[f"row.{compared.labels[1]}"]).all()
@@ -86,7 +86,7 @@ def test_page(executed: Make, portable: etviz.Inspection, tmp_path: Path) -> Non
     assert "&lt;script&gt;a" in page
     assert page.count("<tr>") >= len(compared.table)
     assert 'id="etviz-data"' in page
-    assert "b &amp; c" in compared.static_html()
+    assert "b &amp; c" in compared.view.static_html()
     with pytest.raises(ArtifactError):
         compared.to_html(tmp_path / "missing" / "c.html")
 
@@ -100,7 +100,7 @@ def test_view(executed: Make, portable: etviz.Inspection) -> None:
     """The view is the first program's, with the other's errors and ratios in its rows, and the rest at the end."""
     other = executed("residual_cnn").inspection
     compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
-    payload = build_payload(compared.analysis, compared.beside)
+    payload = build_payload(compared.view.analysis, compared.view.beside)
     table = compared.table
     joined = table.dropna(subset=["row.portable", "row.xnnpack"])
     assert len(joined)
@@ -113,7 +113,7 @@ def test_view(executed: Make, portable: etviz.Inspection) -> None:
     np.testing.assert_allclose(change[expected.index], expected)
     alone = int(table["row.portable"].isna().sum())
     assert alone > 0
-    plain = build_payload(compared.analysis)[0]
+    plain = build_payload(compared.view.analysis)[0]
     assert payload[0]["rows"] == plain["rows"] + alone
     assert payload[0]["compared"] == plain["compared"]
     assert np.isfinite(others[-alone:]).all()
@@ -129,18 +129,18 @@ def test_what_is_inside_of_the_others_delegates(executed: Make, portable: etviz.
     call = int(other.gaps.index[other.gaps["kind"] == "delegate"][0])
     inner = other.zoom(call).gaps
     compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
-    beside, own = compared.beside, len(other.gaps)
+    beside, own = compared.view.beside, len(other.gaps)
     assert len(beside.frames[1]) == own + len(inner)
     assert sorted(place for place in beside.joined[:, 1] if place >= 0) == list(range(own + len(inner)))
     assert sorted(place for place in beside.joined[:, 0] if place >= 0) == list(portable.gaps.index)
     joined = [(a, b) for a, b in beside.joined if a >= 0 and b >= own]
     assert len(joined) >= 3
-    payload = build_payload(compared.analysis, beside)
+    payload = build_payload(compared.view.analysis, beside)
     severity = _numbers(payload, "severity_2")
     for here, there in joined:
         assert portable.gaps["source"][here] == inner["source"][there - own]
         assert severity[here] == inner["severity"][there - own]
-        answer, _ = build_tensor(compared.analysis, int(here), beside=beside)
+        answer, _ = build_tensor(compared.view.analysis, int(here), beside=beside)
         assert [found["label"] for found in answer["beside"]] == ["xnnpack"]
     (tree,) = (item["tree"] for item in payload[0]["beside"])
     nodes = np.frombuffer(payload[1][tree["row_node"]["buffer"]], "int32")
@@ -151,7 +151,7 @@ def test_histograms_of_both(executed: Make, portable: etviz.Inspection) -> None:
     other = executed("residual_cnn").inspection
     compared = etviz.compare(portable, other, labels=["portable", "xnnpack"])
     row = compared.table.dropna(subset=["row.portable", "row.xnnpack"]).iloc[-1]
-    answer, buffers = build_tensor(compared.analysis, int(row["row.portable"]), beside=compared.beside)
+    answer, buffers = build_tensor(compared.view.analysis, int(row["row.portable"]), beside=compared.view.beside)
     (found,) = answer["beside"]
     edges = np.frombuffer(buffers[answer["edges"]["buffer"]])
     counts = np.frombuffer(buffers[found["runtime"]["buffer"]], found["runtime"]["dtype"])

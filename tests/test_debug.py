@@ -62,7 +62,7 @@ def test_times_are_those_of_executions_without_a_debug_buffer(executed: Callable
     assert 2 <= len(runs) <= 11
     calls = timed[timed.name == "DELEGATE_CALL"]
     assert set(calls["count"]) == {len(runs) - 1}, "the first one warms up"
-    assert inspection.latency[int(calls.instruction.iloc[0])] == pytest.approx(calls.avg_ms.iloc[0])
+    assert inspection.time.latency[int(calls.instruction.iloc[0])] == pytest.approx(calls.avg_ms.iloc[0])
     assert f"{len(runs) - 1} execution" in timed.attrs["note"]
     logged = made.inspection
     assert set(logged.events.query("name == 'DELEGATE_CALL'")["count"]) == {1}
@@ -93,7 +93,7 @@ def test_an_exported_program(executed: Callable[[str], Executed], tmp_path: Path
     inspection = etviz.debug(torch.export.export(model, inputs), inputs, workdir=tmp_path)
     same = executed("counter").inspection
     assert inspection.gaps["op"].tolist() == same.gaps["op"].tolist()
-    assert "ExportedProgram" in inspection.title
+    assert "ExportedProgram" in inspection.analysis.title
 
 
 def test_references_that_are_not_kept_come_back(executed: Callable[[str], Executed], monkeypatch: Any) -> None:
@@ -233,7 +233,7 @@ def test_what_comes_before_random_numbers_is_judged_by_its_noise(tmp_path: Path)
     torch.manual_seed(0)
     model, x = DroppedBeside(), 3 * torch.randn(16, 64)
     found = etviz.debug(model, (x,), workdir=tmp_path)
-    assert found.digest.verdict == "Final outputs were not compared: they follow from random numbers."
+    assert found.analysis.digest.verdict == "Final outputs were not compared: they follow from random numbers."
     row = found.gaps.set_index("reference_ops").loc["sin"]
     with torch.no_grad():
         exact = torch.sin(torch.exp(3 * model.linear.double()(x.double())) * 1000)
@@ -252,7 +252,7 @@ def test_random_numbers_are_not_held_against_the_reference(tmp_path: Path) -> No
     assert after["introduced_rmse"] == 0
     assert apart["rmse"] == 0
     assert found.first_divergence is None
-    assert found.digest.verdict == "Final outputs were not compared: they follow from random numbers."
+    assert found.analysis.digest.verdict == "Final outputs were not compared: they follow from random numbers."
     assert "draws random numbers (dropout)" in found.summary()
     assert "model.eval()" in found.summary()
     with pytest.raises(UsageError, match="notes"):
@@ -309,7 +309,7 @@ def test_integers_that_are_made_of_nan_are_not_held_against_the_runtime(
     assert apart["reference_nan"] + apart["reference_inf"] == apart["runtime_nan"] + apart["runtime_inf"] > 0
     assert found.first_divergence is None
     assert (
-        found.digest.verdict
+        found.analysis.digest.verdict
         == "Final outputs were not compared: they follow from NaN or Inf that was put on an integer grid."
     )
     assert re.search(r"The input x holds NaN or Inf\. #\d linear puts that on an integer grid", found.summary())
@@ -317,7 +317,7 @@ def test_integers_that_are_made_of_nan_are_not_held_against_the_runtime(
     by_handles = etviz.load(etdump, etrecord=etrecord, debug_buffer=debug_buffer)
     assert by_handles.first_divergence is None
     assert (
-        by_handles.digest.verdict
+        by_handles.analysis.digest.verdict
         == "Final outputs were not compared: they follow from NaN or Inf that was put on an integer grid."
     )
     if dynamic:
@@ -449,6 +449,6 @@ class OnlyNaN(torch.nn.Module):
 def test_outputs_without_a_finite_element_are_not_called_good(tmp_path: Path) -> None:
     """They are alike in the reference and the runtime, but nobody wants them."""
     found = etviz.debug(OnlyNaN(), (torch.tensor([[1.0, 3.0, 4.0]]),), partitioner=[], workdir=tmp_path)
-    assert found.digest.level == "warn"
-    assert found.digest.verdict == "The final output matches the reference, but no element is finite in both."
+    assert found.analysis.digest.level == "warn"
+    assert found.analysis.digest.verdict == "The final output matches the reference, but no element is finite in both."
     assert found.gaps["non_finite"].tolist()[-2:] == ["created", "carried"]

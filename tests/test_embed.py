@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """``etviz.options``: what may be set, and what a cell's output then is."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.errors import UsageError
 from etviz.settings import Options
-from etviz.view.widget.widget import InspectionWidget, mimebundle
+from etviz.view.widget.widget import InspectionWidget
 from tests.markup import MARKUP
 from tests.programs import Executed
 
@@ -60,7 +61,7 @@ def test_a_value_that_makes_no_sense_is_refused(name: str, value: object) -> Non
 
 
 def test_a_cell_has_the_widget_and_the_table_unless_asked(inspection: etviz.Inspection) -> None:
-    data, _ = mimebundle(inspection)
+    data, _ = inspection._repr_mimebundle_()
     assert {WIDGET, "text/html", "text/plain"} <= set(data)
     assert "<iframe" not in data["text/html"]
 
@@ -73,10 +74,10 @@ def test_an_embedded_report_comes_without_a_widget(
 
     monkeypatch.setattr(InspectionWidget, "__init__", refuse)
     etviz.options.embed = True
-    data, _ = mimebundle(inspection)
+    data, _ = inspection._repr_mimebundle_()
     assert set(data) == {"text/html", "text/plain"}
     assert 'sandbox="allow-scripts"' in data["text/html"]
-    assert f"height:{inspection.height}px" in data["text/html"]
+    assert f"height:{inspection.view.height}px" in data["text/html"]
 
 
 def test_a_report_that_is_too_large_holds_less_and_at_last_is_the_table(inspection: etviz.Inspection) -> None:
@@ -84,22 +85,22 @@ def test_a_report_that_is_too_large_holds_less_and_at_last_is_the_table(inspecti
     etviz.options.embed = True
     for tensors in ("worst", "histograms", "none"):
         etviz.options.embed_tensors = tensors
-        sizes.append(len(mimebundle(inspection)[0]["text/html"]))
+        sizes.append(len(inspection._repr_mimebundle_()[0]["text/html"]))
     assert sizes == sorted(sizes, reverse=True)
     etviz.options.embed_tensors = "worst"
     etviz.options.embed_megabytes = (sizes[1] + 100) / 1e6
-    assert abs(len(mimebundle(inspection)[0]["text/html"]) - sizes[1]) < 100
+    assert abs(len(inspection._repr_mimebundle_()[0]["text/html"]) - sizes[1]) < 100
     etviz.options.embed_megabytes = 0.01
-    shown = mimebundle(inspection)[0]["text/html"]
+    shown = inspection._repr_mimebundle_()[0]["text/html"]
     assert "<iframe" not in shown
     assert "to_html()" in shown
-    assert html.escape(inspection.digest.verdict) in shown
+    assert html.escape(inspection.analysis.digest.verdict) in shown
 
 
 def test_names_can_not_break_out_of_the_frame(inspection: etviz.Inspection) -> None:
     inspection = etviz.Inspection(Analysis(replace(inspection.analysis.findings, title=f'"{MARKUP}')))
     etviz.options.embed = True
-    shown = mimebundle(inspection)[0]["text/html"]
+    shown = inspection._repr_mimebundle_()[0]["text/html"]
     frame = shown[: shown.index("<noscript>")]
     assert frame.count("<") == 2
     assert frame.endswith("></iframe>\n")

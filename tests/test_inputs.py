@@ -46,7 +46,7 @@ def test_a_decode_is_judged_where_its_inputs_are_proved(made: Programs, way: str
     found = _load(program, way=way)
     first, *others = sorted(found.gaps["event_block"].unique())
     assert "2 of 3 executions can't be judged: give inputs= for each execution" in found.summary()
-    assert found.digest.level == "warn"
+    assert found.analysis.digest.level == "warn"
     assert found.first_divergence is None
     totals = found.gaps.set_index("event_block")["severity"]
     assert totals.loc[first].notna().sum() >= len(totals.loc[first]) - 1, "a mask of -inf has no severity"
@@ -155,7 +155,7 @@ def test_each_method_has_its_own_inputs(made: Programs) -> None:
     program = made("method_embed")
     found = _load(program, way="handles")
     assert len(found.gaps)
-    assert found.digest.level != "bad"
+    assert found.analysis.digest.level != "bad"
 
 
 WAYS = ("exact", "derived", "handles")
@@ -227,9 +227,9 @@ def test_another_number_of_tokens_is_another_input(way: str, tmp_path: Path) -> 
     program = export(Asked().eval(), (first, encoded), dynamic_shapes=shapes)
     _ran({"forward": program}, [("forward", first, encoded), ("forward", second, encoded)], tmp_path)
     found = _read(tmp_path, way, "forward")
-    assert "give inputs= for each execution" in found.digest.verdict
+    assert "give inputs= for each execution" in found.analysis.digest.verdict
     known = _read(tmp_path, way, "forward", [(first, encoded), (second, encoded)])
-    assert "Both final outputs match" in known.digest.verdict
+    assert "Both final outputs match" in known.analysis.digest.verdict
 
 
 def test_state_that_methods_share_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_state_that_another_method_wrote_over_is_no_operators_fault(tmp_path: Pa
         assert third["severity"].notna().all() == kept
         assert found.first_divergence is None
         assert ("is not what the method left there" in found.summary()) != kept
-        assert found.digest.level == ("ok" if kept else "warn")
+        assert found.analysis.digest.level == ("ok" if kept else "warn")
 
 
 class Cosine(nn.Module):
@@ -304,7 +304,7 @@ def test_executions_of_methods_that_call_alike_are_not_mistaken(tmp_path: Path) 
     for way in WAYS:
         found = _read(tmp_path, way, "one")
         assert found.first_divergence is None
-        assert found.digest.level == "unknown"
+        assert found.analysis.digest.level == "unknown"
         assert "executions of one or of other, whose calls are alike" in found.summary()
         assert found.gaps["severity"].isna().all()
         with pytest.raises(UsageError, match=r"ETDump holds 2 executions; these are executions of one or of other"):
@@ -312,7 +312,7 @@ def test_executions_of_methods_that_call_alike_are_not_mistaken(tmp_path: Path) 
     _ran(programs, [("other", x)], tmp_path)
     for way in WAYS:
         alone = _read(tmp_path, way, "other")
-        assert alone.digest.level == "ok"
+        assert alone.analysis.digest.level == "ok"
         assert alone.gaps["severity"].notna().all()
 
 
@@ -352,6 +352,6 @@ def test_methods_are_told_apart_by_what_the_etrecord_tells(tmp_path: Path) -> No
     for way in ("derived", "handles"):
         for method, inputs in (("wide", [(wide,)]), ("narrow", [(narrow,), (2 * narrow,)])):
             found = _read(tmp_path, way, method, inputs)
-            assert found.digest.level == "ok"
+            assert found.analysis.digest.level == "ok"
             assert len(found.outputs) == len(inputs)
             assert len(found.coverage) == len(_read(tmp_path, "exact", method, inputs).coverage)

@@ -43,8 +43,8 @@ def test_etdump_alone(encoder: Executed) -> None:
     found = etviz.load(encoder.path("etdump"))
     assert found.gaps.empty
     assert found.outputs.empty
-    assert found.latency == encoder.inspection.latency
-    assert len(found.tree) > len(found.latency)
+    assert found.time.latency == encoder.inspection.time.latency
+    assert len(found.tree) > len(found.time.latency)
     assert "There is no debug buffer" in found.summary()
     assert "debug_buffer=" in found.summary()
     assert "not compared" in found.summary()
@@ -70,7 +70,7 @@ def test_without_a_debug_buffer_there_is_no_gap(encoder: Executed) -> None:
     assert found.gaps.empty
     assert "There is no debug buffer, so no value can be compared" in found.summary()
     assert found.delegation is not None
-    assert found.digest.level == "unknown"
+    assert found.analysis.digest.level == "unknown"
     assert len(found.tree) == len(encoder.inspection.tree)
 
 
@@ -177,7 +177,7 @@ def test_inputs_that_the_run_did_not_have_and_did_not_log(executed: Callable[[st
     found = etviz.load(program.path("etdump"), **files(program, *OPTIONAL), inputs=(torch.zeros(2, 3, 8, 8),))
     assert "they are at fault, or the run had other inputs" in found.summary()
     assert found.diagnosis(look_inside=False)["finding"]["text"].startswith("If the run had these inputs, #0 ")
-    assert found.digest.level != "ok"
+    assert found.analysis.digest.level != "ok"
     assert found.worst(1)["instruction"].item() == 0
     later = found.gaps[found.gaps["instruction"] > 0]
     assert later["introduced_rmse"].equals(program.inspection.gaps.loc[later.index, "introduced_rmse"])
@@ -288,7 +288,7 @@ def test_a_buffer_of_zeros_gives_no_numbers(encoder: Executed, tmp_path: Path) -
     found = etviz.load(encoder.path("etdump"), **files(encoder, "etrecord", "pte", "record", debug_buffer=path))
     assert found.gaps.empty
     assert "All logged tensors are zero" in found.summary()
-    assert found.digest.level == "unknown"
+    assert found.analysis.digest.level == "unknown"
 
 
 def test_files_in_each_others_place(encoder: Executed) -> None:
@@ -338,12 +338,12 @@ def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str
     assert not found.introduced
     assert found.gaps["introduced_rmse"].isna().all()
     pd.testing.assert_frame_equal(found.gaps[total], at_once.gaps[total])
-    assert found.digest.verdict == at_once.digest.verdict
+    assert found.analysis.digest.verdict == at_once.analysis.digest.verdict
     found.compute_introduced()
     assert found.introduced
     pd.testing.assert_frame_equal(found.gaps, at_once.gaps)
     pd.testing.assert_frame_equal(found.coverage, at_once.coverage)
-    assert str(found.digest) == str(at_once.digest)
+    assert str(found.analysis.digest) == str(at_once.analysis.digest)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")

@@ -75,7 +75,7 @@ def test_latency_is_that_of_the_inspector(program: Executed) -> None:
             if event.name in ("OPERATOR_CALL", "DELEGATE_CALL"):
                 events.setdefault(_instruction(event), []).append(_average(event))
     assert events
-    found = program.inspection.latency
+    found = program.inspection.time.latency
     assert found.keys() == events.keys()
     for instruction, times in events.items():
         assert found[instruction] == pytest.approx(sum(times) / len(times), rel=1e-9, abs=0)
@@ -98,8 +98,8 @@ def test_latency_in_another_unit(executed: Callable[[str], Executed]) -> None:
     import etviz
 
     program = executed("plain_cnn")
-    seconds = etviz.load(program.path("etdump"), source_time_scale="s").latency
-    for instruction, time in program.inspection.latency.items():
+    seconds = etviz.load(program.path("etdump"), source_time_scale="s").time.latency
+    for instruction, time in program.inspection.time.latency.items():
         assert seconds[instruction] == pytest.approx(time * 1e9)
     with pytest.raises(etviz.errors.UsageError, match="source_time_scale"):
         etviz.load(program.path("etdump"), source_time_scale="weeks")

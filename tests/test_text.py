@@ -136,7 +136,7 @@ def test_errors_and_summaries(inspection: etviz.Inspection) -> None:
 def test_programs_side_by_side(inspection: etviz.Inspection, executed: Callable[[str], Executed]) -> None:
     """Also their labels, which are names of files or folders."""
     found = etviz.compare(inspection, executed("counter").inspection, labels=HOSTILE[:2])
-    for text in (found.summary(), repr(found), found.static_html()):
+    for text in (found.summary(), repr(found), found.view.static_html()):
         clean(text)
 
 

@@ -1,6 +1,6 @@
-"""One executed program compared with its reference: what was found, and everything that is computed from it on demand.
+"""One executed program compared with its reference: the findings, and everything computed from them on demand.
 
-It knows no view. Views take it, read its tables, and hear of every change through `Analysis.changed`.
+It knows no view. Views take it, read its tables, and connect to `Analysis.changed`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ import pandas as pd
 
 from etviz.analysis.attribution import Attributions
 from etviz.analysis.finding import Finder
-from etviz.analysis.findings import program_file
 from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
-from etviz.analysis.memory import memory_frame
 from etviz.analysis.profile import module_total
 from etviz.analysis.quantization import Quantization
-from etviz.analysis.rows import Rows
+from etviz.analysis.rows import Rows, row_count, told_first
 from etviz.analysis.tables import Tables
-from etviz.analysis.values import Values
+from etviz.analysis.values import RowTensors
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import path_of
-from etviz.artifacts.program.bundle import bundled_or_plain
 from etviz.comparison.tables import ranking
 from etviz.errors import EtvizError, UsageError, during
 from etviz.explain.stages.against import OtherReference
@@ -67,7 +64,7 @@ class Change:
 
 
 class Changes:
-    """Tells whoever listens of every change; a listener's method does not keep its object alive."""
+    """Calls every listener on every change; a listener's method does not keep its object alive."""
 
     def __init__(self) -> None:
         self._listeners: tuple[weakref.WeakMethod[Callable[[Change], None]], ...] = ()
@@ -77,11 +74,11 @@ class Changes:
         self._listeners = (*self._listeners, weakref.WeakMethod(listener))
 
     def disconnect(self, listener: Callable[[Change], None]) -> None:
-        """Call it no more."""
+        """Stop calling a method."""
         self._listeners = tuple(known for known in self._listeners if known() not in (None, listener))
 
     def emit(self, change: Change) -> None:
-        """Tell all of them."""
+        """Call every listener."""
         for known in self._listeners:
             listener = known()
             if listener is not None:
@@ -94,28 +91,28 @@ class Analysis:
     Attributes
     ----------
     findings
-        What loading and comparing gave.
+        Result of loading and comparing.
     graph
-        Of the compared method.
+        Graph of the compared method.
     rows
-        The address of every row; `tables` are those of the program.
+        The address of every row, and the program's `tables`.
     values
         The tensors of each row.
     zooms
-        What can be looked into, and `inside` what was.
+        The delegates that can be zoomed into; `inside` holds the zooms.
     insides
-        Looks into delegates in the background.
+        Zooms in the background.
     attributions, quantization
         Why numbers are off.
     changed
-        Tells of introduced gaps, attribution and zooms, from whatever thread they came.
+        News about introduced gaps, attribution and zooms, emitted by the thread that computed them.
     """
 
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
         self.graph = findings.graph
         self.rows = Rows(Tables(findings, findings.compared))
-        self.values = Values(self.rows, findings.check_files)
+        self.values = RowTensors(self.rows, findings.check_files)
         self.zooms = Zooms(findings, self.rows)
         self.attributions = Attributions(self.rows)
         self.quantization = Quantization(self.rows, whole=findings.zoom is None)
@@ -146,7 +143,7 @@ class Analysis:
     def gaps(self) -> pd.DataFrame:
         """A row for each compared value; a copy.
 
-        Values that backends logged inside of their delegates stand below the call's; a row's label is its address.
+        Values that backends logged inside their delegates come below the call's; a row's label is its number.
         """
         own = self.tables.rows.drop(columns="stack")
         if not self.inside:
@@ -219,11 +216,12 @@ class Analysis:
     @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
         """The rows to look at first; see `Inspection.worst`."""
+        count = row_count("n", n, len(self.tables))
         gaps = self.gaps
         if by not in gaps:
             metrics = [str(name) for name in gaps if str(name).removeprefix("introduced_") in METRICS]
             raise UsageError(f"by must be a column of gaps, found {by!r}; metrics are {', '.join(metrics)}")
-        return self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(min(n, len(gaps)))
+        return told_first(self.tables.ranked(ranking(gaps, by)).drop(columns="stack").head(count))
 
     @during("summing up a module")
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
@@ -263,28 +261,20 @@ class Analysis:
 
     @during("making the ledger")
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
-        """What each delegate and each portable kernel takes, costs, and does to the numbers."""
+        """Inputs, time and error of each delegate and each portable kernel; see `Time.ledger`."""
         frame = ledger(self.graph, self.tables, self.findings, by)
         frame.attrs["note"] = self.profile.note
         return frame
 
-    @during("reading the memory plan")
-    def memory(self) -> pd.DataFrame:
-        """Planned memory along the program; see `Inspection.memory`."""
-        if (pte := program_file(self.findings)) is None or self.findings.zoom is not None:
-            raise UsageError("the memory plan is in the program, which was not given or has changed; give it with pte=")
-        program = bundled_or_plain(pte)
-        return memory_frame(program.method(self.findings.method), self.ledger("instruction"))
-
     @during("computing what the outputs would have been")
     def what_if(self, rows: Any) -> WhatIf:
-        """The outputs as they would have been, had some rows been exact; see `Inspection.what_if`."""
+        """The outputs if some rows had been exact; see `Inspection.what_if`."""
         self.findings.check_files()
-        return what_if(self.rows, rows)
+        return what_if(self.rows, rows, {call: inner.findings for call, inner in self.inside.items()}, self.zooms)
 
     @during("comparing the stages")
     def ladder(self, run: int = 0) -> pd.DataFrame:
-        """Every stage from the model to its run against the one before it; see `Inspection.ladder`."""
+        """Every stage from the model to its run against the stage before it; see `Inspection.ladder`."""
         self.findings.check_files()
         replay = self.tables.compared.replay
         if replay is None:
@@ -318,7 +308,16 @@ class Analysis:
         analysis.unfold()
         return analysis
 
-    @during("looking inside of a delegate")
+    @during("fetching the inputs of a row")
+    def inputs(self, row: Any) -> Sequence[Any]:
+        """What the runtime gave to the operator or delegate of a row; see `Row.inputs`."""
+        self.findings.check_files()
+        place = self.rows.find(row)
+        if place.inside is not None:
+            return self.inside[place.inside].inputs(place.at)
+        return self.zooms.inputs(place.at)
+
+    @during("zooming into a delegate")
     def zoom(
         self,
         row: Any,
@@ -331,7 +330,8 @@ class Analysis:
     ) -> Analysis:
         """The inside of a row's delegate call; see `Inspection.zoom`.
 
-        `progress` is told the steps done and their number; setting `cancel` stops it; `quiet` shows no progress.
+        `progress` is called with the steps done and their number; setting `cancel` stops the zoom; `quiet` shows no
+        progress.
         """
         from etviz.explain.zoom.values import How
 
@@ -382,12 +382,12 @@ class Analysis:
                 calls = {call: row for call, row in self.zooms.logged().items() if call not in self.inside}
                 news = self._take_in(self.zooms.look(calls, How())) if calls else []
             except EtvizError as error:
-                logger.warning("the values inside of delegates can't be compared: %s", error)
+                logger.warning("the values inside delegates can't be compared: %s", error)
                 return
         self._tell(news)
 
     def _due(self, *, bounded: bool) -> list[int]:
-        """The delegate rows to look into unasked."""
+        """The delegate rows to zoom into unasked."""
         return due(self.graph, self.tables, self.zooms, bounded=bounded)
 
     def _look(self, row: int, cancel: threading.Event) -> Analysis:
@@ -404,4 +404,4 @@ class Analysis:
         place = self.rows.find(row)
         if place.inside is not None:
             return self.inside[place.inside].repro(place.at, path, timeout)
-        return self.zooms.repro(row, path_of(path, "the repro"), timeout)
+        return self.zooms.repro(place.at, path_of(path, "the repro"), timeout)

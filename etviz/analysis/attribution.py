@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm.auto import tqdm
 
+from etviz.analysis.rows import told_first
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError
 from etviz.explain.attribution.shares import GRADIENT, UNKNOWN, Attribution, Loss, Progress, Share, attribute
@@ -26,26 +27,33 @@ _MISMATCHED: Final = (
     "The output holds NaN or Inf where the reference does not, or the other way round. Shares are of the error of its "
     "other elements."
 )
-_ABOUT: Final = ("instruction", "output", "op", "reference_ops", "module")
+_ABOUT: Final = (
+    *("name", "instruction", "output", "op", "reference_ops", "module", "source"),
+    *("severity", "introduced_severity", "rmse"),
+)
 
 
 class Attributions:
-    """The attributions of one program; each output of each execution is attributed once for each replay.
+    """The attributions of one program; each output of each execution is attributed once.
 
-    A zoom changes neither the executions nor their reference, so what was attributed before it remains.
+    They follow from what ran, not from how errors are judged: a zoom that explains an error changes none of them.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._lock = threading.Lock()
         self._replay: Replay | None = None
-        self._frames: dict[tuple[int, int], pd.DataFrame] = {}
-        self._last: pd.DataFrame | None = None
+        self._known: dict[tuple[int, int], Attribution] = {}
+        self._last: tuple[int, int] | None = None
 
     @property
     def last(self) -> pd.DataFrame | None:
-        """What was asked for last, None if nothing was; views show it."""
-        return None if self._last is None else self._last.copy()
+        """The attribution that was asked for last, None if there is none; views show it."""
+        with self._lock:
+            tables, last = self._rows.tables, self._last
+            if last is None or tables.compared.replay is not self._replay:
+                return None
+            return _frame(self._known[last], tables, last[1])
 
     def of(
         self,
@@ -74,17 +82,18 @@ class Attributions:
         tables = self._rows.tables
         output, run = _choose(tables, output, run)
         if loss is not None:
-            return _attribute(tables, output, run, loss, progress)
+            return _frame(_attribute(tables, output, run, loss, progress), tables, run)
         with self._lock:
-            if self._replay is not tables.compared.replay:
-                self._replay, self._frames = tables.compared.replay, {}
-            if (output, run) not in self._frames:
-                self._frames[output, run] = _attribute(tables, output, run, None, progress)
-            self._last = self._frames[output, run]
-            return self._last.copy()
+            if tables.compared.replay is not self._replay:
+                self._replay, self._known = tables.compared.replay, {}
+            key = output, run
+            if key not in self._known:
+                self._known[key] = _attribute(tables, output, run, None, progress)
+            self._last = key
+            return _frame(self._known[key], tables, run)
 
 
-def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progress: Progress | None) -> pd.DataFrame:
+def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progress: Progress | None) -> Attribution:
     replay = tables.compared.replay
     if replay is None:
         raise UsageError(_NO_REFERENCE)
@@ -100,21 +109,7 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
             "attribution() needs the operators of each instruction, and these artifacts only tell groups of them; "
             "give the program (pte=) and its ETRecord, or the record (record=)"
         )
-    frame, about = _frame(attribution, tables, run), _outputs_of(tables, run).iloc[output]
-    mismatched = loss is None and about["status"] == MISMATCH
-    frame.attrs.update(
-        {
-            "sum": attribution.sum,
-            "output": attribution.output,
-            "outputs": [_label(row) for _, row in _outputs_of(tables, run).iterrows()],
-            "run": run,
-            "exact": loss is None and not mismatched and bool(about["max_abs"] == 0.0),
-            "error": attribution.error,
-            "note": " ".join([_MISMATCHED] if mismatched else attribution.notes),
-            "methods": dict(Counter({GRADIENT: 0}) + Counter(frame["method"])),
-        }
-    )
-    return frame
+    return attribution
 
 
 def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
@@ -163,7 +158,22 @@ def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
     frame["share"] = [share.value for share in shares]
     frame["method"] = [share.method for share in shares]
     frame["reason"] = [share.reason for share in shares]
-    return frame.sort_values("share", ascending=False, key=abs, na_position="last", kind="stable")
+    outputs = _outputs_of(tables, run)
+    about = None if attribution.output is None else outputs.iloc[attribution.output]
+    mismatched = about is not None and about["status"] == MISMATCH
+    frame.attrs.update(
+        {
+            "sum": attribution.sum,
+            "output": attribution.output,
+            "outputs": [_label(row) for _, row in outputs.iterrows()],
+            "run": run,
+            "exact": about is not None and not mismatched and bool(about["max_abs"] == 0.0),
+            "error": attribution.error,
+            "note": " ".join([_MISMATCHED] if mismatched else attribution.notes),
+            "methods": dict(Counter({GRADIENT: 0}) + Counter(frame["method"])),
+        }
+    )
+    return told_first(frame.sort_values("share", ascending=False, key=abs, na_position="last", kind="stable"))
 
 
 def _label(row: Any) -> str:

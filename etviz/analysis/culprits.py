@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from etviz.analysis.rows import Call, Place, Rows
+    from etviz.analysis.rows import Call, Located, Rows
     from etviz.analysis.tables import Tables
     from etviz.comparison.gap import Gap
     from etviz.graph.ir import Graph
@@ -43,7 +43,7 @@ class Culprit:
     """
 
     row: int
-    place: Place
+    place: Located
     about: pd.Series
     outer: int
     name: str
@@ -137,11 +137,11 @@ def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
 def run_label(tables: Tables, run: int) -> str:
     """What people call an execution; empty if there is only one."""
     runs = tables.compared.runs
-    return f"run {runs[run].event_block}" if len(runs) > 1 else ""
+    return f"run {run}" if len(runs) > 1 else ""
 
 
 def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
-    from etviz.analysis.rows import Place
+    from etviz.analysis.rows import Located
 
     tables = rows.tables
     firsts = {call: first for first, call, _ in rows.parts() if call is not None}
@@ -157,13 +157,13 @@ def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
             seen.add(call)
             placed = rows.placed(call, inner)
             for at in within:
-                inside = describe_row(placed.iloc[at]).partition(" ")[2]
-                full = ", ".join(filter(None, (f"{inside} inside {name}", label)))
+                address = name.split(" ", 1)[0]
+                full = ", ".join(filter(None, (f"{describe_row(placed.iloc[at])} inside {address}", label)))
                 number = firsts[call] + at
-                yield Culprit(number, Place(call, inner, at), placed.iloc[at].rename(number), row, full)
+                yield Culprit(number, Located(call, inner, at, number), placed.iloc[at].rename(number), row, full)
         elif not within and _is_at_fault(tables, row):
             full = ", ".join(filter(None, (name, label)))
-            yield Culprit(row, Place(None, tables, row), about.drop("stack"), row, full)
+            yield Culprit(row, Located(None, tables, row, row), about.drop("stack"), row, full)
 
 
 def _is_at_fault(tables: Tables, row: int) -> bool:
@@ -185,7 +185,7 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
     for _, row in missing.sort_values("instruction").iterrows():
         number = int(row["instruction"])
         if number in before and f"instruction {number} " not in told:
-            return f"{describe_row(row, output=False)} was not compared ({row['reason']})"
+            return f"{describe_row(row)} was not compared ({row['reason']})"
     return ""
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from etviz.analysis.quantization import Quantization
     from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
-    from etviz.analysis.values import Values
+    from etviz.analysis.values import RowTensors
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Finder:
         self,
         findings: Findings,
         rows: Rows,
-        values: Values,
+        values: RowTensors,
         attributions: Attributions,
         quantization: Quantization,
     ) -> None:

@@ -89,6 +89,8 @@ class Findings:
         where that is not known. Empty where inner values are the run's own.
     zoom
         What was looked into; None for a whole program.
+    call
+        Execution and instruction of the delegate call that this is the inside of; None for a whole program.
     made
         What a model was lowered from and with, by `etviz.debug`'s arguments; empty where that is not known.
     check_files
@@ -118,6 +120,7 @@ class Findings:
     inner_handles: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     inside_of_probes: Mapping[int, float | None] = field(default_factory=dict)
     zoom: Zoom | None = None
+    call: tuple[int, int] | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
     check_files: Callable[[], None] = lambda: None
     keep_alive: Any = None

@@ -1,15 +1,18 @@
-"""One address for every row: those of a program, and those inside of the delegates that were zoomed into."""
+"""One address for every row: rows of a program, and rows inside the delegates that were zoomed into."""
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from etviz.comparison.gap import COMPARED
 from etviz.comparison.tables import IDENTITY
-from etviz.errors import UsageError
+from etviz.errors import UsageError, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,11 +23,15 @@ if TYPE_CHECKING:
 Call = tuple[int, int]
 """A delegate call: number of the execution, and of the instruction."""
 
-_NAMING: Final = ("instruction", "output", "op")
+_NAMING: Final = ("name", "instruction", "op")
 """Columns without which a Series is no row of gaps."""
+_ADDRESS: Final = re.compile(r"#(\d+)(\.\d+)?(\[\d+\])?(@\d+)?(\s.*)?", re.DOTALL)
+_FIRST: Final = ("name", "share", "severity", "introduced_severity", "rmse", "source")
+"""First columns of `Inspection.worst` and `Inspection.attribution`."""
+_EXPECTED: Final = "a name such as '#22', the path of a module, an index of gaps, or a row of gaps"
 
 
-class Place(NamedTuple):
+class Located(NamedTuple):
     """Where a row is.
 
     Attributes
@@ -32,18 +39,21 @@ class Place(NamedTuple):
     inside
         The delegate call that was zoomed into; None for a row of the program itself.
     tables
-        The tables that hold it.
+        The tables that hold the row.
     at
         Its position in them.
+    number
+        Its index in `Inspection.gaps` and in the view.
     """
 
     inside: Call | None
     tables: Tables
     at: int
+    number: int
 
     @property
     def gap(self) -> Gap:
-        """What is behind the row."""
+        """The comparison behind the row."""
         return self.tables.gaps[self.at]
 
     @property
@@ -51,16 +61,21 @@ class Place(NamedTuple):
         """The row itself."""
         return self.tables.rows.iloc[self.at]
 
+    @property
+    def name(self) -> str:
+        """Name of the row, as every view shows it."""
+        return str(self.tables.rows["name"].iloc[self.at])
+
 
 class Rows:
-    """The rows of a program, and those of zoomed delegates, which count on after them in the order of the zooms.
+    """The rows of a program, followed by the rows of zoomed delegates in the order of the zooms.
 
     Attributes
     ----------
     tables
-        Those of the program; replaced as a whole when it is compared again.
+        Tables of the program; replaced as a whole by a new comparison.
     inside
-        The tables of each zoomed delegate; replaced as a whole when one is added, so that a thread never sees half.
+        Tables of each zoomed delegate; replaced as a whole by a new zoom, so that no thread sees half of a change.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -71,90 +86,137 @@ class Rows:
         return len(self.tables) + sum(map(len, self.inside.values()))
 
     def parts(self) -> Iterator[tuple[int, Call | None, Tables]]:
-        """Number of the first row, and the tables, of the program and then of each zoomed delegate."""
+        """Number of the first row, delegate call, and tables: of the program, then of each zoomed delegate."""
         first = 0
         for inside, tables in [(None, self.tables), *self.inside.items()]:
             yield first, inside, tables
             first += len(tables)
 
     def placed(self, inside: Call | None, tables: Tables) -> pd.DataFrame:
-        """The rows of one of the `parts`; what is inside of a delegate stands at the instruction of its call."""
+        """The rows of one of the `parts`; rows inside a delegate get the instruction of its call."""
         rows = tables.rows.drop(columns="stack")
         if inside is None:
             return rows
         return rows.assign(instruction=inside[1], event_block=self.tables.compared.runs[inside[0]].event_block)
 
-    def find(self, row: Any) -> Place:
-        """The place of a row.
+    def find(self, row: Any) -> Located:
+        """Find a row.
 
         Parameters
         ----------
         row
-            Its number, or the row itself: a Series of `Inspection.gaps`, also of a zoomed delegate's, or another with
-            the same index and the columns ``instruction``, ``output`` and ``op``, as `Inspection.attribution` has.
+            Its name or the beginning of it (``#22``; ``#22[1]`` for the second output, ``#22.3`` for operator 3 inside
+            the delegate call 22, ``#22@1`` for the second execution); the path of a module that one row comes from;
+            its index; an `etviz.inspection.Row`; or the row itself: a Series of `Inspection.gaps`, or another one with
+            the columns ``name``, ``instruction`` and ``op``, as `Inspection.attribution` has.
 
         Raises
         ------
         UsageError
-            If there is no such row, or the Series is a row of another table.
+            If there is no such row, if several rows come from the module, or if the Series is a row of another table.
         """
         if isinstance(row, pd.Series):
             return self._of_series(row)
-        if not hasattr(row, "__index__") or isinstance(row, (bool, np.bool_)) or not 0 <= row < len(self):
-            raise UsageError(f"row must be an index of gaps from 0 to {len(self) - 1}, found {row!r}")
-        number = int(row)
+        if isinstance(row, str):
+            return self._of_text(row.strip())
+        if not hasattr(row, "__index__") or isinstance(row, (bool, np.bool_)):
+            raise UsageError(f"row must be {_EXPECTED}, found {told(row)}")
+        number = row.__index__()
         for first, inside, tables in self.parts():
-            if number < first + len(tables):
-                return Place(inside, tables, number - first)
-        raise UsageError(f"row must be an index of gaps from 0 to {len(self) - 1}, found {row!r}")
+            if first <= number < first + len(tables):
+                return Located(inside, tables, number - first, number)
+        raise UsageError(f"row must be an index of gaps from 0 to {len(self) - 1}, found {number}")
 
-    def own(self, row: Any) -> Place:
+    def own(self, row: Any) -> Located:
         """As `find`, for a row of the program itself.
 
         Raises
         ------
         UsageError
-            If it is none.
+            If the row is inside a delegate.
         """
         place = self.find(row)
         if place.inside is not None:
-            raise UsageError(
-                f"row {_named(row)} is inside of the delegate call {place.inside[1]} already; "
-                "take a row of the program's own"
-            )
+            raise UsageError(f"row {place.name} is inside the delegate call #{place.inside[1]} already; take that row")
         return place
 
-    def _of_series(self, row: pd.Series) -> Place:
+    def _of_text(self, text: str) -> Located:
+        parts = list(self.parts())
+        if found := _ADDRESS.fullmatch(text):
+            wanted = text[: found.start(5)] if found[5] else text
+            for first, inside, tables in parts:
+                if (at := tables.addresses.get(wanted)) is not None:
+                    return Located(inside, tables, at, first + at)
+            raise UsageError(self._missing(wanted, int(found[1]), inner=found[2] is not None))
+        modules = [(first, inside, tables, tables.modules.get(text, ())) for first, inside, tables in parts]
+        for among in (modules[:1], modules[1:]):
+            places = [Located(i, tables, at, first + at) for first, i, tables, rows in among for at in rows]
+            if len(places) == 1:
+                return places[0]
+            if places:
+                names = ", ".join(place.name.split()[0] for place in places[:8])
+                more = f" and {len(places) - 8} more" if len(places) > 8 else ""
+                raise UsageError(f"row {text!r} is the module of several rows: {names}{more}; name one of them")
+        close = difflib.get_close_matches(text, [module for *_, tables, _ in modules for module in tables.modules], 3)
+        hint = f"; modules with a similar name: {', '.join(close)}" if close else ""
+        raise UsageError(f"row must be {_EXPECTED}, found {text[:80]!r}{hint}")
+
+    def _missing(self, wanted: str, instruction: int, *, inner: bool) -> str:
+        """Why there is no row of this address."""
+        coverage = self.tables.coverage
+        known = coverage[coverage["instruction"] == instruction]
+        if known.empty:
+            return f"there is no row {wanted}: the program has no instruction {instruction}; coverage lists all of them"
+        if inner:
+            zoomed = any(call[1] == instruction for call in self.inside)
+            advice = f'zoom("#{instruction}"){".gaps lists its rows" if zoomed else " finds its rows"}'
+            return f"there is no row {wanted} inside the delegate call #{instruction}; {advice}"
+        missing = known[known["status"] != COMPARED]
+        if missing.empty:
+            return f"there is no row {wanted}: instruction {instruction} has no such output or execution"
+        return f"there is no row {wanted}: {missing['reason'].iloc[0] or 'it was not compared'}"
+
+    def _of_series(self, row: pd.Series) -> Located:
         missing = [name for name in _NAMING if name not in row.index]
         if missing:
-            raise UsageError(
-                f"row must be an index of gaps or a row of gaps, found a Series without {', '.join(missing)}: "
-                "it is a row of another table"
-            )
-        index = row.name
-        if isinstance(index, (int, np.integer)) and not isinstance(index, bool) and index >= 0:
-            places = [(Place(i, t, int(index)), None) for _, i, t in self.parts() if index < len(t)]
-            places += [(Place(i, t, int(index) - f), i) for f, i, t in self.parts() if i and f <= index < f + len(t)]
-            fitting = [place for place, call in places if _same(row, place.about, call)]
-            if fitting:
-                return fitting[0]
+            raise UsageError(f"row must be {_EXPECTED}, found a Series without {', '.join(missing)}")
+        address = str(row["name"]).split(" ", 1)[0]
+        for first, inside, tables in self.parts():
+            at = tables.addresses.get(address)
+            if at is not None and all(_same(row, name, tables.rows[name].iloc[at], inside) for name in IDENTITY):
+                return Located(inside, tables, at, first + at)
         raise UsageError(
-            f"row must be an index of gaps or a row of gaps, found a Series named {index!r} that gaps does not have: "
+            f"row must be {_EXPECTED}, found a Series of {address} that gaps does not have: "
             "it is a row of another table, or of another Inspection"
         )
 
 
-def _same(row: pd.Series, about: pd.Series, call: Call | None) -> bool:
-    """True if every column that names a row holds the same in both; at the instruction of a `call` if one is given."""
-    names = [name for name in IDENTITY if name in row.index]
-    own = about if call is None else about.copy()
-    if call is not None:
-        own["instruction"] = call[1]
-    return all(row[name] == own[name] for name in names)
+def _same(row: pd.Series, name: str, value: Any, call: Call | None) -> bool:
+    """True if a column that identifies a row is equal in both, or unknown in one; a `call` gives its instruction."""
+    if name not in row.index:
+        return True
+    if call is not None and name == "instruction":
+        return row[name] in (value, call[1])
+    return (call is not None and name == "event_block") or row[name] == value
 
 
-def _named(row: Any) -> Any:
-    return row.name if isinstance(row, pd.Series) else row
+def row_count(name: str, count: int, most: int) -> int:
+    """A number of rows that a user asks for, at most as many as there are.
+
+    Raises
+    ------
+    UsageError
+        If it is negative.
+    """
+    if count < 0:
+        raise UsageError(f"{name} must be a number of rows, 0 or more, found {count}")
+    return min(count, most)
+
+
+def told_first(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same rows with the columns first that tell most."""
+    first = [name for name in _FIRST if name in rows]
+    return rows[[*first, *(name for name in rows if name not in first)]]
 
 
 def row_keys(gaps: pd.DataFrame) -> list[str]:

@@ -10,6 +10,7 @@ from etviz.comparison.gap import NOT_COMPARED, WRONG
 from etviz.comparison.outputs import outputs_frame
 from etviz.comparison.references import References
 from etviz.comparison.tables import coverage_frame, gap_frame, rank
+from etviz.graph.labels import RowAddress, row_names
 from etviz.graph.uses import unused
 from etviz.tensors.metrics import limits
 
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
     from etviz.analysis.findings import Compared, Findings
     from etviz.comparison.constants import Difference
+    from etviz.comparison.gap import Gap
     from etviz.graph.ir import Graph
+
+
+def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
+    """Address of a row; `call` is the delegate call that the row is inside, as execution and instruction."""
+    if call is None:
+        return RowAddress(gap.instruction, -1, gap.output, gap.run)
+    return RowAddress(call[1], gap.instruction, gap.output, call[0])
 
 
 class Tables:
@@ -34,7 +43,7 @@ class Tables:
     Attributes
     ----------
     rows
-        A row for each compared value, with its ``stack``.
+        A row for each compared value, with its ``name`` first and its ``stack`` last.
     gaps
         The comparison behind each row.
     """
@@ -44,6 +53,9 @@ class Tables:
         self.compared = compared
         with collection_paused():
             self.rows, self.gaps = gap_frame(findings.graph, compared.runs, findings.latency)
+            told = (self.rows[column] for column in ("kind", "op", "reference_ops", "module"))
+            addresses = (address(gap, findings.call) for gap in self.gaps)
+            self.rows.insert(0, "name", row_names(list(zip(addresses, *told, strict=True))))
 
     def __len__(self) -> int:
         return len(self.gaps)
@@ -52,6 +64,20 @@ class Tables:
     def graph(self) -> Graph:
         """The graph of the program."""
         return self._findings.graph
+
+    @cached_property
+    def addresses(self) -> dict[str, int]:
+        """Position of each row by its address, the beginning of its name."""
+        return {name.split(" ", 1)[0]: at for at, name in reversed(list(enumerate(self.rows["name"])))}
+
+    @cached_property
+    def modules(self) -> dict[str, list[int]]:
+        """Positions of the rows of the first execution by module, without values that nobody reads."""
+        found: dict[str, list[int]] = {}
+        for at, module in enumerate(self.rows["module"]):
+            if module and at not in self.unused and self.gaps[at].run == self.gaps[0].run:
+                found.setdefault(module, []).append(at)
+        return found
 
     @cached_property
     def coverage(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The two tensors of a row: what is in them, where they differ, and what that looks like."""
+"""The two tensors of a row: their values, where they differ, and what the difference looks like."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The tensors of a row: `reference` is None where there is none, and `missing` says why.
+    """The tensors of a row; `reference` is None where there is none, and `missing` gives the reason.
 
-    `level` says whether the row's error is more than its precision explains, as everywhere: of what it introduced, of
-    all where that is not known.
+    `level` tells whether the row's error is more than its precision explains: the introduced error where it is known,
+    else the total.
     """
 
     gap: Gap
@@ -44,7 +44,7 @@ class Pair:
 
     @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
-        """See `Inspection.fingerprints`, a dict each; none without a reference."""
+        """See `Row.fingerprints`, a dict each; none without a reference."""
         from etviz.comparison.hypotheses import fits
         from etviz.tensors.fingerprints import fingerprints
 
@@ -59,15 +59,15 @@ class Pair:
         return [asdict(item) for item in found]
 
 
-class Values:
-    """The tensors of every row, own or inside of a zoomed delegate; see `Inspection` for what each method gives."""
+class RowTensors:
+    """The tensors of every row, also inside zoomed delegates; see `etviz.inspection.Row` for the methods."""
 
     def __init__(self, rows: Rows, check_files: Callable[[], None]) -> None:
         self._rows, self._check_files = rows, check_files
 
     @during("fetching the tensors of a row")
     def pair(self, row: Any) -> Pair:
-        """The tensors of a row; a reference that was not kept is computed again.
+        """The tensors of a row; computes the reference again where it was not kept.
 
         Raises
         ------
@@ -96,8 +96,7 @@ class Values:
         """
         pair = self.pair(row)
         if pair.reference is None:
-            number = row.name if isinstance(row, pd.Series) else row
-            raise UsageError(f"row {number} has no reference tensor: {pair.missing}")
+            raise UsageError(f"row {self._rows.find(row).name} has no reference tensor: {pair.missing}")
         return pair.reference, pair.runtime
 
     @during("counting a histogram")

@@ -1,4 +1,4 @@
-"""What if: the outputs as they would have been if some values had been exact; the proof of a diagnosis."""
+"""The outputs as they would have been if some values had been exact: the proof of a diagnosis."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from etviz.comparison.outputs import outputs_frame
 from etviz.errors import UsageError
-from etviz.graph.labels import describe_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
-    from etviz.analysis.rows import Place, Rows
+    from etviz.analysis.findings import Findings
+    from etviz.analysis.rows import Call, Rows
+    from etviz.analysis.zooms import Zooms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,10 +25,9 @@ class WhatIf:
     Attributes
     ----------
     rows
-        The gap rows whose values were taken as exact: their operators' own values on the runtime's inputs. For a row
-        inside a delegate these are the rows of the delegate call.
+        The rows whose values were exact: their operators' own values on the runtime's inputs.
     names
-        What people call them.
+        Their names.
     runs
         Numbers of the executions.
     before, after
@@ -52,45 +52,49 @@ class WhatIf:
         return "\n".join(lines)
 
 
-def what_if(rows: Rows, chosen: Any) -> WhatIf:
-    """See `Inspection.what_if`."""
-    from etviz.explain.counterfactual import counterfactual
+def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zooms) -> WhatIf:
+    """See `Inspection.what_if`; `insides` are the zoomed delegate calls."""
+    from etviz.explain.counterfactual import counterfactual, outputs_inside
 
-    places = list({place.at: place for row in _listed(chosen) for place in _own(rows, row)}.values())
+    places = list({place.number: place for place in map(rows.find, _listed(chosen))}.values())
     compared = rows.tables.compared
     if compared.replay is None:
-        raise UsageError("There is no reference that could be run again, so there is no what if; see summary()")
+        raise UsageError("there is no reference that could run again, so there is no what-if; see summary()")
     if any(place.gap.pairing == "handles" for place in places):
         raise UsageError(
             "what_if needs the operators of each instruction, and these artifacts only tell groups of them; "
             "give the program (pte=) and its ETRecord, or the record (record=)"
         )
     exact: dict[int, set[tuple[int, int]]] = {}
+    inner: dict[Call, set[tuple[int, int]]] = {}
     for place in places:
-        exact.setdefault(place.gap.run, set()).add((place.gap.instruction, place.gap.output))
-    outputs = counterfactual(compared.replay, exact)
+        value = place.gap.instruction, place.gap.output
+        if place.inside is None:
+            exact.setdefault(place.gap.run, set()).add(value)
+        else:
+            exact.setdefault(place.inside[0], set())
+            inner.setdefault(place.inside, set()).add(value)
+    instead: dict[int, dict[int, list[Any]]] = {}
+    for (run, instruction), chosen_values in inner.items():
+        replay, piece = insides[run, instruction].compared.replay, zooms.piece(zooms.first_row((run, instruction)))
+        if replay is None:
+            raise UsageError(f"the inside of #{instruction} can't be evaluated again; take the delegate's row")
+        values = outputs_inside(replay, piece.inputs, piece.outputs, chosen_values)
+        instead.setdefault(run, {})[instruction] = values
+    outputs = counterfactual(compared.replay, exact, instead)
     runs = [compared.runs[number] for number in outputs]
     after = [
         run._replace(comparison=replace(run.comparison, runtime_outputs=given))
         for run, given in zip(runs, outputs.values(), strict=True)
     ]
     return WhatIf(
-        tuple(place.at for place in places),
-        tuple(describe_row(place.about) for place in places),
+        tuple(place.number for place in places),
+        tuple(place.name for place in places),
         tuple(outputs),
         outputs_frame(runs),
         outputs_frame(after),
         [value for given in outputs.values() for value in given],
     )
-
-
-def _own(rows: Rows, row: Any) -> list[Place]:
-    """The places of a row in the program; those of the delegate call for a row inside a delegate."""
-    place = rows.find(row)
-    if place.inside is None:
-        return [place]
-    own = enumerate(rows.tables.gaps)
-    return [rows.find(at) for at, gap in own if (gap.run, gap.instruction) == place.inside]
 
 
 def _listed(chosen: Any) -> Sequence[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -62,6 +62,10 @@ class Zooms:
         gap = self._rows.find(row).gap
         return (gap.run, gap.instruction) if gap.node.target == "delegate" else None
 
+    def first_row(self, call: Call) -> int:
+        """The first row of a delegate call."""
+        return next(row for row, gap in enumerate(self._rows.tables.gaps) if (gap.run, gap.instruction) == call)
+
     def possible(self, row: Any) -> bool:
         """True if the delegate call of a row can be zoomed into, as far as known without trying."""
         place = self._rows.find(row)
@@ -104,6 +108,13 @@ class Zooms:
     def piece(self, row: Any) -> Piece:
         """The delegate call of a row as a piece that can run alone on its runtime inputs."""
         return self._piece(self._rows.own(row).gap)
+
+    def inputs(self, row: Any) -> Sequence[Any]:
+        """What the runtime gave to the operator or delegate of a row, in the order of its arguments."""
+        gap = self._rows.own(row).gap
+        if gap.node.kernel == "delegate" and self._findings.zoom is None:
+            return self._piece(gap).inputs
+        return self._operator_alone(gap).piece.inputs
 
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
         """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
@@ -181,16 +192,22 @@ class Zooms:
             notes=(inside.message, *inside.notes),
             latency={numbers[name]: time for name, time in latency.items() if name in numbers},
             zoom=inside,
+            call=(gap.run, gap.instruction),
         )
 
     def _alone(self, gap: Gap) -> Alone:
-        from etviz.explain.zoom.piece import Alone, expected_outputs, operator_alone
+        from etviz.explain.zoom.piece import Alone, expected_outputs
+
+        if gap.node.kernel == "delegate" and self._findings.zoom is None:
+            piece, log = self._piece(gap), self._replay.executions[gap.run].log
+            one = self._replay.piece(piece.graph, piece.constants, [Execution(piece.inputs, log)])
+            return Alone(piece, expected_outputs(one))
+        return self._operator_alone(gap)
+
+    def _operator_alone(self, gap: Gap) -> Alone:
+        from etviz.explain.zoom.piece import operator_alone
 
         replay = self._replay
-        if gap.node.kernel == "delegate" and self._findings.zoom is None:
-            piece, log = self._piece(gap), replay.executions[gap.run].log
-            one = replay.piece(piece.graph, piece.constants, [Execution(piece.inputs, log)])
-            return Alone(piece, expected_outputs(one))
         if gap.pairing == "handles":
             raise UsageError(_BY_HANDLE.format("to take its operator out"))
         graph = replay.graph

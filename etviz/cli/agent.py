@@ -99,9 +99,14 @@ def server(folder: Path) -> MCPServer:
     def open_artifacts(path: str) -> dict[str, Any]:
         """Open an ETDump, or a folder of artifacts, below the server's folder; returns verdict, facts and notes."""
         inspection = desk.open(path)
-        digest = inspection.digest
+        digest = inspection.analysis.digest
         facts = {fact.label: fact.value for fact in digest.facts}
-        return {"title": inspection.title, "verdict": digest.verdict, "facts": facts, "notes": list(digest.notes)}
+        return {
+            "title": inspection.analysis.title,
+            "verdict": digest.verdict,
+            "facts": facts,
+            "notes": list(digest.notes),
+        }
 
     @tool()
     def culprits(path: str, n: int = 5, by: str = "introduced_severity") -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def compare(
         comparison.to_html(output, by)
         err.print(f"{plain_text(output)}: {len(comparison.table)} operators", highlight=False)
     if as_json:
-        verdicts = {label: item.digest.verdict for label, item in comparison.inspections.items()}
+        verdicts = {label: item.analysis.digest.verdict for label, item in comparison.inspections.items()}
         print_json({"verdicts": verdicts, "worst": records(worst)})
         return
     for line in comparison.summary().splitlines():

@@ -44,7 +44,7 @@ def demo(
 
 
 def _print_json(result: Demo) -> None:
-    digest = result.inspection.digest
+    digest = result.inspection.analysis.digest
     planted = result.planted
     fault = {
         "folder": str(planted.folder),
@@ -52,7 +52,7 @@ def _print_json(result: Demo) -> None:
         "finding": planted.finding,
         "accuracy": planted.accuracy,
         "proved_accuracy": planted.proved,
-        "verdict": planted.inspection.digest.verdict,
+        "verdict": planted.inspection.analysis.digest.verdict,
     }
     files = {"folder": str(result.folder), "notebook": str(result.notebook), "report": str(result.report)}
     accuracy = {"float_accuracy": result.float_accuracy, "executorch_accuracy": result.executorch_accuracy}
@@ -65,7 +65,7 @@ def _print(result: Demo) -> None:
     planted, inspection = result.planted, result.planted.inspection
     out.print()
     out.print("As exported", style="bold", highlight=False)
-    _say(result.inspection.digest.verdict)
+    _say(result.inspection.analysis.digest.verdict)
     _say(
         f"Accuracy on {result.images} test images: float {_percent(result.float_accuracy)}, "
         f"ExecuTorch int8 {_percent(result.executorch_accuracy)}."

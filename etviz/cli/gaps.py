@@ -53,9 +53,9 @@ def gaps(
     if as_json or style is Format.json:
         print_json(
             {
-                "title": inspection.title,
-                "verdict": inspection.digest.verdict,
-                "notes": inspection.digest.notes,
+                "title": inspection.analysis.title,
+                "verdict": inspection.analysis.digest.verdict,
+                "notes": inspection.analysis.digest.notes,
             }
             | {"rows": records(rows)}
         )
@@ -85,7 +85,7 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 def show_summary(inspection: Inspection) -> None:
     """Verdict, facts and notes, as the widget's header has them."""
     colour = {"ok": "green", "warn": "yellow", "bad": "red"}
-    digest = inspection.digest
+    digest = inspection.analysis.digest
     out.print(
         plain_text(with_options(digest.verdict)), style=f"bold {colour.get(digest.level, '')}".strip(), highlight=False
     )
@@ -98,12 +98,10 @@ def show_summary(inspection: Inspection) -> None:
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
     """Gap rows as wide as the terminal: the number of columns follows from its width."""
-    from etviz.graph.labels import row_name
-
     columns = list(dict.fromkeys([by, *_SHOWN] if by in rows and by not in given_texts(rows) else _SHOWN))
     columns = columns[: max(1, min(len(columns), (out.width - 40) // 12))]
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("#", justify="right", no_wrap=True, min_width=3)
+    table.add_column("row", no_wrap=True, min_width=3)
     table.add_column("operator", no_wrap=True, ratio=3)
     for column in columns:
         label = column.replace("introduced_", "introduced ").replace("introduced severity", "introduced")
@@ -113,8 +111,8 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
         table.add_column("source", no_wrap=True, width=max(6, min(longest, _SOURCE)))
     table.expand = True
     for _, row in rows.iterrows():
-        name = row_name(*(row[field] for field in ("kind", "op", "reference_ops", "module", "output")))
-        cells = [str(row["instruction"]), ShortName(name), *(number(float(row[column])) for column in columns)]
+        address, _, name = str(row["name"]).partition(" ")
+        cells = [address, ShortName(name), *(number(float(row[column])) for column in columns)]
         table.add_row(*cells, *([ShortName(row["source"])] if out.width >= 70 else []))
     return table
 

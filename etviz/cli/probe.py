@@ -96,8 +96,8 @@ def load_outputs(
         inspection.to_html(report)
     rows = inspection.worst(top or len(inspection.gaps), by)
     if as_json:
-        digest = inspection.digest
-        told = {"title": inspection.title, "verdict": digest.verdict, "notes": digest.notes}
+        digest = inspection.analysis.digest
+        told = {"title": inspection.analysis.title, "verdict": digest.verdict, "notes": digest.notes}
         print_json(told | {"outputs": records(inspection.outputs), "rows": records(rows)})
         return
     show_summary(inspection)

@@ -47,5 +47,5 @@ def report(
     if as_json:
         print_json({"report": str(written), "bytes": size, "rows": len(inspection.gaps)})
         return
-    out.print(plain_text(with_options(inspection.digest.verdict)), highlight=False)
+    out.print(plain_text(with_options(inspection.analysis.digest.verdict)), highlight=False)
     err.print(f"{plain_text(written)}: {size / 1e6:.2f} MB, {len(inspection.gaps)} rows", highlight=False)

@@ -81,8 +81,13 @@ def run(
     else:
         inspection = load(outputs=output, **common)
     if as_json:
-        digest = inspection.digest
-        told = {"title": inspection.title, "verdict": digest.verdict, "notes": digest.notes, "folder": str(output)}
+        digest = inspection.analysis.digest
+        told = {
+            "title": inspection.analysis.title,
+            "verdict": digest.verdict,
+            "notes": digest.notes,
+            "folder": str(output),
+        }
         print_json(told | {"rows": records(inspection.worst(top or len(inspection.gaps)))})
         return
     show_summary(inspection)

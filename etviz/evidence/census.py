@@ -24,7 +24,6 @@ from etviz.evaluation.replay import logged_outputs
 from etviz.evidence.dataset import why_not
 from etviz.evidence.running import BUFFER, NAMING, Running, operators_of
 from etviz.evidence.subject import arguments_of, subject_of
-from etviz.graph.labels import describe_row
 from etviz.graph.uses import Uses, is_stateful
 from etviz.inspection import Inspection
 from etviz.loading.paired import HANDLES
@@ -139,7 +138,7 @@ class Census:
         row = self.first
         lines = [f"{self.varying} of {count} instructions varied in {len(self.deviating)} of {self.runs} runs."]
         lines.append(
-            f"First: {describe_row(row, output=False)}, {int(row['deviating'])} runs deviate "
+            f"First: #{int(row['instruction'])} {row['name']}, {int(row['deviating'])} runs deviate "
             f"({100 * row['share']:.3g} %, 95 % interval {100 * row['low']:.3g} to {100 * row['high']:.3g} %), "
             f"{int(row['distinct'])} different values; {row['where']}."
         )

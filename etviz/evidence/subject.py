@@ -184,7 +184,7 @@ def subject_of(
             problem = "the program was changed, replaced or removed since it was loaded"
             raise ArtifactError(files["pte"], problem, "load the artifacts again")
         _refuse(given)
-        return _subject(files, method or program.analysis.findings.method, program.title)
+        return _subject(files, method or program.analysis.findings.method, program.analysis.title)
     if hasattr(program, "__fspath__") or isinstance(program, str):
         _refuse(given)
         return _subject(_beside(Path(program)), method, Path(program).name)

@@ -1,10 +1,10 @@
-"""What would become of the outputs if some instructions had computed exactly what their inputs give.
+"""The outputs of a program if some instructions had computed their inputs exactly.
 
-Two values go side by side through the graph: what the runtime had, and what it would have had. An instruction whose
-inputs would have been the same keeps the runtime's value. One whose inputs would have been others is evaluated on
-them, and what it differed by from the same operator on its own inputs, its introduced error, is added to that: other
-culprits stay what they are. This is a run of the program, not a derivative: it holds for errors of any size, as far as
-the introduced error of an instruction does not depend on its inputs.
+Every value of the graph is held twice: as the runtime had it, and as it would have been. An instruction whose inputs
+would have been the same keeps the runtime's value. Any other instruction is evaluated on its changed inputs, and its
+introduced error (its runtime value minus the same operator on the runtime's inputs) is added: other culprits stay
+culprits. This is a run of the program, not a derivative: it holds for errors of any size, as far as the introduced
+error of an instruction does not depend on its inputs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
 
-Place = tuple[int, int]
+Output = tuple[int, int]
 """An instruction, and one of its outputs."""
 
 
 @question
-def counterfactual(replay: Replay, exact: Mapping[int, Collection[Place]]) -> dict[int, list[Any]]:
+def counterfactual(
+    replay: Replay,
+    exact: Mapping[int, Collection[Output]],
+    instead: Mapping[int, Mapping[int, Sequence[Any]]] | None = None,
+) -> dict[int, list[Any]]:
     """The final outputs of some executions if some of their values had been exact.
 
     Parameters
@@ -42,6 +46,9 @@ def counterfactual(replay: Replay, exact: Mapping[int, Collection[Place]]) -> di
         The executions and their inputs.
     exact
         By number of an execution: the values. In a program with state they change later executions too.
+    instead
+        By number of an execution and instruction of a delegate call: outputs that replace the logged ones, see
+        `outputs_inside`.
 
     Raises
     ------
@@ -55,10 +62,30 @@ def counterfactual(replay: Replay, exact: Mapping[int, Collection[Place]]) -> di
         for run in range(max(exact) + 1) if is_stateful(walker.graph) else sorted(exact):
             execution = replay.executions[run]
             walker.exact = frozenset(exact.get(run, ()))
+            walker.instead = (instead or {}).get(run, {})
             walker.run(execution.inputs, logged=execution.logged)
             if run in exact:
                 found[run] = walker.outputs
     return found
+
+
+@question
+def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], exact: Collection[Output]) -> list[Any]:
+    """The outputs of a zoomed delegate call if some values inside it had been exact.
+
+    Parameters
+    ----------
+    inner
+        The inside of the call.
+    given, outputs
+        Inputs and outputs of the call in the run itself; an output that was not logged is None.
+    exact
+        The values.
+    """
+    told = replace(inner, executions=[replace(inner.executions[0], inputs=given)])
+    before, after = (counterfactual(told, {0: chosen})[0] for chosen in ((), exact))
+    parts = zip(outputs, before, after, strict=True)
+    return [after if out is None else _shifted(out, before, after) for out, before, after in parts]
 
 
 class _WhatIf(Evaluator):
@@ -66,7 +93,8 @@ class _WhatIf(Evaluator):
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:
         super().__init__(graph, constants, limits)
-        self.exact: frozenset[Place] = frozenset()
+        self.exact: frozenset[Output] = frozenset()
+        self.instead: Mapping[int, Sequence[Any]] = {}
         self.outputs: list[Any] = []
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
@@ -95,10 +123,11 @@ class _WhatIf(Evaluator):
         own = self._on(graph, node, env)
         runtime = _logged(own, seen)
         chosen = frozenset(output for instruction, output in self.exact if instruction == node.instruction)
+        had = _logged(own, self.instead.get(node.instruction))
         if not moved and not chosen:
-            return Value(runtime, runtime, None)
+            return Value(runtime, runtime if had is own else had, None)
         given = self._on(graph, node, local) if moved else own
-        return Value(runtime, _with_error(given, own, runtime, chosen), None)
+        return Value(runtime, _with_error(given, own, runtime if had is own else had, chosen), None)
 
     def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
         args, kwargs = self.arguments(env, node)

@@ -109,7 +109,7 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
     UsageError
         If the baseline has no bits of the class of devices, or they are of other inputs.
     """
-    gaps, title, verdict = analysis.gaps, analysis.title, analysis.digest.verdict
+    gaps, title, verdict = analysis.gaps, analysis.title, analysis.analysis.digest.verdict
     keys = row_keys(gaps)
     whole = {
         "final outputs": _outputs(analysis) if rules.outputs else None,
@@ -123,10 +123,9 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
         found = [*_wrong(row), *_beyond_limits(row, rules)]
         if baseline is not None and key in baseline.rows:
             found.extend(_worse(row, baseline.rows[key], rules.factor))
-        name = f"{describe_row(row, output=False)} output {int(row['output'])}"
         numbers = {name: float(row[name]) for name in METRICS if name in row}
         group, source = str(row["backend"] or row["kind"]), str(row["source"])
-        cases.append(Case(name, int(str(index)), group, source, tuple(found), numbers))
+        cases.append(Case(describe_row(row), int(str(index)), group, source, tuple(found), numbers))
     notes = [f"the rules are those of {rules.path}"] if rules.path else []
     if baseline is not None and (fresh := set(keys) - baseline.rows.keys()):
         notes.append(f"{len(fresh)} of {len(keys)} rows are not in the baseline, so they were not compared with it")
@@ -224,7 +223,7 @@ def _outputs(analysis: Analysis) -> Iterator[Violation]:
         yield Violation("outputs", len(outputs) - len(missing), len(outputs), text)
     wrong = outputs[(outputs["status"] != NOT_COMPARED) & (outputs["matches"] != True)]  # noqa: E712 - objects
     if len(wrong):
-        yield Violation("outputs", len(wrong), 0, analysis.digest.verdict.rstrip("."))
+        yield Violation("outputs", len(wrong), 0, analysis.analysis.digest.verdict.rstrip("."))
 
 
 def _operators(analysis: Analysis) -> Iterator[Violation]:
@@ -246,7 +245,7 @@ def _coverage(analysis: Analysis, rules: Rules) -> Iterator[Violation]:
         return
     limited = [row for _, row in missing.iterrows() if rules.names(row)]
     if limited:
-        text = f"{describe_row(limited[0], output=False)} has a limit and was not compared ({limited[0]['reason']})"
+        text = f"{describe_row(limited[0])} has a limit and was not compared ({limited[0]['reason']})"
         more = f", and {len(limited) - 1} more" if len(limited) > 1 else ""
         advice = f"; min_compared={math.floor(100 * share) / 100:g} allows that"
         yield Violation("min_compared", share, 1.0, f"{text}{more}{advice}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections import Counter
+from itertools import takewhile
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.graph.ir import OBSERVED, Ref
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, conversion
 from etviz.graph.uses import operators
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from etviz.graph.ir import Graph, Node
 
@@ -26,9 +28,9 @@ _CELL: Final = re.compile(r'(?<=")[^"\n]*[/\\]ipykernel_\d+[/\\]\d+\.py(?=")')
 _TRACING: Final = re.compile(r"[/\\]site-packages[/\\]torch[/\\](_dynamo|_export|export|fx|_functorch)[/\\]")
 _FEW: Final = 4
 _LEVELS: Final = 2
-"""How much of a module's path is in a name: its number tells two rows apart anyway."""
+"""Minimum number of parts of a module's path in a name."""
 
-_PARTS: Final = re.compile(r"(#\d+ |)(.*?)( · .*|:\d+)", re.DOTALL)
+_PARTS: Final = re.compile(r"(#\S+ |)(.*?)( · .*|:\d+)", re.DOTALL)
 """A row's number, where it stands, and what it is called; or a file and the number of a line."""
 _LEGIBLE: Final = 3
 _NUMBERED: Final = re.compile(r"_\d+$")
@@ -52,7 +54,7 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
             "stack": node.stack,
         }
     inner = graph.inside(node)
-    maker = _maker(inner, output)
+    maker = _speaker(inner, output)
     return {
         "kind": "delegate",
         "op": "DELEGATE_CALL",
@@ -75,6 +77,26 @@ def _maker(inner: Graph, output: int) -> Node | None:
             break
         node = before
     return node
+
+
+def _speaker(inner: Graph, output: int) -> Node | None:
+    """The operator whose module and source line stand for an output of a delegate.
+
+    It is the operator that makes the output; where the delegate's operators come from several modules, the most
+    telling operator that the output depends on, the nearest to the output if there are several.
+    """
+    maker = _maker(inner, output)
+    if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
+        return maker
+    nodes = {node.name: node for node in inner.nodes}
+    wanted, found = [maker], {maker.name: maker}
+    while wanted:
+        for name in wanted.pop().reads():
+            if name in nodes and name not in found:
+                found[name] = nodes[name]
+                wanted.append(nodes[name])
+    told = [node for node in inner.nodes if node.name in found and node.module and not conversion(node.origin)]
+    return min(reversed(told), key=lambda node: _rank(node.origin), default=maker)
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
@@ -195,6 +217,11 @@ def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) ->
     return f"{name} [{int(output)}]" if output > 0 else name
 
 
+def _rank(name: str) -> int:
+    """Place of an operator in `_TELLING`: the lower, the more it tells."""
+    return next((k for k, word in enumerate(_TELLING) if word in name), len(_TELLING))
+
+
 def salient_operator(reference_ops: str) -> str:
     """What a delegate is called: its most telling operator, and how many others it has.
 
@@ -204,13 +231,61 @@ def salient_operator(reference_ops: str) -> str:
     ('conv2d +2', 'sdpa', '')
     """
     names = [_NUMBERED.sub("", name) for name in reference_ops.split(", ")]
-    order = [min((k for k, word in enumerate(_TELLING) if word in name), default=len(_TELLING)) for name in names]
-    told = _plain(names[order.index(min(order))])
+    told = _plain(min(names, key=_rank))
     return f"{told} +{len(names) - 1}" if len(names) > 1 else told
 
 
+def module_labels(modules: Iterable[str]) -> dict[str, str]:
+    """A short name for each module: without what all have in common, and with the parts that tell it from the others.
+
+    At most the last two parts are kept where these are enough.
+
+    Examples
+    --------
+    >>> names = module_labels(["vit.layer.0.attention.self", "vit.layer.1.attention.self", "vit.norm"])
+    >>> list(names.values())
+    ['', '0.attention.self', '1.attention.self', 'norm']
+    """
+    paths = {module: module.split(".") for module in dict.fromkeys(modules) if module}
+    levels = zip(*(parts[:-1] for parts in paths.values()), strict=False)
+    shared = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, levels))
+    ends = Counter(".".join(parts[-count:]) for parts in paths.values() for count in range(1, len(parts) + 1))
+    labels = {"": ""}
+    for module, parts in paths.items():
+        most = len(parts) - shared
+        enough = (count for count in range(_LEVELS, most) if ends[".".join(parts[-count:])] == 1)
+        labels[module] = ".".join(parts[-next(enough, most) :])
+    return labels
+
+
+class RowAddress(NamedTuple):
+    """What a row's name begins with: ``#22``, ``#22[1]``, ``#22.3``, ``#22@1``.
+
+    Attributes
+    ----------
+    instruction
+        The instruction; of a row inside a delegate, the delegate call.
+    inner
+        The operator inside the delegate call, -1 for a row of the program itself.
+    output
+        Output of the operator; 0 is not written.
+    run
+        Number of the execution; 0 is not written.
+    """
+
+    instruction: int
+    inner: int = -1
+    output: int = 0
+    run: int = 0
+
+    def __str__(self) -> str:
+        inner = f".{self.inner}" if self.inner >= 0 else ""
+        output, run = f"[{self.output}]" if self.output else "", f"@{self.run}" if self.run else ""
+        return f"#{self.instruction}{inner}{output}{run}"
+
+
 def row_name(kind: str, op: str, reference_ops: str, module: str, output: float = 0) -> str:
-    """What people call a row: the module that called it, and its operator.
+    """Name of a row without its number: the module that called it, and its operator.
 
     Examples
     --------
@@ -219,35 +294,51 @@ def row_name(kind: str, op: str, reference_ops: str, module: str, output: float 
     >>> row_name("delegate", "DELEGATE_CALL", "linear, sdpa, add", "encoder.layers.11.attention")
     '11.attention · sdpa +2'
     """
-    if kind == "delegate":
-        name = salient_operator(reference_ops) or "delegate"
-    elif kind == "inner":
-        name = operator_label(kind, op, reference_ops)
-    else:
-        name = _plain(short_operator(op))
-    place = ".".join(module.split(".")[-_LEVELS:]) if module else ""
-    label = f"{place} · {name}" if place else name
+    label = _with_place(".".join(module.split(".")[-_LEVELS:]), _operator_name(kind, op, reference_ops))
     return f"{label} [{int(output)}]" if output > 0 and not label.endswith("]") else label
+
+
+def row_names(rows: Sequence[tuple[RowAddress, str, str, str, str]]) -> list[str]:
+    """Names of the rows of one program, each with its address: ``#4 head · linear +1``.
+
+    Parameters
+    ----------
+    rows
+        Address, kind, operator, reference operators and module of each row.
+    """
+    places = module_labels(module for *_, module in rows)
+    return [f"{address} {_with_place(places[module], _operator_name(*told))}" for address, *told, module in rows]
+
+
+def _with_place(place: str, name: str) -> str:
+    return f"{place} · {name}" if place else name
+
+
+def _operator_name(kind: str, op: str, reference_ops: str) -> str:
+    if kind == "delegate":
+        return salient_operator(reference_ops) or "delegate"
+    return operator_label(kind, op, reference_ops) if kind == "inner" else _plain(short_operator(op))
 
 
 def _plain(name: str) -> str:
     return "sdpa" if "scaled_dot_product" in name else name.removeprefix("native_")
 
 
-def describe_row(row: Any, *, output: bool = True) -> str:
-    """A gap row in a few words: ``#12 norm1 · layer_norm``; with its output, if that is not the first: ``… [2]``."""
+def describe_row(row: Any) -> str:
+    """Name of a gap row: ``#12 norm1 · layer_norm``; of its second output ``#12[1] norm1 · layer_norm``."""
+    if "name" in row:
+        return str(row["name"])
     kind, op, reference_ops, module = (str(row[field] or "") for field in ("kind", "op", "reference_ops", "module"))
-    name = row_name(kind, op, reference_ops, module, row["output"] if output else 0)
-    return f"#{int(row['instruction'])} {name}"
+    return f"#{int(row['instruction'])} {row_name(kind, op, reference_ops, module, row.get('output', 0))}"
 
 
 def short_name(text: str, letters: int) -> str:
-    """A row's name, or a line of code, in so many letters: its end tells most, so its place gives way on the left.
+    """A row's name, or a line of code, in so many letters: its place is cut, after the part that tells it from others.
 
     Examples
     --------
-    >>> short_name("#12 layer.3.attention.self · linear +5", 25), short_name("modeling_swinv2.py:418", 12)
-    ('#12 …ion.self · linear +5', '…inv2.py:418')
+    >>> short_name("#12 3.attention.self · linear +5", 28), short_name("modeling_swinv2.py:418", 12)
+    ('#12 3.…tion.self · linear +5', '…inv2.py:418')
     >>> short_name("layer.3.attention.self · scaled_dot", 14), short_name("linear, relu, softmax", 10)
     ('scaled_dot', 'linear, r…')
     """
@@ -256,6 +347,9 @@ def short_name(text: str, letters: int) -> str:
     found = _PARTS.fullmatch(text)
     number, place, kept = found.groups() if found else ("", "", text)
     room = letters - len(number) - len(kept) - 1
+    head = place.split(".")[0] + "."
+    if room - len(head) >= _LEGIBLE and "." in place:
+        return f"{number}{head}…{place[len(head) - room :]}{kept}"
     if room >= _LEGIBLE and place:
         return f"{number}…{place[-room:]}{kept}"
     rest = number + kept.removeprefix(" · ")

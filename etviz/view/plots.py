@@ -1,23 +1,26 @@
-"""Matplotlib figures of an Inspection, for papers, logs and slides; what the widget shows, without a browser.
+"""Matplotlib figures of an Inspection, for papers, logs and slides: the widget's charts without a browser.
 
-Colours are told apart by colour-blind readers and on light and dark backgrounds; text, ticks and the background come
-from the matplotlib style that is in force.
+Colour-blind readers can tell the colours apart, on light and dark backgrounds; text, ticks and the background follow
+the current matplotlib style.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
+from etviz.artifacts.files import whole_file
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import UsageError, during
-from etviz.graph.labels import describe_row, operator_label, short_name
+from etviz.graph.labels import describe_row, short_name
 from etviz.tensors.metrics import METRICS, NAN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import os
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
@@ -30,24 +33,24 @@ TOTAL: Final = "#8b93a1"
 LOOK: Final = "#c76a0c"
 FAULT: Final = "#b3261e"
 _LEAST: Final = 0.1
-"""Below it no error is told from another: the lower end of the axis."""
+"""Lower end of the severity axis; smaller errors look the same."""
 _BANDS: Final = 16
 _LETTERS: Final = 130
-"""That fit into the width of a figure."""
+"""Number of letters that fit into the width of a figure."""
 _NAMED: Final = 5
-"""Worst rows whose operator is written beside them."""
+"""Number of worst rows with their name beside them."""
 _FAINT: Final = 0.25
 _LAYERS: Final = 60
-"""Columns of a heat map at most."""
+"""Maximum number of columns of a heat map."""
 
 
 class Plots:
-    """The figures of one program; a `row` is what `Inspection.tensors` takes, and every method gives matplotlib axes.
+    """Figures of one program; a `row` is as for `Inspection.row`, and every method returns matplotlib axes.
 
     Parameters
     ----------
     analysis
-        What is drawn.
+        The program.
     """
 
     def __init__(self, analysis: Analysis) -> None:
@@ -57,9 +60,9 @@ class Plots:
     def gaps(self, ax: Axes | None = None) -> Axes:
         """Severity along the program, as the view's profile shows it.
 
-        The total is a line, what each operator introduces stems in the colour of how bad it is for its precision; the
-        limits are dashed, what rounding or the measured noise explains is shaded, modules are bands, and the worst rows
-        are named. Values that nobody reads are left out.
+        The total is a line; stems show the error that each operator introduces, coloured by how bad it is for its
+        precision. Limits are dashed, the range that rounding explains is shaded, modules are bands, and the worst rows
+        are named. Values that no operator reads are left out.
 
         Raises
         ------
@@ -235,110 +238,16 @@ class Plots:
         return axes
 
     @during("drawing a figure")
-    def timeline(self, run: int = 0, ax: Axes | None = None) -> Axes:
-        """What the runtime timed in one execution, a lane for kernels and for each backend.
-
-        Calls whose introduced error deserves a look are red.
-
-        Parameters
-        ----------
-        run
-            Number of the timed execution.
-        ax
-            Where to draw, a new figure if None.
-
-        Raises
-        ------
-        UsageError
-            If nothing was timed, or there is no such execution.
-        """
-        from etviz.view.export.chrome_trace import chrome_trace
-
-        trace = chrome_trace(self._analysis)["traceEvents"]
-        lanes = {event["tid"]: event["args"]["name"] for event in trace if event["name"] == "thread_name"}
-        timed = [event for event in trace if event["ph"] == "X" and event["args"]["block"] == "Execute"]
-        blocks = list(dict.fromkeys(event["args"]["event_block"] for event in timed))
-        if not blocks:
-            raise UsageError("the ETDump holds no timed execution, so there is no timeline; run with event tracing on")
-        if not 0 <= run < len(blocks):
-            raise UsageError(f"run must be one of the {len(blocks)} timed executions, found {run!r}")
-        timed = [event for event in timed if event["args"]["event_block"] == blocks[run]]
-        shown = sorted({event["tid"] for event in timed})
-        axes = _axes(ax, (9.0, 1.2 + 0.5 * len(shown)))
-        start = min(event["ts"] for event in timed)
-        bad = set(self._beyond())
-        for place, lane in enumerate(shown):
-            own = [event for event in timed if event["tid"] == lane]
-            spans = [((event["ts"] - start) / 1e3, max(event["dur"], 0.0) / 1e3) for event in own]
-            beyond = [event["cat"] == "call" and event["args"]["instruction"] in bad for event in own]
-            colors = [FAULT if is_beyond else REFERENCE if place % 2 else TOTAL for is_beyond in beyond]
-            axes.broken_barh(spans, (place - 0.4, 0.8), facecolors=colors, lw=0.3, edgecolor="white")
-        end = max(event["ts"] + event["dur"] for event in timed)
-        calls = sorted((event for event in timed if event["cat"] == "call"), key=lambda event: -event["dur"])
-        for event in calls[:_NAMED]:
-            middle = (event["ts"] + event["dur"] / 2 - start) / 1e3
-            if event["dur"] * _LETTERS > len(event["name"]) * (end - start):
-                axes.text(
-                    middle, shown.index(event["tid"]), event["name"], fontsize="x-small", ha="center", va="center"
-                )
-        axes.set_yticks(range(len(shown)), [lanes[lane] for lane in shown], fontsize="small")
-        axes.invert_yaxis()
-        axes.grid(visible=False)
-        axes.set_xlabel("ms since the execution began")
-        note = self._analysis.profile.note
-        axes.set_title(_short(self._analysis.title) + (f"\n{note}" if note else ""), loc="left", fontsize="small")
-        return axes
-
-    def _beyond(self) -> list[int]:
-        """Instructions whose introduced error deserves a look."""
-        tables = self._analysis.tables
-        rows = [row for row in range(len(tables)) if tables.gaps[row].level in ("warn", "bad")]
-        return [tables.gaps[row].instruction for row in rows]
-
-    @during("drawing a figure")
-    def memory(self, ax: Axes | None = None) -> Axes:
-        """Live bytes of the planned memory over the program, modules as bands, the peak named.
-
-        Raises
-        ------
-        UsageError
-            If the program (``pte=``) was not given.
-        """
-        from matplotlib.ticker import EngFormatter, MaxNLocator
-
-        frame = self._analysis.memory()
-        axes = _axes(ax, (9.0, 3.6))
-        place, live = np.arange(len(frame)), frame["live_bytes"].to_numpy(float)
-        axes.fill_between(place, live, step="mid", color=REFERENCE, alpha=0.5, lw=0, label="live")
-        axes.step(place, frame["made_bytes"], where="mid", color=RUNTIME, lw=1, label="made by the instruction")
-        planned = frame.attrs["planned_bytes"]
-        axes.axhline(planned, color=TOTAL, lw=1, ls="--", label="planned")
-        if len(frame):
-            peak = int(live.argmax())
-            axes.annotate(
-                short_name(str(frame["name"].iloc[peak]), 40), (peak, live[peak]), xytext=(0, 4),
-                textcoords="offset points", ha="center", fontsize="x-small",
-            )  # fmt: skip
-            _bands(axes, list(frame["module"].fillna("")))
-        axes.set_ylim(0, 1.15 * max(planned, 1))
-        axes.set_xlim(-0.7, len(frame) - 0.3)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.yaxis.set_major_formatter(EngFormatter("B"))
-        axes.set(xlabel="instruction, in program order", ylabel="planned memory")
-        axes.set_title(_short(self._analysis.title), loc="left", fontsize="medium")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, ncols=3, fontsize="small")
-        return axes
-
-    @during("drawing a figure")
     def steps(self, by: str = "severity", ax: Axes | None = None) -> Axes:
-        """A heat map of execution × layer, such as the decode steps of a language model: the worst value of each cell.
+        """A heat map of execution × layer, such as the decode steps of a language model.
 
-        Layers are modules, in program order and in as much detail as there is room for; grey cells have no number.
+        Each cell shows its worst value. Layers are modules in program order, in as much detail as there is room for;
+        grey cells have no number.
 
         Parameters
         ----------
         by
-            A metric of `Inspection.gaps`; the worst is the smallest where larger is better.
+            A metric of `Inspection.gaps`.
         ax
             Where to draw, a new figure if None.
 
@@ -373,7 +282,7 @@ class Plots:
         return axes
 
 
-Values = np.ndarray[Any, np.dtype[np.float64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
@@ -394,7 +303,7 @@ def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _bands(axes: Axes, modules: list[str]) -> None:
-    """The modules that the values belong to, in as much detail as there is room for, as bands with names."""
+    """Draw the modules as bands with names, in as much detail as there is room for."""
     bands: list[tuple[str, int, int]] = []
     for depth in range(1, 1 + max(path.count(".") + 1 for path in modules)):
         found: list[tuple[str, int, int]] = []
@@ -417,8 +326,8 @@ def _bands(axes: Axes, modules: list[str]) -> None:
             )  # fmt: skip
 
 
-def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Values, look: Values) -> None:
-    """Write the names of the worst row and of those that deserve a look beside them, none on top of another."""
+def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Floats, look: Floats) -> None:
+    """Write names beside the worst row and the rows that deserve a look, without overlap."""
     order = np.argsort(np.where(np.isfinite(values), values, -1.0))[::-1]
     taken: list[int] = []
     apart = 0.18 * len(gaps)
@@ -455,18 +364,39 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return ax
 
 
-def _finite(values: pd.Series) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Numbers, NaN for what can't be drawn."""
+def _finite(values: pd.Series) -> Floats:
+    """Numbers, NaN for values that can't be drawn."""
     found = pd.to_numeric(values, errors="coerce").to_numpy(float)
     return np.where(np.isfinite(found), found, NAN)
 
 
 def _row_title(analysis: Analysis, row: Any) -> str:
     place = analysis.rows.find(row)
-    about = place.about
-    number = next(first for first, inside, _ in analysis.rows.parts() if inside == place.inside) + place.at
-    name = _short(operator_label(about["kind"], about["op"], about["reference_ops"]))
-    return f"row {number}: {name} {list(about['shape'])} {about['dtype']}"
+    return f"{_short(place.name)} {list(place.about['shape'])} {place.about['dtype']}"
+
+
+def save(draw: Callable[..., Axes], path: str | os.PathLike[str], *arguments: Any) -> Path:
+    """Draw into a new figure and write it as the picture that the suffix of `path` names.
+
+    Raises
+    ------
+    UsageError
+        If matplotlib does not know the format.
+    ArtifactError
+        If the file can't be written.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    target = Path(path)
+    figure = Figure(layout="constrained")
+    known = FigureCanvasAgg(figure).get_supported_filetypes()
+    if target.suffix.removeprefix(".") not in known:
+        raise UsageError(f"a picture's name must end in one of {', '.join(f'.{name}' for name in known)}, found {path}")
+    draw(*arguments, ax=figure.subplots())
+    with whole_file(target, "the picture") as partial:
+        figure.savefig(partial, format=target.suffix.removeprefix("."), bbox_inches="tight")
+    return target
 
 
 def _short(text: str, most: int = 48) -> str:

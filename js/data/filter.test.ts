@@ -4,7 +4,7 @@ import { samplePayload } from "../dev/samplePayload";
 import { completions } from "./completion";
 import { filterRows, readQuery } from "./filter";
 import { decodePayload } from "./payload";
-import { withSpan } from "./query";
+import { textMatcher, withSpan } from "./query";
 
 const table = decodePayload(samplePayload({ layers: 10, uncompared: 3 }));
 const rows = (text: string): number[] => [...filterRows(table, text)];
@@ -109,4 +109,17 @@ test("completion: fields, then what there is of them, with counts", () => {
   expect(first.about).toMatch(/^\d+ rows$/);
   expect(offered("op:")).toContain("op:executorch_call_delegate");
   for (const { whole } of completions(table, "op:", 3)) expect(rows(whole).length).toBeGreaterThan(0);
+});
+
+test("a name finds its row, and what belongs to it", () => {
+  every("#3", (row) => table.number("instruction", row) === 3);
+  expect(rows("#3 #4")).toEqual([]);
+  expect(textMatcher("a*b*c")("aXbXc")).toBe(true);
+  expect(textMatcher("a*bc*c")("abc")).toBe(false);
+});
+
+test("a glob takes linear time", () => {
+  const text = `${"a".repeat(5000)}c`;
+  expect(textMatcher("*a*a*a*a*a*a*a*a*a*a*b")(text)).toBe(false);
+  expect(textMatcher("*a*a*a*a*a*a*a*a*a*a*c")(text)).toBe(true);
 });

@@ -1,7 +1,7 @@
 // Which rows pass a query. Text is matched once per dictionary entry, not once per row.
 import { type Column, type NumberColumn, type TextColumn, isMetric } from "./columns";
 import { type Runs, keepWorst, saysRun } from "./runs";
-import { STATUS_FLAGS, type Span, type Term, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher } from "./query";
+import { STATUS_FLAGS, type Span, type Term, addressMatcher, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher } from "./query";
 
 export type StatusChoice = "compared" | "grouped" | "not compared";
 
@@ -121,8 +121,14 @@ function markFlag(hit: Uint8Array, table: FilterTable, flag: string): void {
 
 function markTerm(hit: Uint8Array, table: FilterTable, term: Term): void {
   if (term.field === "is") return markFlag(hit, table, term.value);
-  const names = term.field === "" ? TEXT_COLUMNS.map(table.column) : columnsOf(term.field, table.column);
-  const matches = term.field === "" ? (entry: string) => entry.toLowerCase().includes(term.value) : textMatcher(term.value);
+  const word = term.field === "";
+  const address = word && /^#\d/.test(term.value);
+  const names = address ? [table.column("row")] : word ? TEXT_COLUMNS.map(table.column) : columnsOf(term.field, table.column);
+  const matches = address
+    ? addressMatcher(term.value)
+    : word
+      ? (entry: string) => entry.toLowerCase().includes(term.value)
+      : textMatcher(term.value);
   const span = spanOf(term);
   for (const column of names) {
     if (column?.kind === "text") markText(hit, column, matches);

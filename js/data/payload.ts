@@ -44,7 +44,9 @@ export interface Payload extends FilterTable {
   text(name: string, row: number): string | null;
   /** What a number column says of a row; NaN where it is not known. */
   number(name: string, row: number): number;
-  /** What a row is called: "#1 norm1 · layer_norm". */
+  /** The first part of a row's name, which Python takes as a row: "#1", "#1[2]", "#4.3" inside a delegate. */
+  addressOf(row: number): string;
+  /** The name of a row, here and in Python: "#1 norm1 · layer_norm". */
   nameOf(row: number): string;
   /** The compared rows that are worst by a column, the worst first. */
   worst(name: string, most: number): number[];
@@ -160,11 +162,8 @@ export function decodePayload({ result: wire, buffers }: Answer<WirePayload>): P
     badness,
     text,
     number: (name, row) => numberAt(column(name), row),
-    nameOf(row) {
-      const instruction = numberAt(column("instruction"), row);
-      const name = text("op", row) ?? `row ${row}`;
-      return Number.isNaN(instruction) ? name : `#${instruction} ${name}`;
-    },
+    addressOf: (row) => text("row", row) ?? "",
+    nameOf: (row) => [text("row", row), text("op", row) ?? `row ${row}`].filter(Boolean).join(" "),
     worst(name, most) {
       const known = badness(name);
       const found: number[] = [];

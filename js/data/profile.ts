@@ -41,7 +41,7 @@ function numbers(payload: Payload, name: string): Float64Array {
 /** `shown` are the rows of the runs that are looked at; `folded` if of each value only one run is. */
 export function profileOf(payload: Payload, shown: Iterable<number> | null = null, folded = false): Profile {
   const { compared, unused, zooms } = payload;
-  const [block, instruction, output] = ["event_block", "instruction", "output"].map((name) =>
+  const [block, instruction, output] = ["run", "instruction", "output"].map((name) =>
     numbers(payload, name),
   );
   const before = (a: number, b: number): number =>
@@ -184,7 +184,7 @@ function middleOf(values: Float64Array): number {
 /** A term of the filter's language for the instructions of places `from` to `to`. */
 export function spanQuery(payload: Payload, profile: Profile, from: number, to: number): string {
   const at = (place: number): number => numberAt(payload.column("instruction"), profile.rows[place]);
-  const run = (place: number): number => numberAt(payload.column("event_block"), profile.rows[place]);
+  const run = (place: number): number => numberAt(payload.column("run"), profile.rows[place]);
   const [low, high] = [at(from), at(to)];
   const span = Object.is(run(from), run(to)) ? `at:${Math.min(low, high)}..${Math.max(low, high)}` : "";
   if (profile.runs.length === 0) return span;

@@ -20,7 +20,6 @@ const ALIASES: Record<string, readonly string[]> = {
   ref: ["reference_ops"],
   at: ["instruction"],
   "#": ["instruction"],
-  run: ["event_block"],
   total: ["severity"],
   introduced: ["introduced_severity"],
   share: ["attribution"],
@@ -96,13 +95,31 @@ export function fieldNames(columns: readonly Column[]): { name: string; about: s
   ];
 }
 
+/** True if a text begins with the first part, ends with the last, and has the others between them; takes linear time. */
+function inOrder(text: string, [first, ...rest]: readonly string[]): boolean {
+  const last = rest.pop() ?? "";
+  const end = text.length - last.length;
+  if (!text.startsWith(first) || !text.endsWith(last)) return false;
+  let at = first.length;
+  for (const part of rest) {
+    const found = text.indexOf(part, at);
+    if (found < 0) return false;
+    at = found + part.length;
+  }
+  return at <= end;
+}
+
+/** True for the name of a row that begins with an address: `#22` means `#22`, `#22[1]` and `#22.3`, but not `#221`. */
+export function addressMatcher(address: string): (entry: string) => boolean {
+  return (entry) => entry.startsWith(address) && !/\d/.test(entry.charAt(address.length));
+}
+
 /** True for the entries of a dictionary that a value means: `*` stands for anything, a comma for "or". */
 export function textMatcher(value: string): (entry: string) => boolean {
   const matchers = value.split(",").map((one) => {
     if (!one.includes("*")) return (entry: string) => entry.includes(one);
-    const parts = one.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&"));
-    const pattern = new RegExp(`^${parts.join(".*")}$`);
-    return (entry: string) => pattern.test(entry);
+    const parts = one.split("*");
+    return (entry: string) => inOrder(entry, parts);
   });
   return (entry) => {
     const lower = entry.toLowerCase();

@@ -10,7 +10,7 @@ export interface Runs {
   values: Int32Array;
 }
 
-const COLUMN = "event_block";
+const COLUMN = "run";
 /** What tells the values of one run apart. */
 const NAMING = ["instruction", "output", "kind", "op", "shape"];
 

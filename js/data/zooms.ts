@@ -52,7 +52,7 @@ export function decodeZooms(
   column: (name: string) => Column | undefined,
 ): Zooms {
   const flags = wire.zoomable ? decodeInts(wire.zoomable, buffers) : null;
-  const [kinds, blocks, instructions] = ["kind", "event_block", "instruction"].map(column);
+  const [kinds, blocks, instructions] = ["kind", "run", "instruction"].map(column);
   /** A delegate call is named by its run and its instruction. */
   const callOf = (row: number): string => `${numberAt(blocks, row)} ${numberAt(instructions, row)}`;
   const rowsByCall = (kind: string): Map<string, number[]> => {

@@ -138,6 +138,7 @@ function wireTree(pool: Pool, root: SampleNode, rows: number): WireTree {
   const { nodes, depth, size, inside, rowNode } = flatten(root, rows);
   const text = (field: TextField, { kind, ...node }: SampleNode): string | null => {
     if (field === "kind") return kind;
+    if (field === "number") return kind === "kernel" || kind === "delegate" ? `#${node.instruction}` : null;
     if (field === "source") return kind === "module" ? null : "vision_transformer.py:113";
     if (field === "stack") return kind === "kernel" || kind === "inner" ? STACK : null;
     return node[field];
@@ -241,6 +242,7 @@ const QUANTIZATION: [string, (severity: number) => number, More][] = [
 
 const OPERATOR: [string, (row: SampleRow) => string | null, More][] = [
   ["kind", (row) => row.kind, {}],
+  ["row", (row) => `#${row.instruction}${row.run ? `@${row.run}` : ""}`, { ...HIDDEN, ...CODE }],
   ["op", (row) => row.op, CODE],
   ["backend", (row) => row.backend, {}],
   ["output", (row) => `out_${row.instruction}`, { ...HIDDEN, ...CODE }],
@@ -343,7 +345,7 @@ function sampleColumns(
 
   const instructions = rows.map((row) => row.instruction);
   columns.number("instruction", instructions, { format: "int", better: null, group: "operator" });
-  if (rows[0]?.run !== undefined) columns.number("event_block", rows.map(({ run }) => run ?? NaN), { ...HIDDEN, format: "int", better: null, group: "operator" });
+  if (rows[0]?.run !== undefined) columns.number("run", rows.map(({ run }) => run ?? NaN), { ...HIDDEN, format: "int", better: null, group: "operator" });
   for (const [name, read, more] of OPERATOR) {
     columns.text(
       name,

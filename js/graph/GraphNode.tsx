@@ -23,9 +23,8 @@ const STRIPE = 5;
 
 export function GraphNode({ tree, placed, selected, aside, gauge, figure, onSelect }: Props): JSX.Element {
   const { node, x, y } = placed;
-  const instruction = tree.instruction[node];
   const kind = tree.text("kind", node) ?? "";
-  const number = instruction >= 0 && kind !== "inner" ? `#${instruction}` : "";
+  const number = tree.text("number", node) ?? "";
   const name = tree.text("label", node) ?? "";
   const backend = shortBackend(tree.text("backend", node) ?? "");
   const below = [backend || (kind === "kernel" ? "portable" : ""), figure]

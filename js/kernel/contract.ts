@@ -61,7 +61,7 @@ export interface WireColumn extends ColumnInfo {
 }
 
 /** Texts of the nodes of a tree: each field holds codes, its plural the words. */
-export const TEXT_FIELDS = ["kind", "label", "backend", "op", "shape", "module", "source", "stack"] as const;
+export const TEXT_FIELDS = ["kind", "number", "label", "backend", "op", "shape", "module", "source", "stack"] as const;
 export type TextField = (typeof TEXT_FIELDS)[number];
 
 export interface WireTree extends Record<TextField, Values>, Record<`${TextField}s`, string[]> {

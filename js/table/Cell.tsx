@@ -21,15 +21,13 @@ import { ZoomButton } from "../ui/ZoomButton";
 /** What belongs to a row whatever the column. */
 export interface RowFacts {
   row: number;
-  /** The number of its instruction; NaN where it has none, or its delegate's row says it. */
-  at: number;
+  /** The first part of its name; empty where it has none. */
+  at: string;
   mismatch: boolean;
   /** The share of the error that the row introduced; NaN where it is not known. */
   part: number;
   /** An operator inside of a delegate that was zoomed. */
   inner: boolean;
-  /** Its execution; NaN where there is one only. */
-  run: number;
   /** A delegate call that can be zoomed into. */
   zoomable: boolean;
   /** The whole path of the module that called it; empty where it is not known. */
@@ -134,8 +132,7 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
   const text = textAt(column, facts.row);
   const first = index === 0 ? " etv-first" : "";
   const op = column.name === "op";
-  const at = op && !Number.isNaN(facts.at) ? `#${facts.at} ` : "";
-  const run = op && !Number.isNaN(facts.run) ? ` run ${facts.run}` : "";
+  const at = op && facts.at ? `${facts.at} ` : "";
   return (
     <span
       class={`etv-cell etv-text etv-format-${column.format}${first}`}
@@ -149,11 +146,10 @@ function TextCell({ column, facts, index }: Props<TextColumn>): JSX.Element {
       {op && facts.inner && <Icon name="inside" />}
       {at && <span class="etv-at">{at}</span>}
       {text !== null && (op || column.name === "source") ? (
-        <Name text={text} beside={at.length + run.length} />
+        <Name text={text} beside={at.length} />
       ) : (
         (text ?? "–")
       )}
-      {run && <span class="etv-at">{run}</span>}
       {op && facts.mismatch && <MismatchMark />}
       {op && facts.zoomable && <ZoomButton row={facts.row} />}
       {op && facts.inside > 0 && <InsideButton {...facts} />}

@@ -16,9 +16,9 @@ interface Props extends RowFacts {
 }
 
 export const Row = memo<Props>((props) => {
-  const { row, at, run, position, columns, selected, mismatch, inner, part, module, zoomable, inside, open } =
+  const { row, at, position, columns, selected, mismatch, inner, part, module, zoomable, inside, open } =
     props;
-  const facts = { row, at, run, mismatch, inner, part, module, zoomable, inside, open };
+  const facts = { row, at, mismatch, inner, part, module, zoomable, inside, open };
   return (
     <div
       class="etv-row"

@@ -59,7 +59,6 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
   const selected = selection.row.value;
   const { kernel } = store.source;
   const pinned = new Set(view.pins.value);
-  const positions = rows.positions.value;
   const calls = new Set(payload.zooms.calls);
   const reachable = Math.max(0, rows.positions.value[selected] ?? 0);
   return (
@@ -74,13 +73,12 @@ function Body({ payload, list, columns, width, focus }: BodyProps): JSX.Element 
           <Row
             key={row}
             row={row}
-            at={positions[payload.zooms.around(row)] >= 0 ? NaN : payload.number("instruction", row)}
+            at={payload.addressOf(row)}
             position={position}
             columns={columns}
             selected={row === selected}
             pinned={pinned.has(row)}
             reachable={position === reachable && focus.part === "rows"}
-            run={payload.runs ? payload.number("event_block", row) : NaN}
             mismatch={payload.mismatch[row] === 1}
             part={payload.number(INTRODUCED_PART, row)}
             module={payload.text("module", row) ?? ""}

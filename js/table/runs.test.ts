@@ -48,5 +48,5 @@ test("the choice is a term of the search, and the other way round", async () => 
   select.dispatchEvent(new Event("change", { bubbles: true }));
   await until(() => view.all(".etv-row").every((row) => Number(row.dataset.row) >= 2 * each));
   expect((view.one(".etv-search input") as HTMLInputElement).value).toBe("run:2");
-  expect(view.one(".etv-row .etv-first").textContent).toContain("run 2");
+  expect(view.one(".etv-row .etv-first").textContent).toContain("@2");
 });

@@ -36,7 +36,7 @@ function rowFacts(payload: Payload, row: number): FactLine[] {
     { name: "output", value: get("output"), mono: true },
     { name: "backend", value: get("backend") },
     { name: "instruction", value: get("instruction") },
-    { name: "run", value: get("event_block") },
+    { name: "run", value: get("run") },
     { name: "pairing", value: get("pairing") },
     { name: "latency", value: Number.isNaN(latency) ? null : `${formatMilliseconds(latency)} ms` },
     { name: "computes", value: get("reference_ops"), mono: true },

@@ -52,9 +52,8 @@ function Twisty({ open, toggle }: { open: boolean; toggle: () => void }): JSX.El
 function Label({ tree, node, kind }: { tree: Tree; node: number; kind: string }): JSX.Element {
   const label = tree.text("label", node) ?? "";
   const op = tree.text("op", node);
-  const instruction = tree.instruction[node];
-  const numbered = tree.name !== "modules" && instruction >= 0 && kind !== "inner";
-  const at = numbered ? `#${instruction} ` : "";
+  const number = tree.text("number", node);
+  const at = number ? `${number} ` : "";
   const whole = wholeName(label, tree.text("module", node) ?? "");
   const tip = op && op !== label ? `${whole}\n${op}` : whole;
   return (

@@ -62,7 +62,7 @@ def test_a_form_of_the_program(name: str, executed: Get) -> None:
     nameless = gaps[gaps.rmse.isna()]
     assert nameless.reason.str.contains("no partner in").all()
     assert other.outputs.rmse.tolist() == pytest.approx(whole.outputs.rmse.tolist(), rel=0.5, abs=1e-8)
-    assert "against" in other.title
+    assert "against" in other.analysis.title
 
 
 def test_the_float_model_of_a_quantized_program(executed: Get) -> None:

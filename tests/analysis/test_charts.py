@@ -1,8 +1,9 @@
-"""Timeline, planned memory and the heat map of executions."""
+"""Pictures in files, and the heat map of executions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -12,7 +13,6 @@ import pytest
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-from etviz.artifacts.program.program import read_program
 from etviz.errors import UsageError
 from etviz.view.plots import step_table
 from tests.kinds.making import Made
@@ -25,60 +25,15 @@ def _closed() -> Iterator[None]:
     plt.close("all")
 
 
-@pytest.mark.parametrize("name", ["plain_cnn", "residual_cnn", "many_outputs"])
-def test_live_bytes_are_those_of_a_byte_map(name: str, executed: Callable[[str], Executed]) -> None:
-    """Each byte of the plan, marked for every instruction at which a value that lies there is alive."""
-    made = executed(name)
-    frame = made.inspection.memory()
-    method = read_program(made.path("pte")).method()
-    specs = {slot: value.tensor for slot, value in enumerate(method.values) if value.tensor is not None}
-    spans = {slot: (spec.memory[1], spec.memory[1] + spec.nbytes) for slot, spec in specs.items() if spec.memory}
-    read: dict[int, list[int]] = {slot: [0] for slot in method.inputs}
-    for item in method.instructions:
-        for arg in item.args:
-            for slot in method.tensors(arg):
-                read.setdefault(slot, []).append(item.index)
-    last = max(item.index for item in method.instructions)
-    for slot in method.outputs:
-        read.setdefault(slot, []).append(last)
-    size = max(stop for _, stop in spans.values())
-    for _, row in frame.iterrows():
-        used = np.zeros(size, bool)
-        for slot, (start, stop) in spans.items():
-            if slot in read and min(read[slot]) <= row.instruction <= max(read[slot]):
-                used[start:stop] = True
-        assert row.live_bytes == used.sum()
-    assert frame.live_bytes.max() <= frame.attrs["planned_bytes"] == size
-    delegates = frame[frame.kind == "delegate"]
-    assert (delegates.boundary_bytes > 0).all()
-    assert (frame[frame.kind != "delegate"].boundary_bytes == 0).all()
-    axes = made.inspection.plot.memory()
-    assert axes.get_ylabel() == "planned memory"
-    assert axes.get_ylim()[1] >= size
-
-
-def test_memory_takes_the_program(executed: Callable[[str], Executed], tmp_path: object) -> None:
-    made = executed("plain_cnn")
-    with pytest.raises(UsageError, match="give it with pte="):
-        made.load(pte=None).memory()
-
-
-def test_timeline_has_every_call_of_the_execution(executed: Callable[[str], Executed]) -> None:
-    made = executed("residual_cnn")
-    axes = made.inspection.plot.timeline()
-    events = made.inspection.events
-    drawn = sum(len(bars.get_paths()) for bars in axes.collections)
-    timed = events[events.event_block == "Execute"]
-    assert drawn >= len(timed)
-    lanes = [label.get_text() for label in axes.get_yticklabels()]
-    assert "portable kernels" in lanes
-    assert any("Xnnpack" in lane for lane in lanes)
-    longest = max(
-        float(np.asarray(path.vertices)[:, 0].max()) for bars in axes.collections for path in bars.get_paths()
-    )
-    assert longest == pytest.approx(timed[timed.name == "Method::execute"].samples_ms.iloc[0][0], rel=0.2)
-    with pytest.raises(UsageError, match="run must be one of the"):
-        made.inspection.plot.timeline(run=99)
+def test_figures_are_written(executed: Callable[[str], Executed], tmp_path: Path) -> None:
+    inspection = executed("residual_cnn").inspection
+    written = inspection.export.figures(tmp_path / "figures", 2, ".svg")
+    assert {path.name for path in written} == {path.name for path in (tmp_path / "figures").iterdir()}
+    assert written[0].name == "gaps.svg"
+    assert len(written) == 5
+    assert all(path.read_bytes().lstrip().startswith(b"<?xml") for path in written)
+    with pytest.raises(UsageError, match="a picture's name must end in one of"):
+        inspection.export.figures(tmp_path / "figures", 2, ".exe")
 
 
 def test_heat_map_of_executions(made: Callable[[str], Made]) -> None:

@@ -61,7 +61,7 @@ def test_every_kind_of_run_fits_the_schema(executed: Make, name: str) -> None:
     program = executed(name)
     inspection = program.load()
     body = checked(inspection, look_inside=False)
-    assert body["verdict"] == inspection.digest.verdict
+    assert body["verdict"] == inspection.analysis.digest.verdict
     assert len(body["outputs"]) == len(inspection.outputs)
     first = inspection.first_divergence
     assert (body["culprit"] is None) == (first is None)

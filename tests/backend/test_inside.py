@@ -204,7 +204,7 @@ def test_inner_events_stand_below_their_call(runner: CppRunner, tmp_path: Path):
     inner = inspection.gaps[inspection.gaps.kind == "inner"].set_index("reference_ops").latency_ms
     of_sigmoid = named[named.operator == "aten_sigmoid_default"].avg_ms.sum()
     assert inner["sigmoid"] == pytest.approx(of_sigmoid)
-    assert inner["sigmoid"] == pytest.approx(inspection.zoom(0).latency[inspection.zoom(0).gaps.instruction[4]])
+    assert inner["sigmoid"] == pytest.approx(inspection.zoom(0).time.latency[inspection.zoom(0).gaps.instruction[4]])
 
 
 def test_share_of_runs_with_a_flipped_bit(runner: CppRunner, tmp_path: Path):

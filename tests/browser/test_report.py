@@ -146,7 +146,7 @@ def test_a_selected_row_shows_its_histograms_and_its_node(
     reader: Callable[..., Reader], report: Path, inspection: etviz.Inspection
 ) -> None:
     view = reader().open(report)
-    expect(view).to_contain_text(inspection.digest.verdict)
+    expect(view).to_contain_text(inspection.analysis.digest.verdict)
     expect(view.locator(".etv-table [data-row]")).to_have_count(read_rows(inspection))
     view.locator(".etv-table [data-row]", has_text="cumsum").first.click()
     expect(view.locator("svg[role=img]")).to_have_count(2)
@@ -417,7 +417,7 @@ def test_without_javascript_the_worst_rows_are_shown(
     for name, viewport in (("wide", WIDE), ("narrow", NARROW)):
         page = reader(viewport, scripts=False).page
         page.goto(report.as_uri())
-        expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.digest.verdict)
+        expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.analysis.digest.verdict)
         expect(page.locator(".etv-summary-verdict + p")).to_have_text(finding["text"])
         expect(page.locator(".etv-summary tbody tr")).to_have_count(len(inspection.gaps))
         expect(page.locator("noscript p")).to_be_visible()
@@ -434,7 +434,7 @@ def test_damaged_data_leaves_the_summary_and_says_why(
     page = reader().page
     page.goto(damaged.as_uri())
     expect(page.get_by_role("alert")).to_contain_text("The linked view can't be shown")
-    expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.digest.verdict)
+    expect(page.locator(".etv-summary-verdict")).to_contain_text(inspection.analysis.digest.verdict)
 
 
 def _letters(text: str) -> str:
@@ -449,7 +449,7 @@ def test_paper_has_the_verdict_and_the_worst_rows(
     pdf = PdfReader(BytesIO(page.pdf(format="A4")))
     assert len(pdf.pages) == 1
     text = _letters(pdf.pages[0].extract_text())
-    assert _letters(inspection.digest.verdict) in text
+    assert _letters(inspection.analysis.digest.verdict) in text
     for _, row in inspection.worst(10).iterrows():
         assert _letters(describe_row(row).partition(" ")[2]) in text
     page.set_viewport_size({"width": 700, "height": 1000})

@@ -127,8 +127,8 @@ def test_a_header_click_sorts_and_python_sorts(lab: Lab, view: Locator) -> None:
     expect(
         view.locator("[role=columnheader][aria-sort='ascending'], [role=columnheader][aria-sort='descending']").first
     ).to_contain_text("operator")
-    lab.wait_for_python("inspection.sort_by", "op")
-    lab.python("inspection.sort_by, inspection.descending = 'rmse', True")
+    lab.wait_for_python("inspection.view.sort_by", "op")
+    lab.python("inspection.view.sort_by, inspection.view.descending = 'rmse', True")
     read = "inspection.gaps.drop(index=list(inspection.analysis.tables.unused))"
     worst = lab.python(f"print({read}.rmse.idxmax())").strip()
     expect(top(view)).to_have_attribute("data-row", worst)
@@ -139,8 +139,8 @@ def test_the_text_filter_keeps_what_matches(lab: Lab, view: Locator) -> None:
     expect(rows(view)).to_have_count(3)
     for row in rows(view).all():
         expect(row).to_contain_text("layer_norm")
-    lab.wait_for_python("inspection.filter", "op:layer_norm is:any")
-    lab.python("inspection.filter = 'nothing-like-this'")
+    lab.wait_for_python("inspection.view.filter", "op:layer_norm is:any")
+    lab.python("inspection.view.filter = 'nothing-like-this'")
     expect(rows(view)).to_have_count(0)
 
 

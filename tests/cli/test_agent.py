@@ -56,7 +56,7 @@ def _json(result: Any) -> Any:
 def test_an_agent_finds_the_culprit(ask: Callable[..., Any], executed: Get) -> None:
     inspection = executed("encoder").inspection
     opened = _json(ask("open_artifacts", path="run"))
-    assert opened["verdict"] == inspection.digest.verdict
+    assert opened["verdict"] == inspection.analysis.digest.verdict
     rows = _json(ask("culprits", path="run", n=3))
     worst = inspection.worst(3)
     assert [row["row"] for row in rows] == list(worst.index)

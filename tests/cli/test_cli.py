@@ -67,7 +67,7 @@ def test_info_as_json_says_what_the_inspection_says(run: Run, executed: Make) ->
     assert status == 0
     assert method["instructions"] == len(program.inspection.coverage)
     assert method["delegation"]["num_delegated_nodes"] == program.info.num_delegated_nodes
-    assert method["total_ms"] == pytest.approx(sum(program.inspection.latency.values()))
+    assert method["total_ms"] == pytest.approx(sum(program.inspection.time.latency.values()))
     assert {file["kind"] for file in body["files"]} == {"etdump", "etrecord", "debug_buffer", "pte", "record"}
 
 

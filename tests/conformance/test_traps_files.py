@@ -35,12 +35,12 @@ def test_t12_modules_of_a_strict_export(executed: Programs, record_property: Rec
     total = found.module_total("blocks.0")
     own = found.gaps[(found.gaps["kind"] == "kernel") & found.gaps["module"].str.match(r"blocks\.0(\.|$)")]
     assert set(own["instruction"]) <= set(total.instructions)
-    assert total.latency_ms == pytest.approx(sum(found.latency[i] for i in total.instructions))
+    assert total.latency_ms == pytest.approx(sum(found.time.latency[i] for i in total.instructions))
     assert total.latency_ms > 0
     assert total.worst is not None
     assert str(total.worst["module"]).startswith("blocks.0")
     whole = found.module_total("")
-    assert whole.latency_ms == pytest.approx(sum(found.latency.values()))
+    assert whole.latency_ms == pytest.approx(sum(found.time.latency.values()))
     for fragment in ("block", "locks.0", "blocks.00", "nothing"):
         with pytest.raises(UsageError, match="path of a module"):
             found.module_total(fragment)
@@ -48,7 +48,8 @@ def test_t12_modules_of_a_strict_export(executed: Programs, record_property: Rec
     shown = upstream(encoder).find_total_for_module("blocks")
     assert shown == 0.0
     record_property(
-        "figures", f"{shown} ms, {total.latency_ms:.3g} ms, {sum(found.latency[i] for i in total.instructions):.3g} ms"
+        "figures",
+        f"{shown} ms, {total.latency_ms:.3g} ms, {sum(found.time.latency[i] for i in total.instructions):.3g} ms",
     )
 
 
@@ -60,7 +61,7 @@ def test_t23_without_an_etrecord(case: Cases) -> None:
     found = load(rows, etrecord=None, pte=alone)
     assert set(found.gaps["status"]) <= {"not compared"}
     assert "give etrecord=" in found.summary()
-    assert len(found.latency) == len(found.coverage) > 0
+    assert len(found.time.latency) == len(found.coverage) > 0
     assert set(found.coverage["reason"]) == {"there is no reference, so no value can be compared"}
     # upstream:
     with pytest.raises(AttributeError):

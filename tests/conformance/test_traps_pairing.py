@@ -114,7 +114,7 @@ def test_t20_no_instruction_is_dropped(executed: Programs) -> None:
     """Whatever the handles say, each instruction that was executed is in the coverage, with a reason."""
     encoder = executed("encoder")
     found = by_handles(encoder)
-    executed_ones = set(encoder.inspection.latency)
+    executed_ones = set(encoder.inspection.time.latency)
     assert set(found.coverage["instruction"]) == executed_ones
     rest = found.coverage[~found.coverage["instruction"].isin(found.gaps["instruction"])]
     assert len(rest)
@@ -175,8 +175,8 @@ def test_t30_shifted_instruction_ids(executed: Programs, tmp_path: Path) -> None
         load(encoder, etrecord=shifted, pte=alone)
     found = load(encoder, etrecord=shifted, pte=None)
     assert found.gaps.empty
-    executed_ones = found.coverage[found.coverage["instruction"].isin(encoder.inspection.latency)]
-    assert set(executed_ones["instruction"]) == set(encoder.inspection.latency)
+    executed_ones = found.coverage[found.coverage["instruction"].isin(encoder.inspection.time.latency)]
+    assert set(executed_ones["instruction"]) == set(encoder.inspection.time.latency)
     assert (executed_ones["reason"] != "").all()
     # upstream:
     assert len(upstream(encoder, etrecord=str(shifted)).calculate_numeric_gap("MSE")) == 0

@@ -80,7 +80,7 @@ def test_t06_the_matrix_of_non_finite_elements(executed: Programs) -> None:
         classes = [np.select([np.isposinf(x), np.isneginf(x), np.isnan(x)], [1, 2, 3], 0) for x in pair]
         expected = np.zeros((4, 4), int)
         np.add.at(expected, (classes[0], classes[1]), 1)
-        counts = found.histogram(index).nonfinite
+        counts = found.row(index).histogram().nonfinite
         assert counts is not None
         assert counts.tolist() == expected.tolist()
 

@@ -207,7 +207,7 @@ def test_module_totals(executed: Programs) -> None:
     assert total.latency_ms >= shown
     inside = found.module_total("block.0")
     assert math.isnan(inside.latency_ms)
-    assert inside.shared_ms == pytest.approx(sum(found.latency[i] for i in inside.shared))
+    assert inside.shared_ms == pytest.approx(sum(found.time.latency[i] for i in inside.shared))
 
 
 def test_an_inspector_that_exists(executed: Programs) -> None:

@@ -159,7 +159,7 @@ def test_the_worst_inputs_open_again(studied: etviz.Study) -> None:
     again = inspection.gaps.set_index(["instruction", "output"])["introduced_severity"]
     then = studied.gaps(index).set_index(["instruction", "output"])["introduced_severity"]
     np.testing.assert_array_equal(again, then)
-    assert not any("deterministic" in note for note in inspection.digest.notes)
+    assert not any("deterministic" in note for note in inspection.analysis.digest.notes)
     worst = studied.worst_inputs(1, "margin").index[0]
     assert studied.inputs["margin"].min() == studied.inputs.loc[worst, "margin"]
     with pytest.raises(UsageError, match="could not be run"):

@@ -123,7 +123,7 @@ def test_the_same_executorch_gives_the_same_program_and_numbers_there(local: etv
 
 def test_its_artifacts_are_read_here_like_any_others(local: etviz.Sweep, swept: etviz.Sweep) -> None:
     there, here = swept.open("there", 1), local.open("here", 1)
-    assert "recipe there, input 1" in there.title
+    assert "recipe there, input 1" in there.analysis.title
     assert set(there.gaps["pairing"]) == {"derived"}  # an ETRecord came back, a record of ours can't
     for name in ("instruction", "rmse", "introduced_rmse", "op"):
         assert list(there.gaps[name]) == list(here.gaps[name])

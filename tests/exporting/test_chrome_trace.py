@@ -33,7 +33,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def trace(program: Executed, tmp_path: Path) -> dict[str, Any]:
-    return read(program.inspection.to_chrome_trace(tmp_path / "trace.json"))
+    return read(program.inspection.export.chrome_trace(tmp_path / "trace.json"))
 
 
 def complete(trace: dict[str, Any]) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def events(start: Any, end: Any) -> ProfileEvents:
 def test_what_can_not_be_written_is_said(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     inspection = executed("counter").inspection
     with pytest.raises(ArtifactError, match="no folder"):
-        inspection.to_chrome_trace(tmp_path / "missing" / "trace.json")
+        inspection.export.chrome_trace(tmp_path / "missing" / "trace.json")
     untimed = Analysis(replace(inspection.analysis.findings, profile=Profile()))
     with pytest.raises(UsageError, match="no timed event"):
         write_chrome_trace(untimed, tmp_path / "trace.json")

@@ -23,7 +23,7 @@ node_data_builder = pytest.importorskip("model_explorer.node_data_builder")
 
 @pytest.fixture
 def files(program: Executed, tmp_path: Path) -> list[Path]:
-    return program.inspection.to_model_explorer(tmp_path / "model.json")
+    return program.inspection.export.model_explorer(tmp_path / "model.json")
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_nothing_is_left_where_a_file_can_not_be_written(executed: Callable[[str
     inspection = executed("plain_cnn").inspection
     (tmp_path / "model.severity.json").mkdir()
     with pytest.raises(ArtifactError, match="folder"):
-        inspection.to_model_explorer(tmp_path / "model.json")
+        inspection.export.model_explorer(tmp_path / "model.json")
     assert [path.name for path in tmp_path.iterdir()] == ["model.severity.json"]
 
 
@@ -129,6 +129,6 @@ def test_without_a_program_there_is_no_graph(executed: Callable[[str], Executed]
     alone = shutil.copy(executed("plain_cnn").path("etdump"), tmp_path)
     bare = etviz.load(etdump=alone)
     with pytest.raises(UsageError, match="do not hold the program"):
-        bare.to_model_explorer(tmp_path / "model.json")
-    trace = read(bare.to_chrome_trace(tmp_path / "trace.json"))
+        bare.export.model_explorer(tmp_path / "model.json")
+    trace = read(bare.export.chrome_trace(tmp_path / "trace.json"))
     assert any(event.get("cat") == "kernel" for event in trace["traceEvents"])

@@ -110,9 +110,9 @@ def asked(files: Files) -> int:
         lambda: inspection.attribution(),
         lambda: inspection.what_if(0),
         lambda: inspection.ladder(),
-        lambda: inspection.ledger(),
+        lambda: inspection.time.ledger(),
         lambda: inspection.diagnosis(look_inside=False),
-        lambda: inspection.fingerprints(0, force=True),
+        lambda: inspection.row(0).fingerprints(force=True),
     )
     answered = 0
     for ask in questions:

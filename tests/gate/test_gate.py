@@ -226,7 +226,7 @@ def test_an_operator_at_fault_fails_though_the_outputs_match(executed: Make, tmp
     norm = gaps.loc[gaps["op"].str.contains("layer_norm") & (gaps["output"] == 0)].iloc[0]
     faulty = load_shifted(program, tmp_path, int(norm["instruction"]), 100.0, at=-3)
     assert faulty.outputs["matches"].all(), "only the logged value was changed"
-    assert faulty.digest.level == "bad"
+    assert faulty.analysis.digest.level == "bad"
     result = check(faulty.analysis, Rules())
     assert [case.name for case in result.failures] == ["operators"]
     assert check(faulty.analysis, Rules(operators=False)).passed

@@ -19,7 +19,7 @@ from tests.programs import Executed
 @pytest.fixture(params=["program", "modules"])
 def tree(request: pytest.FixtureRequest, program: Executed) -> Tree:
     """Both trees of each program."""
-    return program.inspection.tree if request.param == "program" else program.inspection.modules
+    return program.inspection.tree if request.param == "program" else program.inspection.analysis.modules
 
 
 def children(tree: Tree, index: int) -> list[int]:
@@ -109,11 +109,11 @@ def test_both_trees_hold_the_same_operators(program: Executed) -> None:
         rows = [i for i in range(len(tree)) if _is_operator(tree, i)]
         return Counter((tree.kind[i], tree.label[i], tree.backend[i], tree.shape[i], tree.module[i]) for i in rows)
 
-    assert operators(program.inspection.modules) == operators(program.inspection.tree)
+    assert operators(program.inspection.analysis.modules) == operators(program.inspection.tree)
 
 
 def test_modules_are_those_of_the_model(program: Executed) -> None:
-    tree = program.inspection.modules
+    tree = program.inspection.analysis.modules
     known = {name for name, _ in program.model.named_modules()}
     for index, kind in enumerate(tree.kind):
         if kind == "module":
@@ -131,16 +131,16 @@ def test_every_gap_row_has_its_node_in_both_trees(program: Executed) -> None:
         instruction, output = int(row["instruction"]), int(row["output"])
         index = inspection.tree.node_of(instruction, output)
         assert inspection.tree.instruction[index] == instruction
-        place = inspection.modules.node_of(instruction, output)
+        place = inspection.analysis.modules.node_of(instruction, output)
         assert place >= 0
         if row["kind"] == "kernel":
-            assert inspection.modules.instruction[place] == instruction
+            assert inspection.analysis.modules.instruction[place] == instruction
         else:
             lowered = _lowered(program, nodes[keys[instruction]])
             maker = lowered.original_module.graph_module.graph.output_node().args[0][output]
-            assert inspection.modules.kind[place] == "inner"
+            assert inspection.analysis.modules.kind[place] == "inner"
             if maker.op == "call_function" and "getitem" not in str(maker.target):
-                assert inspection.modules.label[place] == _short(maker)
+                assert inspection.analysis.modules.label[place] == _short(maker)
 
 
 def test_every_instruction_of_the_tree_has_a_row_or_a_reason(program: Executed) -> None:
@@ -155,7 +155,7 @@ def test_every_instruction_of_the_tree_has_a_row_or_a_reason(program: Executed) 
 def test_latency_is_beside_its_instruction(program: Executed) -> None:
     tree = program.inspection.tree
     shown = {i: time for i, time in zip(tree.instruction, tree.latency, strict=True) if i >= 0 and time == time}
-    assert shown == dict(program.inspection.latency)
+    assert shown == dict(program.inspection.time.latency)
 
 
 def test_sources_point_into_the_models_own_file(program: Executed) -> None:

@@ -74,7 +74,7 @@ def test_everything_is_known_of_it(files: dict[str, Any], tmp_path: Path) -> Non
     assert found.attribution().attrs["sum"] == pytest.approx(1, abs=0.05)
     after = found.what_if([0, 1])
     assert after.after["rmse"][0] == 0 < after.before["rmse"][0]
-    assert list(found.ledger()["kind"]).count("delegate") == 2
+    assert list(found.time.ledger()["kind"]).count("delegate") == 2
     assert (found.repro(0, tmp_path / "repro") / "model.pte").exists()
 
 

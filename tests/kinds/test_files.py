@@ -129,11 +129,11 @@ def test_clipping_inside_of_a_delegate_is_named_by_the_zoom(made: Callable[[str]
     whole[at : at + 4] = np.array(0.25, "<f4").tobytes()
     pte.write_bytes(whole)
     found = _run(program, pte, tmp_path)
-    assert found.fingerprints(0).empty
+    assert found.row(0).fingerprints().empty
     inside = found.zoom(0)
     (worst,) = inside.worst(1).index
     assert inside.gaps["op"][worst] == "aten.relu.default"
-    names = inside.fingerprints(worst)
+    names = inside.row(worst).fingerprints()
     assert names["name"][0] == "clipping"
     assert "above 0.25" in names["evidence"][0]
 

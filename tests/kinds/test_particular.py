@@ -60,7 +60,7 @@ def test_value_without_reference_is_described_alone(made: Programs) -> None:
         assert "other branch" in pair.missing
         assert pair.reference is None
         runtime = pair.runtime
-        drawn = found.histogram(row, bins=16)
+        drawn = found.row(row).histogram(bins=16)
         assert drawn.reference is None
         assert drawn.error is None
         numbers = runtime.double().numpy().ravel()

@@ -281,7 +281,7 @@ def test_first_divergence(executed: Callable[[str], Executed]) -> None:
     found = poisoned.first_divergence
     assert found is not None
     assert found["status"] == "non-finite mismatch"
-    fact = next(fact for fact in poisoned.digest.facts if fact.label == "First divergence")
+    fact = next(fact for fact in poisoned.analysis.digest.facts if fact.label == "First divergence")
     assert fact.row == found.name
     assert fact.level == "bad"
 

@@ -46,7 +46,7 @@ def test_values_of_a_buffer_that_was_cut_short_are_not_compared(
     assert 0 < len(found.gaps) < len(whole)
     assert len(lost) > 1
     assert lost["reason"].str.contains("was lost").all()
-    assert found.digest.level == "unknown"
+    assert found.analysis.digest.level == "unknown"
 
 
 def test_a_whole_buffer_has_no_blank_end(program: Executed) -> None:
@@ -69,5 +69,5 @@ def test_zeros_of_the_program_itself_are_compared(tmp_path: Path) -> None:
     refs = list(read_etdump(tmp_path / "etdump.etdp").tensor_refs())
     assert blank_tail(DebugBuffer(tmp_path / "debug_buffer.bin"), refs) is not None
     assert (found.coverage["status"] == "compared").all()
-    assert found.digest.level == "ok"
+    assert found.analysis.digest.level == "ok"
     assert "zero" not in found.summary()

@@ -98,7 +98,7 @@ def test_a_metric_that_fails_says_so(executed: Get, function: Callable[..., Any]
     assert several["broken"].isna().all()
     assert several["reason"].str.contains(said).all()
     assert gaps["rmse"].equals(plain["rmse"])
-    assert any("broken" in note and said in note for note in inspection.digest.notes)
+    assert any("broken" in note and said in note for note in inspection.analysis.digest.notes)
 
 
 def test_a_slow_metric_is_left_out_after_a_while() -> None:

@@ -70,7 +70,7 @@ def test_numbers_on_the_grid_of_the_whole_tensor_are_no_fault_of_one_for_each_ro
     error = np.sqrt(np.mean((reference - runtime) ** 2))
     assert error > 1e-4 * np.sqrt(np.mean(reference**2)), "the grids are the same: nothing is tested"
     assert inspection.first_divergence is None
-    assert inspection.digest.level in ("ok", "warn")
+    assert inspection.analysis.digest.level in ("ok", "warn")
     assert float(gaps["introduced_severity"].max()) < 3
     assert float(gaps["severity"].max()) < 3
 

@@ -199,7 +199,7 @@ def test_ordinary_rows_have_no_fingerprint(program: Executed) -> None:
     assert program.name in RECIPES
     inspection = program.inspection
     for row in inspection.gaps.index:
-        found = inspection.fingerprints(row)
+        found = inspection.row(row).fingerprints()
         assert found.empty, (row, found)
         assert list(found.columns) == ["name", "score", "evidence"]
 

@@ -193,7 +193,7 @@ def test_a_buffer_that_earlier_executions_changed(executed: Programs, tmp_path: 
     assert changed["severity"].iloc[0] < 100
     count = len(known(found))
     assert f"First divergence: none in the {count} values where it is known" in found.summary()
-    assert f"Known for {count} values" in " ".join(fact.hint for fact in found.digest.facts)
+    assert f"Known for {count} values" in " ".join(fact.hint for fact in found.analysis.digest.facts)
 
 
 class SameNames(nn.Module):

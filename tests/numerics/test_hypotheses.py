@@ -129,7 +129,7 @@ def test_a_setting_is_named(name: str, tmp_path: Path) -> None:
     right, wrong, inputs, words = SETTINGS[name]
     inspection = run_against(Applied(right), Applied(wrong), inputs, tmp_path)
     finding = inspection.diagnosis(look_inside=False)["finding"]
-    found = inspection.fingerprints(finding["row"])
+    found = inspection.row(finding["row"]).fingerprints()
     assert len(found) == 1, found.to_dict("records")
     assert words in found["evidence"][0]
     assert found["score"][0] > 0.99
@@ -190,10 +190,10 @@ def test_a_weight_is_named_by_the_files_and_by_the_values(name: str, tmp_path: P
     logs = [Path(shutil.copy(tmp_path / "wrong" / name, tmp_path)) for name in ("etdump.etdp", "debug_buffer.bin")]
     alone = etviz.load(logs[0], etrecord=tmp_path / "right/etrecord.bin", debug_buffer=logs[1])
     row = alone.diagnosis(look_inside=False)["finding"]["row"]
-    (fingerprint, *_) = alone.fingerprints(row).to_dict("records")
+    (fingerprint, *_) = alone.row(row).fingerprints().to_dict("records")
     if name == "transposed":  # the kernel reads it through a permute: another order of the axes gives the same
         words = "The values fit permute_copy with dims=[0, 1] (the program says [1, 0])"
-    assert fingerprint["evidence"].startswith(words), alone.fingerprints(row).to_dict("records")
+    assert fingerprint["evidence"].startswith(words), alone.row(row).fingerprints().to_dict("records")
     assert fingerprint["score"] > 0.99
 
 

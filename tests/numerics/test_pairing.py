@@ -149,7 +149,7 @@ def test_nan_of_the_runtime_is_the_worst_row_under_every_metric(executed: Callab
     for name in [*METRICS, *(f"introduced_{name}" for name in METRICS)]:
         assert inspection.worst(1, name).index[0] == bad.index[0]
     assert "NaN or Inf where the reference is not" in inspection.summary()
-    assert inspection.digest.level == "bad"
+    assert inspection.analysis.digest.level == "bad"
 
 
 def test_infinity_on_both_sides_is_no_fault(executed: Callable[[str], Executed]) -> None:

@@ -182,6 +182,6 @@ def test_a_zoom_that_is_not_faithful_is_left_out_and_said_so(
     pd.testing.assert_frame_equal(frame.drop(columns="reason"), before.drop(columns="reason"))
     reason = frame.set_index("op").loc["relu", "reason"]
     assert "delegate call 0 does not count" in str(reason)
-    assert inside.digest.notes[0] in str(reason)
+    assert inside.analysis.digest.notes[0] in str(reason)
     payload, _ = build_payload(inspection.analysis)
     assert any("delegate call 0 does not count" in note for note in payload["summary"]["notes"])

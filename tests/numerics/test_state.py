@@ -69,10 +69,10 @@ def test_what_upstream_does_not_keep_is_said(steps: etviz.Inspection) -> None:
     reference, runtime = steps.tensors(product)
     assert torch.equal(reference, torch.full((8,), 0.25))
     assert torch.equal(runtime, torch.zeros(8))
-    assert any("does not keep what average held at first" in note for note in steps.digest.notes)
+    assert any("does not keep what average held at first" in note for note in steps.analysis.digest.notes)
 
 
 def test_what_only_the_program_tells_is_said_to_be_unknown(files: dict[str, Any]) -> None:
     without: dict[str, Any] = files | {"pte": None}
-    notes = etviz.load(**without).digest.notes
+    notes = etviz.load(**without).analysis.digest.notes
     assert any("it is not known whether it keeps what average held at first" in note for note in notes)

@@ -74,7 +74,7 @@ def test_a_mask_of_inf_beside_a_grid_that_is_chosen_is_judged(tmp_path: Path, wa
     assert len(delegates) >= 1
     assert delegates["introduced_rmse"].notna().all()
     assert found.outputs["rmse"].notna().all()
-    assert found.digest.level in ("ok", "warn")
+    assert found.analysis.digest.level in ("ok", "warn")
     assert "integer grid" not in found.summary()
 
 
@@ -86,7 +86,7 @@ def test_integers_made_of_inf_that_are_the_references_are_judged(tmp_path: Path,
     made = found.gaps[found.gaps["op"].str.contains("_to_dim_order_copy") & found.gaps["dtype"].eq("int64")]
     assert len(made) >= (way != "ETRecord")
     assert made["rmse"].eq(0).all()
-    assert found.digest.level == "ok"
+    assert found.analysis.digest.level == "ok"
     assert found.outputs["rmse"].notna().all()
 
 
@@ -97,7 +97,7 @@ def test_nan_that_is_made_inside_and_put_on_a_grid_is_not_judged(tmp_path: Path,
     found = ran(Divided(), (x,), tmp_path, way, dynamic=False)
     assert found.first_divergence is None
     assert (
-        found.digest.verdict
+        found.analysis.digest.verdict
         == "Final outputs were not compared: they follow from NaN or Inf that was put on an integer grid."
     )
     assert "puts NaN or Inf on an integer grid" in found.summary()

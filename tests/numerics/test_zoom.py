@@ -106,8 +106,8 @@ def test_a_planted_difference_is_not_called_faithful(executed: Programs, tmp_pat
     inside = inspection.zoom(0)
     assert inside.faithful is False
     assert inside.deviation == pytest.approx(0.5, abs=1e-6)
-    assert "run again as it is, without returning inner values" in inside.digest.notes[0]
-    assert inside.digest.notes[0] in inside.summary()
+    assert "run again as it is, without returning inner values" in inside.analysis.digest.notes[0]
+    assert inside.analysis.digest.notes[0] in inside.summary()
 
 
 def test_a_value_that_disappears_in_another_is_not_shown() -> None:
@@ -138,8 +138,6 @@ def test_a_second_zoom_costs_nothing_and_other_rows_are_refused(residual: etviz.
     kernel = residual.gaps.index[residual.gaps["kind"] == "kernel"][0]
     with pytest.raises(UsageError, match="delegate"):
         residual.zoom(kernel)
-    assert residual.faithful is None
-    assert np.isnan(residual.deviation)
 
 
 def test_the_view_gets_the_inner_rows(residual: etviz.Inspection) -> None:
@@ -154,7 +152,7 @@ def test_the_view_gets_the_inner_rows(residual: etviz.Inspection) -> None:
         "instruction": 0,
         "faithful": True,
         "deviation": 0.0,
-        "message": inside.digest.notes[0],
+        "message": inside.analysis.digest.notes[0],
     }
     assert said in payload["zooms"]
     zoomable = np.frombuffer(buffers[payload["zoomable"]["buffer"]], np.uint8)

@@ -329,7 +329,7 @@ def test_final_outputs_alone_give_the_verdict(executed: Callable[[str], Executed
         assert len(found.gaps) == 0
         assert found.outputs.max_abs[0] == pytest.approx(made.inspection.outputs.max_abs[0], rel=1e-6)
         assert "Only the final outputs were given" in found.summary()
-        assert found.digest.level == "ok"
+        assert found.analysis.digest.level == "ok"
         assert found.widget() is not None
     several = etviz.load(outputs=[output, output], **whole)
     assert list(several.outputs.event_block) == [0, 1]

@@ -35,13 +35,13 @@ def test_each_method_is_an_inspection(inspection: etviz.Inspection) -> None:
     assert other.analysis.findings.method == "forward"
     assert len(inspection.gaps) > 0
     assert other.gaps.empty
-    assert "no execution" in other.digest.verdict + " ".join(other.digest.notes)
+    assert "no execution" in other.analysis.digest.verdict + " ".join(other.analysis.digest.notes)
     with pytest.raises(UsageError, match="method must be one of embed, forward, found 'generate'"):
         inspection.method("generate")
 
 
 def test_a_view_shows_the_method_that_is_chosen(inspection: etviz.Inspection, monkeypatch: pytest.MonkeyPatch) -> None:
-    widget, sent = InspectionWidget(inspection), Sent()
+    widget, sent = InspectionWidget(inspection.view), Sent()
     for sender, name in ((widget, "send"), (widget._jobs, "_send")):
         monkeypatch.setattr(sender, name, lambda content, buffers=None: sent.append(content))
     try:
@@ -56,8 +56,8 @@ def test_a_view_shows_the_method_that_is_chosen(inspection: etviz.Inspection, mo
         assert (after["method"], after["compared"]) == ("forward", 0)
         assert widget.selected is None
         widget.filter = "x"
-        assert (inspection.selected, inspection.filter) == (0, "")
-        assert inspection.method("forward").filter == "x"
+        assert (inspection.selected, inspection.view.filter) == (0, "")
+        assert inspection.method("forward").view.filter == "x"
         widget._handle_custom_msg({"id": 2, "method": "method", "params": {"method": "embed"}}, [])
         assert widget._jobs.wait(60)
         assert widget.selected == 0

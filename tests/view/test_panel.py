@@ -41,17 +41,17 @@ def shown(inspection: etviz.Inspection, sidebar: Any) -> dict[str, Any]:
 
 
 def test_the_first_panel_is_on_the_right_and_later_ones_where_the_last_was(inspection: etviz.Inspection) -> None:
-    first = place(inspection.title, True)
+    first = place(inspection.analysis.title, True)
     assert first is not None
-    assert first == {"title": inspection.title, "area": "right", "pinned": False, "serial": 1}
-    widget = InspectionWidget(inspection, panel=first)
+    assert first == {"title": inspection.analysis.title, "area": "right", "pinned": False, "serial": 1}
+    widget = InspectionWidget(inspection.view, panel=first)
     widget.set_trait("panel", first | {"area": "left", "pinned": True})
-    again = place(inspection.title, True)
-    assert again == {"title": inspection.title, "area": "left", "pinned": True, "serial": 2}
-    right = place(inspection.title, "right")
+    again = place(inspection.analysis.title, True)
+    assert again == {"title": inspection.analysis.title, "area": "left", "pinned": True, "serial": 2}
+    right = place(inspection.analysis.title, "right")
     assert right is not None
     assert right["area"] == "right"
-    assert place(inspection.title, False) is None
+    assert place(inspection.analysis.title, False) is None
     widget.close()
 
 
@@ -68,7 +68,7 @@ def test_viewers_without_side_panels_say_so_and_show_the_table(
     for kind in ("text/html", "text/plain"):
         assert NO_PANEL in asked[kind]
         assert NO_PANEL not in usual[kind]
-    assert inspection.digest.verdict in asked["text/plain"]
+    assert inspection.analysis.digest.verdict in asked["text/plain"]
     assert "application/vnd.jupyter.widget-view+json" in asked
 
 
@@ -79,12 +79,12 @@ def test_the_list_names_every_inspection_once_and_computes_nothing(
     shell.user_ns.update(mine=inspection, same=inspection, _hidden=inspection, number=3)
     shell.user_ns["_oh"] = {4: inspection}
     (entry,) = listing().data
-    assert (entry["name"], entry["title"], entry["area"]) == ("mine", inspection.title, None)
+    assert (entry["name"], entry["title"], entry["area"]) == ("mine", inspection.analysis.title, None)
     assert entry["verdict"] is None
     assert inspection.analysis.finder.known_summary is None
     shown(inspection, "left")
     (entry,) = listing().data
-    assert (entry["area"], entry["verdict"]) == ("left", inspection.digest.verdict)
+    assert (entry["area"], entry["verdict"]) == ("left", inspection.analysis.digest.verdict)
     del shell.user_ns["mine"], shell.user_ns["same"], shell.user_ns["_hidden"]
     assert [entry["name"] for entry in listing().data] == ["Out[4]"]
 
@@ -97,7 +97,7 @@ def test_an_inspection_of_the_list_opens_and_its_widget_goes_with_the_panel(
     open_listed(entry["token"], "left")
     (entry,) = listing().data
     assert entry["area"] == "left"
-    widget: Any = panel._holders[inspection.title]  # pyright: ignore[reportPrivateUsage]
+    widget: Any = panel._holders[inspection.analysis.title]  # pyright: ignore[reportPrivateUsage]
     widget.set_trait("panel", None)
     assert widget.comm is None
     assert listing().data[0]["area"] is None

@@ -18,7 +18,6 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError
-from etviz.graph.labels import row_name
 from etviz.view.pages.tables import html_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
@@ -55,12 +54,16 @@ def test_columns_hold_the_table(sent: tuple[etviz.Inspection, dict[str, Any], li
     assert payload["rows"] == len(gaps) + missing
     names = [column["name"] for column in payload["columns"]]
     assert len(set(names)) == len(names)
-    assert set(gaps.columns) <= set(names)
+    assert set(gaps.columns) - {"name", "event_block"} <= {*names, "run"}
     for column in payload["columns"]:
         values = decode(column["values"], buffers)
         assert len(values) == payload["rows"]
+        if column["name"] == "row":
+            addresses = texts(values, column["dictionary"])[: len(gaps)]
+            assert [gaps["name"][inspection.row(text).index].split(" ")[0] for text in addresses] == addresses
+            continue
         if column["name"] not in gaps:
-            assert column["group"] in ("introduced", "attribution", "quantization")
+            assert column["group"] in ("introduced", "attribution", "quantization") or column["name"] == "run"
             continue
         expected = gaps[column["name"]]
         if column["kind"] == "number":
@@ -86,9 +89,8 @@ def test_introduced_part_of_each_gap(sent: tuple[etviz.Inspection, dict[str, Any
 
 
 def _operators(gaps: pd.DataFrame) -> list[str]:
-    """What people call the rows."""
-    fields = gaps[["kind", "op", "reference_ops", "module", "output"]]
-    return [row_name(*named) for named in fields.itertuples(index=False)]
+    """Names of the rows without their addresses."""
+    return [name.split(" ", 1)[1] for name in gaps["name"]]
 
 
 def _shown(value: Any) -> str:
@@ -122,7 +124,7 @@ def test_metric_columns_say_which_way_is_better(executed: Callable[[str], Execut
 @pytest.mark.parametrize("which", ["program", "modules"])
 def test_trees(which: str, sent: tuple[etviz.Inspection, dict[str, Any], list[bytes]]) -> None:
     inspection, payload, buffers = sent
-    tree = inspection.tree if which == "program" else inspection.modules
+    tree = inspection.tree if which == "program" else inspection.analysis.modules
     found = payload["trees"][which]
     assert found["nodes"] == len(tree)
     for name in ("depth", "size", "instruction", "operators", "latency"):
@@ -151,7 +153,7 @@ def test_summary(sent: tuple[etviz.Inspection, dict[str, Any], list[bytes]]) -> 
         assert f"{fact['label']}: {fact['value']}" in inspection.summary()
         assert fact["level"] in ("ok", "warn", "bad", "unknown")
         assert fact["row"] is None or 0 <= fact["row"] < payload["compared"]
-    assert payload["title"] == inspection.title
+    assert payload["title"] == inspection.analysis.title
 
 
 def number(value: float | str) -> float:
@@ -276,7 +278,7 @@ def test_rich_display_has_all_three_forms(executed: Callable[[str], Executed]) -
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"] == repr(inspection)
     assert "<table" in data["text/html"]
-    assert inspection.digest.verdict in repr(inspection)
+    assert inspection.analysis.digest.verdict in repr(inspection)
 
 
 def test_html_shows_the_worst_rows(executed: Callable[[str], Executed]) -> None:
@@ -286,7 +288,7 @@ def test_html_shows_the_worst_rows(executed: Callable[[str], Executed]) -> None:
     for _, row in inspection.worst(3).iterrows():
         assert f"{row['introduced_severity']:.3g}" in parser.text
         assert row["source"] in parser.text
-        assert row_name(*row[["kind", "op", "reference_ops", "module", "output"]]) in parser.text
+        assert row["name"] in parser.text
     assert inspection.diagnosis(look_inside=False)["finding"]["text"] in parser.text
 
 

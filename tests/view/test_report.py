@@ -163,8 +163,8 @@ def test_it_is_one_page_that_refers_to_nothing(residual: etviz.Inspection, tmp_p
 
 def test_without_a_script_verdict_and_worst_rows_are_there(residual: etviz.Inspection, tmp_path: Path) -> None:
     text = Page(residual.to_html(tmp_path / "report.html")).text_of_body()
-    assert residual.digest.verdict in text
-    for fact in residual.digest.facts:
+    assert residual.analysis.digest.verdict in text
+    for fact in residual.analysis.digest.facts:
         assert f"{fact.label}: {fact.value}" in text
     for _, row in residual.worst(5).iterrows():
         assert describe_row(row).partition(" ")[2] in text
@@ -227,8 +227,8 @@ def test_four_hundred_rows_fit_into_three_megabytes(executed: Callable[[str], Ex
 
 def test_names_are_text_wherever_they_come_from(executed: Callable[[str], Executed], tmp_path: Path) -> None:
     inspection = poisoned_names(executed("residual_cnn"), tmp_path)
-    page = Page(inspection.to_html(tmp_path / "report.html", title=f"{inspection.title} {MARKUP}"))
-    assert page.text("title") == f"{inspection.title} {MARKUP} · etviz"
+    page = Page(inspection.to_html(tmp_path / "report.html", title=f"{inspection.analysis.title} {MARKUP}"))
+    assert page.text("title") == f"{inspection.analysis.title} {MARKUP} · etviz"
     assert [len(page.all(tag)) for tag in ("img", "style", "script", "title")] == [0, 1, 2, 1]
     assert MARKUP[:40] in page.text_of_body()
     assert IMAGE in page.text_of_body()

@@ -71,13 +71,13 @@ def test_scatter_and_channels(inspection: etviz.Inspection) -> None:
     assert (sent["axis"], sent["size"]) == (1, 8)
     np.testing.assert_allclose(values("share"), squares / squares.sum(), rtol=1e-12)
     np.testing.assert_allclose(values("rmse"), np.sqrt(squares / 64), rtol=1e-12)
-    np.testing.assert_allclose(inspection.channel_error(1, 1)["share"], values("share"))
+    np.testing.assert_allclose(inspection.row(1).channels(1)["share"], values("share"))
 
 
 def test_tensor_answers_name_shape_and_fingerprints(inspection: etviz.Inspection) -> None:
     result, _ = build_tensor(inspection.analysis, 1)
     assert (result["shape"], result["fingerprints"]) == ([1, 8, 8, 8], [])
-    forced = inspection.fingerprints(9, force=True)
+    forced = inspection.row(9).fingerprints(force=True)
     assert list(forced.columns) == ["name", "score", "evidence"]
     json.dumps(forced.to_dict("records"), allow_nan=False)
 
@@ -114,7 +114,7 @@ def test_every_row_has_answers(inspection: etviz.Inspection) -> None:
 
 
 def test_gaps_figure_shows_both_severities(inspection: etviz.Inspection, figures: Any) -> None:
-    axes = inspection.plot_gaps()
+    axes = inspection.plot.gaps()
     lines = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.get_lines()}
     tables = inspection.analysis.tables
     read = inspection.gaps.drop(index=list(tables.unused)).sort_values(["event_block", "instruction", "output"])
@@ -127,23 +127,23 @@ def test_gaps_figure_shows_both_severities(inspection: etviz.Inspection, figures
     for ends in tables.limits("introduced_severity"):
         assert any(np.array_equal(line, np.array(ends)[read.index], equal_nan=True) for line in drawn)
     given = figures.figure().add_subplot()
-    assert inspection.plot_gaps(ax=given) is given
+    assert inspection.plot.gaps(ax=given) is given
 
 
 @pytest.mark.parametrize("row", [1, 6, 8])
 def test_figures_of_a_row(row: int, inspection: etviz.Inspection, figures: Any) -> None:
     """Of four, one and two axes; each names the row and what is measured, and draws without a warning."""
-    histogram = inspection.plot_histogram(row)
+    histogram = inspection.plot.histogram(row)
     runtime: Any = next(patch for patch in histogram.patches if patch.get_label() == "runtime")
     assert runtime.get_data().values.sum() == inspection.tensors(row)[1].numel()
-    error = inspection.plot_error_map(row)
-    assert float(np.nanmax(np.asarray(error.images[0].get_array()))) == inspection.error_map(row).high
+    error = inspection.plot.error_map(row)
+    assert float(np.nanmax(np.asarray(error.images[0].get_array()))) == inspection.row(row).error_map().high
     for axes in (
         histogram,
         error,
-        inspection.plot_error_map(row, "runtime"),
-        inspection.plot_channels(row, 0),
-        inspection.plot_scatter(row),
+        inspection.plot.error_map(row, "runtime"),
+        inspection.plot.channels(row, 0),
+        inspection.plot.scatter(row),
     ):
         assert f"row {row}" in axes.get_title()
         axes.figure.canvas.draw()

@@ -22,6 +22,7 @@ from typing import Any
 import pandas as pd
 
 import etviz
+from etviz.inspection import Inside
 from tests.zoo.made import Made
 
 BAD = "bad"
@@ -35,7 +36,7 @@ class Said:
     Attributes
     ----------
     level, verdict
-        Of `Inspection.digest`; the level is ``error`` where an exception ended it, and the verdict its text.
+        Of `Analysis.analysis.digest`; the level is ``error`` where an exception ended it, and the verdict its text.
     first, first_severity
         The first divergence.
     worst, worst_severity
@@ -182,7 +183,7 @@ def _opened(made: Made, way: str) -> tuple[Said, etviz.Inspection | None]:
 
 
 def _said(inspection: etviz.Inspection, seconds: float) -> Said:
-    gaps, coverage, digest = inspection.gaps, inspection.coverage, inspection.digest
+    gaps, coverage, digest = inspection.gaps, inspection.coverage, inspection.analysis.digest
     first, worst = inspection.first_divergence, inspection.worst(1)
     row = worst.iloc[0] if len(worst) else None
     compared = int((coverage["status"] != "not compared").sum())
@@ -226,7 +227,7 @@ def _deepened(named: Named, inspection: etviz.Inspection, own: pd.DataFrame, mad
     return replace(named, **changes, problem="; ".join(problems))
 
 
-def look_inside(zoomed: etviz.Inspection, made: Made, culprit: dict[str, Any]) -> str:
+def look_inside(zoomed: Inside, made: Made, culprit: dict[str, Any]) -> str:
     """Whether zoom names a changed node, or the first behind it that has a row: worst row, and first divergence."""
     worst, first = zoomed.worst(1), zoomed.first_divergence
     rows = [set(_names(ops)) for ops in zoomed.gaps["reference_ops"]]

@@ -38,7 +38,7 @@ def test_xnnpack_computes_the_tanh_gelu_as_the_erf_form(tmp_path: Path) -> None:
     assert torch.allclose(runtime, erf, rtol=0, atol=1e-5)
     assert (runtime - tanh).abs().max() > 3e-4
 
-    assert inspection.digest.level == "bad"
+    assert inspection.analysis.digest.level == "bad"
     first = inspection.first_divergence
     assert first is not None
     assert first["kind"] == "delegate"
@@ -59,14 +59,14 @@ def test_weight_only_int8_on_xnnpack(tmp_path: Path) -> None:
     with torch.no_grad():
         assert (_run(tmp_path / "xnnpack" / "model.pte", x) - model(x)).abs().max() > 100
 
-    assert inspection.digest.level == "bad"
+    assert inspection.analysis.digest.level == "bad"
     first = inspection.first_divergence
     assert first is not None
     assert first["kind"] == "delegate"
 
     portable = etviz.debug(model, (x,), workdir=tmp_path / "portable")
     assert portable.first_divergence is None
-    assert portable.digest.level == "ok"
+    assert portable.analysis.digest.level == "ok"
 
 
 def test_xnnpack_takes_the_softmax_between_convolutions_over_the_channels(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_xnnpack_takes_the_softmax_between_convolutions_over_the_channels(tmp_pa
         assert torch.allclose(runtime, model.after(torch.softmax(model.before(x), 1)), rtol=0, atol=1e-6)
         assert (runtime - model(x)).abs().max() > 0.1
 
-    assert inspection.digest.level == "bad"
+    assert inspection.analysis.digest.level == "bad"
     first = inspection.first_divergence
     assert first is not None
     inside = inspection.zoom(first)
@@ -105,7 +105,7 @@ def test_xnnpack_has_one_bias_for_a_quantized_layer_that_is_used_twice(tmp_path:
     assert torch.allclose((second - wrong).median(0).values, error, atol=0.03)
     assert error.abs().max() > 0.08
 
-    assert inspection.digest.level == "bad"
+    assert inspection.analysis.digest.level == "bad"
     divergence = inspection.first_divergence
     assert divergence is not None
     assert divergence["output"] == 1
@@ -145,14 +145,14 @@ def test_layer_norm_of_wide_rows_of_16_bits() -> None:
     _, mean, scale = (wide.tensors(row)[1].double().flatten().numpy() for row in wide.gaps.index[-3:])
     np.testing.assert_allclose(mean, read.mean((1, 2)), rtol=2**-8)
     np.testing.assert_allclose(scale, 1 / np.sqrt(variance + 1e-5), rtol=2**-7)
-    assert wide.digest.level == "bad"
+    assert wide.analysis.digest.level == "bad"
     first = wide.first_divergence
     assert first is not None
     assert first["op"] == "aten::native_layer_norm.out"
 
     narrow = etviz.debug(nn.LayerNorm(240).to(x.dtype).eval(), (x[:, :240].contiguous(),))
     assert narrow.first_divergence is None
-    assert narrow.digest.level == "ok"
+    assert narrow.analysis.digest.level == "ok"
 
 
 @pytest.mark.parametrize("way", ["record", "ETRecord"])
@@ -173,7 +173,7 @@ def test_a_layer_norm_far_from_zero_loses_digits_by_its_formula(tmp_path: Path, 
     diagnosis = inspection.diagnosis(look_inside=False)
     finding = diagnosis["finding"]
     assert "the values fit a layer_norm whose variance is the mean square less the squared mean" in finding["text"]
-    (fingerprint,) = inspection.fingerprints(finding["row"]).to_dict("records")
+    (fingerprint,) = inspection.row(finding["row"]).fingerprints().to_dict("records")
     assert fingerprint["name"] == "another formula"
     assert "before the norm" in diagnosis["next"][0]["text"]
     # The instruction's outputs are told from one another.

@@ -60,7 +60,7 @@ def test_planted_fault_is_named_and_explained(name: str) -> None:
 def test_the_setting_that_the_runtime_computed_with_is_named(way: str) -> None:
     found = make_plant(PLANTS["pooled_cnn fp32 portable: padding not counted in an average"]).load(way)
     finding = found.diagnosis(look_inside=False)["finding"]
-    (fingerprint,) = found.fingerprints(finding["row"]).to_dict("records")
+    (fingerprint,) = found.row(finding["row"]).fingerprints().to_dict("records")
     assert fingerprint["name"] == "another setting"
     assert fingerprint["score"] > 0.99
     said = "he values fit avg_pool2d with count_include_pad=False (the program says True)"
@@ -71,7 +71,7 @@ def test_the_setting_that_the_runtime_computed_with_is_named(way: str) -> None:
 def test_a_fault_that_is_no_setting_is_not_called_one() -> None:
     found = make_plant(PLANTS["pooled_cnn fp32 xnnpack: saturating range"]).load("record")
     row = found.diagnosis(look_inside=False)["finding"]["row"]
-    assert "another setting" not in found.fingerprints(row)["name"].tolist()
+    assert "another setting" not in found.row(row).fingerprints()["name"].tolist()
 
 
 @pytest.mark.parametrize("name", QUICK)

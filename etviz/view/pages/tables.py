@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pandas.api.types import is_numeric_dtype
 
 from etviz.comparison.tables import ranking
-from etviz.graph.labels import row_name
 from etviz.tensors.metrics import METRICS
 from etviz.text import markup
 
@@ -97,8 +96,6 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
     worst = analysis.worst(rows)
     if worst.empty:
         return ""
-    named = worst[["kind", "op", "reference_ops", "module", "output"]]
-    worst = worst.assign(name=[row_name(*fields) for fields in named.itertuples(index=False)])
     cell, write = (_CELL, markup) if styled else ("", _breakable)
     columns = [
         _Column(

@@ -33,6 +33,12 @@ _WORSE, _FAR_WORSE = 2.0, 10.0
 _TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference_ops", "module", "source")
 
 
+def beside_names(programs: int) -> set[str]:
+    """Names of the columns of several programs."""
+    numbers = range(2, programs + 1)
+    return {CHANGE} | {f"{name}_{k}" for k in numbers for name in (*_RATED, "ratio")}
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
     """Programs beside a first one.

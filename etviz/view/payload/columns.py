@@ -32,10 +32,11 @@ _OPERATOR: Final = (
         "text",
         "code",
         "operator",
-        "What the runtime executes: a kernel, or the operators inside of a delegate.",
+        "The kernel that the runtime executes, or the operators inside a delegate.",
         visible=True,
     ),
     Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order."),
+    Column("row", "row", "text", "code", "operator", 'Name of the row, here and in Python: inspection.row("#22").'),
     Column("kind", "kind", "text", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
     Column("backend", "backend", "text", "text", "operator", "The backend that a delegate runs on.", visible=True),
     Column(
@@ -52,7 +53,7 @@ _OPERATOR: Final = (
     Column("dtype", "dtype", "text", "code", "operator", "Element type at runtime."),
     Column("module", "module", "text", "code", "operator", "Path of the nn.Module that called it.", visible=True),
     Column("source", "source", "text", "code", "operator", "File and line in the model's code.", visible=True),
-    Column("event_block", "run", "number", "int", "operator", "Block of the ETDump: one for each execution."),
+    Column("run", "run", "number", "int", "operator", "Number of the execution, as run= in Python."),
     Column("input_index", "input", "number", "int", "operator", "Which of the inputs was run."),
     Column(
         "pairing",

@@ -2,12 +2,13 @@
 
 Numbers travel as raw little-endian buffers, texts as int32 codes into sorted dictionaries, so that a view sorts by
 code. JSON carries only the description: ``{"buffer": k, "dtype": "float64", "length": n}`` names a buffer.
-JSON has no NaN and no infinities; single numbers come as ``"nan"``, ``"inf"``, ``"-inf"``.
+JSON has no NaN and no infinities; single numbers are written as ``"nan"``, ``"inf"``, ``"-inf"``.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,19 +39,29 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 INNER: Final = "inner_name"
-"""Column with the name of an inner row's operator, by which the trees find its node; empty for other rows."""
+"""Column with the name of an inner row's operator, the key to its node in the trees; empty for other rows."""
 UNUSED: Final = "unused"
-"""Column with 1 for values that nobody reads."""
+"""Column with 1 for values that no operator reads."""
 RAW: Final = "raw_op"
 """Column with the operator as the program has it."""
+ADDRESS: Final = "row"
+"""Column with the first part of a row's name."""
+RUN: Final = "run"
+"""Column with the number of a row's execution."""
 LIMITED: Final = ("severity", "introduced_severity")
 """Columns whose limits differ from row to row."""
 LIMITS: Final = ("_look", "_fault")
 _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 
 
+def column_names(analysis: Analysis) -> set[str]:
+    """Names of all columns that a view may have."""
+    fixed = (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
+    return {column.name for column in fixed} | {str(name) for name in analysis.tables.rows}
+
+
 def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
-    """Gap rows, those inside of zoomed delegates, then the instructions that were not compared; and how many were."""
+    """Gap rows, rows inside zoomed delegates, then instructions not compared; and the number of the former."""
     gaps = compared_rows(analysis)
     missing = analysis.tables.coverage
     missing = missing[missing["status"] != COMPARED]
@@ -62,7 +73,7 @@ def table_rows(analysis: Analysis) -> tuple[pd.DataFrame, int]:
 
 
 def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    """Everything that the view shows before a tensor is asked for; with other programs `beside` it.
+    """Everything that the view shows before it asks for a tensor; with other programs `beside` it.
 
     Returns
     -------
@@ -76,9 +87,10 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     if len(added):
         filled = added.reindex(columns=rows.columns)
         rows = pd.concat([rows, filled.astype(rows.dtypes.to_dict(), errors="ignore")], ignore_index=True)
-    named = rows[["kind", "op", "reference_ops", "module", "output"]].fillna({"reference_ops": "", "module": ""})
     rows[RAW] = rows["op"]
-    rows["op"] = [row_name(*item) for item in named.itertuples(index=False)]
+    rows[ADDRESS], rows["op"] = _addresses(rows)
+    runs = {run.event_block: number for number, run in enumerate(analysis.tables.compared.runs)}
+    rows[RUN] = rows["event_block"].map(runs)
     notes = add_quantization(analysis, rows)
     add_introduced_part(rows)
     attribution = add_attribution(analysis, rows)
@@ -132,8 +144,22 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
     return payload, buffers.data
 
 
+def _addresses(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The two parts of each row's name: ``#22[1]`` and ``mlp · linear``."""
+    fields = ["name", "instruction", "kind", RAW, "reference_ops", "module"]
+    addresses, names = [], []
+    for name, instruction, *told in rows[fields].fillna({"reference_ops": "", "module": ""}).itertuples(index=False):
+        if isinstance(name, str):
+            address, _, text = name.partition(" ")
+        else:
+            address, text = f"#{int(instruction)}" if pd.notna(instruction) else "", row_name(*told)
+        addresses.append(address)
+        names.append(text)
+    return addresses, names
+
+
 def _timed(profile: Profile) -> dict[str, Any] | None:
-    """What a view knows of the times before it asks for a timeline; None if nothing was timed."""
+    """About the times, before the view asks for a timeline; None if nothing was timed."""
     runs = len(profile.executions)
     about = {"runs": runs, "typical": profile.typical, "note": profile.note, "distorted": profile.distorted}
     return about if runs else None
@@ -141,7 +167,9 @@ def _timed(profile: Profile) -> dict[str, Any] | None:
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of another program, as its tree needs them."""
-    return table.assign(**{RAW: table["op"], INNER: table[INNER].fillna("")})
+    known = table[table["name"].notna()].assign(**{RAW: table["op"], INNER: table[INNER].fillna("")})
+    known[ADDRESS], known["op"] = _addresses(known)
+    return known.reindex(table.index).fillna({INNER: ""})
 
 
 def _finding(analysis: Analysis) -> dict[str, Any] | None:
@@ -188,9 +216,9 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = 
         "latency": buffers.add(tree.latency, "float64"),
         "operators": buffers.add(tree.operators, "int32"),
     }
-    texts = {name: getattr(tree, name) for name in _TEXTS}
+    texts = {name: getattr(tree, name) for name in _TEXTS} | {"number": [""] * len(tree)}
     if nameable:
-        texts["label"] = _node_names(tree, rows)
+        texts["number"], texts["label"] = _node_names(tree, rows)
     for name, items in texts.items():
         codes, dictionary = encode(items)
         about[name] = buffers.add(codes, "int32")
@@ -205,21 +233,18 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = 
     return about | {"row_node": buffers.add(nodes, "int32")}
 
 
-def _node_names(tree: Tree, rows: pd.DataFrame) -> list[str]:
-    """Labels of the nodes: what has a row is called as the row is."""
+def _node_names(tree: Tree, rows: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Number and label of each node; a node with a row has the row's name."""
+    numbered = (number >= 0 and kind != "inner" for number, kind in zip(tree.instruction, tree.kind, strict=True))
+    numbers = [f"#{at}" if shown else "" for at, shown in zip(tree.instruction, numbered, strict=True)]
     labels = list(tree.label)
-    own = rows[(rows[INNER].fillna("") == "") & rows["instruction"].notna()].drop_duplicates("instruction")
-    fields = own[["instruction", "kind", RAW, "reference_ops", "module"]].fillna({"reference_ops": "", "module": ""})
-    for instruction, *named in fields.itertuples(index=False):
-        node = tree.node_of(int(instruction), 0)
+    known = rows[rows["instruction"].notna()].fillna({INNER: ""}).drop_duplicates(["instruction", INNER])
+    for instruction, inner, address, name in known[["instruction", INNER, ADDRESS, "op"]].itertuples(index=False):
+        at = int(instruction)
+        node = tree.by_inner.get((at, inner), -1) if inner else tree.node_of(at, 0)
         if node >= 0:
-            labels[node] = row_name(*named)
-    inside = rows[rows[INNER].fillna("") != ""]
-    for instruction, inner, name in inside[["instruction", INNER, "op"]].itertuples(index=False):
-        node = tree.by_inner.get((int(instruction), inner), -1)
-        if node >= 0:
-            labels[node] = name
-    return labels
+            numbers[node], labels[node] = re.sub(r"[\[@].*", "", address), name
+    return numbers, labels
 
 
 def compared_rows(analysis: Analysis) -> pd.DataFrame:
@@ -241,7 +266,7 @@ def _limits(tables: Tables) -> dict[str, list[float]]:
 
 
 def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
-    """1 for each row of a delegate call that can be zoomed into and was not yet."""
+    """1 for each row of a delegate call that can be zoomed into and was not."""
     flags = np.zeros(rows, np.uint8)
     inside = analysis.inside
     for row in range(len(analysis.tables)):
@@ -250,7 +275,7 @@ def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
 
 
 def _zoom_list(analysis: Analysis) -> list[dict[str, Any]]:
-    """What was zoomed into: the first gap row of each delegate, and how faithful it is."""
+    """The zooms: the first gap row of each delegate, and how faithful it is."""
     first: dict[tuple[int, int], int] = {}
     for row, gap in enumerate(analysis.tables.gaps):
         first.setdefault((gap.run, gap.instruction), row)

@@ -68,7 +68,7 @@ def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
     if isinstance(axis, int) and -len(shape) <= axis < len(shape) and shape[axis] > MOST_CHANNELS:
         raise UsageError(
             f"axis {axis} has {shape[axis]} entries, a view shows at most {MOST_CHANNELS}; choose another axis, or "
-            f"call inspection.channel_error({row}, {axis})"
+            f"call inspection.row({row}).channels({axis})"
         )
     found = analysis.values.channel_error(row, axis)
     return {

@@ -1,7 +1,7 @@
-"""The kernel's side of JupyterLab's side panels: which place a view is asked to take, and which Inspections there are.
+"""The kernel's side of JupyterLab's side panels: the place that a view takes, and the list of Inspections.
 
-A place travels in the widget's trait `panel`: the kernel outlives the page, so that a panel is there again after a
-reload, and a closed one is not. Of several widgets with one title, the newest (the highest serial) has the panel.
+A place travels in the widget's trait `panel`. The kernel outlives the page, so an open panel comes back after a reload
+and a closed panel stays closed. Of several widgets with one title, the newest (the highest serial) has the panel.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import weakref
 from typing import Any, Final, Literal, Protocol, TypedDict
 
 from etviz.errors import UsageError
-from etviz.view.widget.state import ViewState
+from etviz.view.widget.state import Shown, ViewState
 
 NO_PANEL: Final = "This was asked for in a side panel, which only a running JupyterLab has."
 Area = Literal["left", "right"]
 _SIDES: Final = ("left", "right")
 
 
-class Place(TypedDict):
-    """Where in JupyterLab a view is shown.
+class PanelPlace(TypedDict):
+    """Place of a view in JupyterLab.
 
     Attributes
     ----------
     title
-        Of the panel; there is one panel for each.
+        Title of the panel; each title has one panel.
     area
         The side.
     pinned
         Whether it stays when another notebook is in front.
     serial
-        Higher for what was asked for later.
+        Grows with every request.
     """
 
     title: str
@@ -47,11 +47,11 @@ class Holder(Protocol):
 
 _holders: Final[weakref.WeakValueDictionary[str, Holder]] = weakref.WeakValueDictionary()
 _listed: Final[weakref.WeakValueDictionary[str, ViewState]] = weakref.WeakValueDictionary()
-_last: Final[dict[str, Place]] = {}
+_last: Final[dict[str, PanelPlace]] = {}
 
 
 def is_place(value: Any) -> bool:
-    """True for a `Place`, and for None: what a page may send."""
+    """True for a `PanelPlace`, and for None: values that a page may send."""
     if value is None:
         return True
     if not isinstance(value, dict) or set(value) != {"title", "area", "pinned", "serial"}:
@@ -61,7 +61,7 @@ def is_place(value: Any) -> bool:
     return isinstance(title, str) and value["area"] in _SIDES and isinstance(value["pinned"], bool) and number
 
 
-def place(title: str, sidebar: bool | Area) -> Place | None:
+def place(title: str, sidebar: bool | Area) -> PanelPlace | None:
     """The place that `sidebar` asks for; None for the cell.
 
     Raises
@@ -84,8 +84,8 @@ def place(title: str, sidebar: bool | Area) -> Place | None:
     }
 
 
-def settle(widget: Holder, title: str, now: Place | None) -> None:
-    """Note where a widget of this title is; called at first and when a person moves or closes its panel."""
+def settle(widget: Holder, title: str, now: PanelPlace | None) -> None:
+    """Note the place of a widget; called at first and when a person moves or closes its panel."""
     if now is not None:
         _last[title] = now
         _holders[title] = widget
@@ -99,8 +99,8 @@ def listing() -> Any:
     Returns
     -------
     IPython.display.JSON
-        A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None where
-        they were not asked for yet: a list computes nothing.
+        A list of objects with `token`, `name`, `title`, `verdict`, `level` and `area`. Verdict and level are None
+        until something else computed them: a list computes nothing.
     """
     from IPython.display import JSON
 
@@ -108,7 +108,7 @@ def listing() -> Any:
 
 
 def listed(token: str) -> ViewState:
-    """What the list names by a token.
+    """The view state of an entry of the list, by its token.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def listed(token: str) -> ViewState:
 
 
 def _named() -> list[tuple[str, ViewState]]:
-    """Inspections by variable, then those that are only the value of a cell; each once."""
+    """Inspections by variable, then Inspections that are only the value of a cell; each once."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
@@ -133,8 +133,8 @@ def _named() -> list[tuple[str, ViewState]]:
     found += [(f"Out[{count}]", value) for count, value in variables.get("_oh", {}).items()]
     once: dict[int, tuple[str, ViewState]] = {}
     for name, value in found:
-        if isinstance(value, ViewState):
-            once.setdefault(id(value), (name, value))
+        if isinstance(value, Shown):
+            once.setdefault(id(value.view), (name, value.view))
     return list(once.values())
 
 

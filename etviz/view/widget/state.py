@@ -1,17 +1,20 @@
-"""What a view of an Analysis shows at the moment: selection, order, filter, unfolded nodes, height."""
+"""State that all views of one program share: selection, order, filter, unfolded nodes, height; and who has a view."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import traitlets
 
+from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
 from etviz.view.pages.report import embedded_html
 from etviz.view.pages.tables import html_table
+from etviz.view.payload.program import column_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from etviz.analysis.analysis import Analysis, Change
     from etviz.analysis.summary import Summary
@@ -22,34 +25,44 @@ SHARED: Final = ("selected", "sort_by", "descending", "filter", "expanded", "hei
 
 
 class ViewState(traitlets.HasTraits):
-    """The state that all views of one Analysis share.
+    """State that all views of one program share; set its traits, observe them, and link them.
+
+    Parameters
+    ----------
+    analysis
+        The program.
+    read_method
+        Reads another method of the same files; None where there is only this one.
 
     Attributes
     ----------
-    analysis
-        What they show.
     selected
-        Index of the selected gap row, or None.
+        Index of the selected row, or None.
     sort_by, descending
         The column that the table is sorted by, and its direction.
     filter
-        The table's text filter.
+        Text of the search box.
     expanded
-        Nodes of the tree that are unfolded (preorder indices).
+        Unfolded nodes of the tree (preorder indices).
     height
         Height of the view in pixels.
+    shown
+        The object that users hold.
     """
 
-    selected = traitlets.Int(None, allow_none=True)
+    selected = traitlets.Int(None, min=0, allow_none=True)
     sort_by = traitlets.Unicode("introduced_severity")
     descending = traitlets.Bool(True)
     filter = traitlets.Unicode("")
-    expanded = traitlets.List(traitlets.Int())
+    expanded = traitlets.List(traitlets.Int(min=0))
     height = traitlets.Int(620, min=200, max=4000)
 
-    def __init__(self, analysis: Analysis) -> None:
+    def __init__(self, analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> None:
         super().__init__()
         self.analysis = analysis
+        self.shown: weakref.ref[Shown] | None = None
+        self._read_method = read_method
+        self._others: dict[str, ViewState] = {}
         analysis.changed.connect(self._follow)
 
     @property
@@ -59,12 +72,12 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def known_digest(self) -> Summary | None:
-        """The verdict, if it was asked for before."""
+        """The verdict, if it was computed before."""
         return self.analysis.finder.known_summary
 
     @property
     def analyses(self) -> Sequence[Analysis]:
-        """Everything whose changes the views show."""
+        """Every program that the views show."""
         return (self.analysis,)
 
     @property
@@ -73,23 +86,137 @@ class ViewState(traitlets.HasTraits):
         return None
 
     @property
-    def methods(self) -> Sequence[str]:
-        """The methods among which a view lets one choose; fewer than two for none."""
-        return ()
+    def methods(self) -> list[str]:
+        """The methods that a view offers."""
+        found = self.analysis.findings
+        return list(found.methods) if self._read_method is not None else [found.method]
+
+    @property
+    def seen(self) -> list[Analysis]:
+        """The other methods that were chosen before."""
+        return [other.analysis for other in self._others.values()]
 
     def method(self, name: str) -> ViewState:
-        """What another method's views show."""
-        raise UsageError(f"there is no method {name!r} here")
+        """State of the views of a method, which is read once.
+
+        Raises
+        ------
+        UsageError
+            If there is no such method.
+        """
+        own = self.analysis.findings.method
+        if name == own:
+            return self
+        if self._read_method is None or name not in self.methods:
+            raise UsageError(f"method must be one of {', '.join(self.methods)}, found {name!r}")
+        if name not in self._others:
+            other = self._others[name] = self._read_method(name)
+            other._others, other._read_method = self._others | {own: self}, self._read_method
+        return self._others[name]
 
     def static_html(self) -> str:
-        """What a viewer without scripts shows."""
+        """The page for viewers without scripts."""
         return html_table(self.analysis)
 
     def embedded_html(self) -> str:
         """The report as the output of a cell."""
         return embedded_html(self.analysis, self.height)
 
+    @property
+    def rows(self) -> int:
+        """Number of rows of the table."""
+        coverage = self.analysis.tables.coverage
+        return len(self.analysis.rows) + int((coverage["status"] != COMPARED).sum())
+
+    @property
+    def columns(self) -> set[str]:
+        """Names of the columns that the table can be sorted by."""
+        return column_names(self.analysis)
+
+    @traitlets.validate("selected")
+    def check_selected(self, proposal: Any) -> Any:
+        """Refuse a row that the table does not have."""
+        row = proposal["value"]
+        if row is not None and row >= (rows := self.rows):
+            raise traitlets.TraitError(f"selected must be None or a row from 0 to {rows - 1}, found {row}")
+        return row
+
+    @traitlets.validate("sort_by")
+    def check_sort_by(self, proposal: Any) -> Any:
+        """Refuse a column that the table does not have."""
+        if (name := proposal["value"]) not in self.columns:
+            raise traitlets.TraitError(f"sort_by must be a column of the table, found {name!r}")
+        return name
+
     def _follow(self, change: Change) -> None:
-        """Rows of a zoomed delegate come before those of instructions that were not compared: these move on."""
+        """Rows of a zoomed delegate stand before the instructions that were not compared, which move."""
         if change.added and self.selected is not None and self.selected >= change.first:
             self.selected += change.added
+
+
+class Shown:
+    """An object that notebooks show as a view.
+
+    Attributes
+    ----------
+    view
+        State of its views: `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
+    """
+
+    def __init__(self, view: ViewState) -> None:
+        self.view = view
+        view.shown = weakref.ref(self)
+
+    @property
+    def selected(self) -> int | None:
+        """Index of the selected row, None if no row is selected; set it to select a row in every view."""
+        return self.view.selected
+
+    @selected.setter
+    def selected(self, row: int | None) -> None:
+        self.view.selected = row
+
+    def observe(self, handler: Callable[[Any], None], names: str | Sequence[str] = "selected") -> None:
+        """Call a function when a trait of `view` changes, such as ``selected`` when somebody clicks a row."""
+        self.view.observe(handler, names)
+
+    def widget(self, **options: Any) -> Any:
+        """The widget.
+
+        Parameters
+        ----------
+        options
+            Initial traits (``height=800``, ``sort_by="rmse"``), and ``layout=`` as for every ipywidget.
+
+        Raises
+        ------
+        TypeError
+            If there is no such option.
+        """
+        from etviz.view.widget.widget import InspectionWidget
+
+        return InspectionWidget(self.view, **options)
+
+    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
+        """Display the widget.
+
+        Parameters
+        ----------
+        sidebar
+            Show it in a side panel of JupyterLab, ``"left"`` or ``"right"``; True for the side where the panel of this
+            title was, at first the right one. It replaces the panel of this title. Where there is no side panel, the
+            cell shows the view and a hint.
+
+        Raises
+        ------
+        UsageError
+            If `sidebar` is another value.
+        """
+        from etviz.view.widget.widget import show
+
+        show(self.view, repr(self), sidebar)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        from etviz.view.widget.widget import mimebundle
+
+        return mimebundle(self.view, repr(self), **kwargs)

@@ -1,8 +1,8 @@
-"""The anywidget: a view state's traits, and answers to the view's questions.
+"""The anywidget: the traits of a view state, and answers to the view's questions.
 
-State is small and lives in traits; data is asked for by message. Answers may be computed on a kernel subshell thread
-while a cell runs, but not before the kernel was idle once: so the payload goes along when a view opens, and the first
-paint never waits for the cells below.
+State is small and lives in traits; the view asks for data by message. A kernel subshell thread may answer while a cell
+runs, but not before the kernel was idle once. The payload is therefore part of the state that a view opens with: the
+first paint never waits for the cells below.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import BUILDERS, build_tensor
 from etviz.view.payload.timeline import build_timeline
 from etviz.view.widget.jobs import Jobs, Progress
-from etviz.view.widget.panel import NO_PANEL, Area, Place, is_place, listed, place, settle
+from etviz.view.widget.panel import NO_PANEL, Area, PanelPlace, is_place, listed, place, settle
 from etviz.view.widget.state import SHARED, ViewState
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def _closed(row: int, bins: int) -> Answer:
 
 
 def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
-    """The payload as a part of the state that a view opens with; without one, the view asks and hears why."""
+    """The payload as a part of the state that a view opens with; without it, the view asks for it."""
     try:
         result, buffers = widget.payload()
     except Exception:
@@ -57,14 +57,14 @@ class InspectionWidget(anywidget.AnyWidget):
     Parameters
     ----------
     state
-        What to show; its traits and the widget's are the same.
+        State of the view; its traits and the widget's are the same.
     panel
-        Where to show it: a place in a side panel (`etviz.view.widget.panel`), or None for the cell.
+        A place in a side panel (`etviz.view.widget.panel`), or None for the cell.
     commands
-        What is done when the view has something to show: ids of commands, which the key ``?`` lists, each with its
-        argument, such as ``["row.select 8", "tab.map", "filter.set is:fault"]``.
+        Commands that the view runs when it opens, each with its argument; the key ``?`` lists them:
+        ``["row.select 8", "tab.map", "filter.set is:fault"]``.
     options
-        Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
+        Initial values of `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`, and ``layout=``.
 
     Raises
     ------
@@ -75,11 +75,11 @@ class InspectionWidget(anywidget.AnyWidget):
     _esm = STATIC / "index.js"
     _css = STATIC / "index.css"
 
-    selected = traitlets.Int(None, allow_none=True).tag(sync=True, echo_update=False)
+    selected = traitlets.Int(None, min=0, allow_none=True).tag(sync=True, echo_update=False)
     sort_by = traitlets.Unicode("introduced_severity").tag(sync=True, echo_update=False)
     descending = traitlets.Bool(True).tag(sync=True, echo_update=False)
     filter = traitlets.Unicode("").tag(sync=True, echo_update=False)
-    expanded = traitlets.List(traitlets.Int()).tag(sync=True, echo_update=False)
+    expanded = traitlets.List(traitlets.Int(min=0)).tag(sync=True, echo_update=False)
     height = traitlets.Int(620, min=200, max=4000).tag(sync=True, echo_update=False)
     commands = traitlets.List(traitlets.Unicode()).tag(sync=True, echo_update=False)
     panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
@@ -88,17 +88,20 @@ class InspectionWidget(anywidget.AnyWidget):
     _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
 
     def __init__(
-        self, state: ViewState, *, panel: Place | None = None, commands: Sequence[str] = (), **options: Any
+        self, state: ViewState, *, panel: PanelPlace | None = None, commands: Sequence[str] = (), **options: Any
     ) -> None:
-        unknown = sorted(set(options) - set(SHARED))
+        unknown = sorted(set(options) - {*SHARED, "layout"})
         if unknown:
-            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}, commands")
-        for name, value in options.items():
-            setattr(state, name, value)
+            raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}, commands, layout")
+        layout = {"layout": options.pop("layout")} if "layout" in options else {"layout": {"width": "100%"}}
         self.state = state
+        with state.hold_trait_notifications():
+            for name, value in options.items():
+                setattr(state, name, value)
         self._changes = 0
         self._lock = threading.Lock()
-        super().__init__(panel=panel, commands=list(commands), **{name: getattr(state, name) for name in SHARED})
+        shared = {name: getattr(state, name) for name in SHARED}
+        super().__init__(panel=panel, commands=list(commands), **shared, **layout)
         self._methods: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "hello": lambda params: ({"protocol": 1, "changes": self._changes}, []),
             "payload": lambda params: self.payload(),
@@ -117,27 +120,35 @@ class InspectionWidget(anywidget.AnyWidget):
         if panel is not None:
             settle(self, title, panel)
 
+    @traitlets.validate("selected")
+    def _check_selected(self, proposal: Any) -> Any:
+        return self.state.check_selected(proposal)
+
+    @traitlets.validate("sort_by")
+    def _check_sort_by(self, proposal: Any) -> Any:
+        return self.state.check_sort_by(proposal)
+
     @traitlets.validate("panel")
     def _check_panel(self, proposal: Any) -> Any:
-        """A page may send anything; what is no place is refused."""
+        """Refuse values that are no place: a page may send anything."""
         if not is_place(proposal["value"]):
             raise traitlets.TraitError("panel must be a place in a side panel, or None")
         return proposal["value"]
 
     def close(self) -> None:
-        """Remove the widget and untie it from what it shows."""
+        """Remove the widget and disconnect it from its program."""
         tied = bool(self._links)
         self._untie()
         if tied:
             settle(self, self.state.title, None)
             self._jobs.cancel()
-            # anywidget keeps every widget for good, so that it must not keep what it showed, with its files
+            # anywidget keeps every widget for good: it must not keep its program, with its files
             self._methods, self._cached_tensor = {}, functools.lru_cache(1)(_closed)
             del self.state, self._jobs
         super().close()
 
     def _tie(self) -> None:
-        """Share the traits of what is shown, and hear of its news."""
+        """Share the traits of the state, and connect to the changes of its programs."""
         self._links = [traitlets.link((self.state, name), (self, name)) for name in SHARED]
         for shown in self.state.analyses:
             shown.changed.connect(self._follow)
@@ -153,7 +164,7 @@ class InspectionWidget(anywidget.AnyWidget):
     def _choose(
         self, _analysis: Analysis, params: dict[str, Any], progress: Progress, _cancel: threading.Event
     ) -> dict[str, Any]:
-        """Show another method from now on, with a selection and a filter of its own."""
+        """Show another method, which has another selection and filter."""
         name = params.get("method")
         if not isinstance(name, str):
             raise UsageError(f"method must be a name, found {str(name)[:40]}")
@@ -172,13 +183,13 @@ class InspectionWidget(anywidget.AnyWidget):
         return {}
 
     def payload(self) -> Answer:
-        """Everything that a view shows before a tensor is asked for, and the number of changes that it contains."""
+        """Everything that a view shows before it asks for a tensor, and the number of changes in it."""
         changes = self._changes
         result, buffers = build_payload(self.state.analysis, self.state.beside)
         return result | {"methods": list(self.state.methods), "changes": changes}, buffers
 
     def _follow(self, _change: Change) -> None:
-        """Tell the views that they have to ask again."""
+        """Let the views ask again."""
         self._changes += 1
         self._cached_tensor.cache_clear()
         self.send({"event": "changed"})
@@ -223,21 +234,21 @@ class InspectionWidget(anywidget.AnyWidget):
         return self._cached_tensor(row, bins)
 
 
-def mimebundle(state: ViewState, panel: Place | None = None, **kwargs: Any) -> Any:
-    """Widget, static table and text: the richest that the viewer can show is taken. The report, if it is embedded."""
+def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **kwargs: Any) -> Any:
+    """Widget, static table and `text`, of which a viewer takes the richest; or the embedded report."""
     if options.embed:
-        return {"text/plain": repr(state), "text/html": state.embedded_html()}, {}
+        return {"text/plain": text, "text/html": state.embedded_html()}, {}
     widget = InspectionWidget(state, panel=panel)
     bundle = widget._repr_mimebundle_(**kwargs)  # pyright: ignore[reportPrivateUsage]
     data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-    text, html = repr(state), state.static_html()
+    html = state.static_html()
     if panel is not None:
         text, html = f"{NO_PANEL}\n{text}", f"<p><i>{escape(NO_PANEL)}</i></p>{html}"
     data = dict(data) | {"text/plain": text, "text/html": html}
     return data, metadata
 
 
-def show(state: ViewState, sidebar: bool | Area = False) -> None:
+def show(state: ViewState, text: str, sidebar: bool | Area = False) -> None:
     """Display the widget in the current cell, or in a side panel.
 
     Raises
@@ -247,12 +258,12 @@ def show(state: ViewState, sidebar: bool | Area = False) -> None:
     """
     from IPython.display import display
 
-    data, metadata = mimebundle(state, place(state.title, sidebar))
+    data, metadata = mimebundle(state, text, place(state.title, sidebar))
     display(data, metadata=metadata, raw=True)
 
 
 def open_listed(token: str, area: Area) -> None:
-    """Open what the side panels' list names by a token in a side panel, without a cell.
+    """Open an entry of the side panels' list in a side panel, without a cell.
 
     Raises
     ------
