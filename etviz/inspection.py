@@ -11,7 +11,8 @@ from etviz.artifacts.files import make_folder, path_of
 from etviz.errors import during
 from etviz.text import one_line
 from etviz.view.plots import Plots
-from etviz.view.widget.state import Shown, ViewState
+from etviz.view.widget.shown import Shown
+from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     import os

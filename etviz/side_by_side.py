@@ -26,7 +26,8 @@ from etviz.view.pages.report import check_tensors, framed, report_page
 from etviz.view.pages.tables import comparison_fragment, comparison_summary
 from etviz.view.payload.beside import CHANGE, Beside, beside_names
 from etviz.view.payload.program import compared_rows
-from etviz.view.widget.state import Shown, ViewState
+from etviz.view.widget.shown import Shown
+from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

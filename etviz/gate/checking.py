@@ -109,7 +109,7 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
     UsageError
         If the baseline has no bits of the class of devices, or they are of other inputs.
     """
-    gaps, title, verdict = analysis.gaps, analysis.title, analysis.analysis.digest.verdict
+    gaps, title, verdict = analysis.gaps, analysis.title, analysis.digest.verdict
     keys = row_keys(gaps)
     whole = {
         "final outputs": _outputs(analysis) if rules.outputs else None,
@@ -223,7 +223,7 @@ def _outputs(analysis: Analysis) -> Iterator[Violation]:
         yield Violation("outputs", len(outputs) - len(missing), len(outputs), text)
     wrong = outputs[(outputs["status"] != NOT_COMPARED) & (outputs["matches"] != True)]  # noqa: E712 - objects
     if len(wrong):
-        yield Violation("outputs", len(wrong), 0, analysis.analysis.digest.verdict.rstrip("."))
+        yield Violation("outputs", len(wrong), 0, analysis.digest.verdict.rstrip("."))
 
 
 def _operators(analysis: Analysis) -> Iterator[Violation]:

@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Final, Literal, Protocol, TypedDict
 
 from etviz.errors import UsageError
-from etviz.view.widget.state import Shown, ViewState
+from etviz.view.widget.state import ViewState
 
 NO_PANEL: Final = "This was asked for in a side panel, which only a running JupyterLab has."
 Area = Literal["left", "right"]
@@ -133,8 +133,9 @@ def _named() -> list[tuple[str, ViewState]]:
     found += [(f"Out[{count}]", value) for count, value in variables.get("_oh", {}).items()]
     once: dict[int, tuple[str, ViewState]] = {}
     for name, value in found:
-        if isinstance(value, Shown):
-            once.setdefault(id(value.view), (name, value.view))
+        view = vars(value).get("view") if hasattr(value, "__dict__") else None
+        if isinstance(view, ViewState):
+            once.setdefault(id(view), (name, view))
     return list(once.values())
 
 

@@ -1,9 +1,9 @@
-"""State that all views of one program share: selection, order, filter, unfolded nodes, height; and who has a view."""
+"""State that all views of one program share: selection, order, filter, unfolded nodes, height."""
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import traitlets
 
@@ -60,7 +60,7 @@ class ViewState(traitlets.HasTraits):
     def __init__(self, analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> None:
         super().__init__()
         self.analysis = analysis
-        self.shown: weakref.ref[Shown] | None = None
+        self.shown: weakref.ref[Any] | None = None
         self._read_method = read_method
         self._others: dict[str, ViewState] = {}
         analysis.changed.connect(self._follow)
@@ -152,71 +152,3 @@ class ViewState(traitlets.HasTraits):
         """Rows of a zoomed delegate stand before the instructions that were not compared, which move."""
         if change.added and self.selected is not None and self.selected >= change.first:
             self.selected += change.added
-
-
-class Shown:
-    """An object that notebooks show as a view.
-
-    Attributes
-    ----------
-    view
-        State of its views: `selected`, `sort_by`, `descending`, `filter`, `expanded`, `height`.
-    """
-
-    def __init__(self, view: ViewState) -> None:
-        self.view = view
-        view.shown = weakref.ref(self)
-
-    @property
-    def selected(self) -> int | None:
-        """Index of the selected row, None if no row is selected; set it to select a row in every view."""
-        return self.view.selected
-
-    @selected.setter
-    def selected(self, row: int | None) -> None:
-        self.view.selected = row
-
-    def observe(self, handler: Callable[[Any], None], names: str | Sequence[str] = "selected") -> None:
-        """Call a function when a trait of `view` changes, such as ``selected`` when somebody clicks a row."""
-        self.view.observe(handler, names)
-
-    def widget(self, **options: Any) -> Any:
-        """The widget.
-
-        Parameters
-        ----------
-        options
-            Initial traits (``height=800``, ``sort_by="rmse"``), and ``layout=`` as for every ipywidget.
-
-        Raises
-        ------
-        TypeError
-            If there is no such option.
-        """
-        from etviz.view.widget.widget import InspectionWidget
-
-        return InspectionWidget(self.view, **options)
-
-    def show(self, sidebar: bool | Literal["left", "right"] = False) -> None:
-        """Display the widget.
-
-        Parameters
-        ----------
-        sidebar
-            Show it in a side panel of JupyterLab, ``"left"`` or ``"right"``; True for the side where the panel of this
-            title was, at first the right one. It replaces the panel of this title. Where there is no side panel, the
-            cell shows the view and a hint.
-
-        Raises
-        ------
-        UsageError
-            If `sidebar` is another value.
-        """
-        from etviz.view.widget.widget import show
-
-        show(self.view, repr(self), sidebar)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from etviz.view.widget.widget import mimebundle
-
-        return mimebundle(self.view, repr(self), **kwargs)
