@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -120,10 +121,23 @@ class ComparingConstants:
             if not self._found and self._same is not None:
                 self._same()
 
+    def unrelated(self) -> bool:
+        """True if each weight that could be recognized is another one in the `.pte`, not similar to the reference's."""
+        _, _, graph, weights = self._arguments
+        found = {item.name: item for item in self.result()}
+        targets = {use.item.target for use in _uses(graph, -1) if use.plain and use.item.target in weights}
+        told = [target.rpartition("/")[2] for target in targets if tells(weights[target])] if found else []
+        return bool(told) and all(name in found and found[name].rel_l2 > _ALIKE for name in told)
+
     def result(self) -> tuple[Difference, ...]:
         """Wait, and tell what differs."""
         self._thread.join()
         return tuple(self._found)
+
+
+def tells(tensor: torch.Tensor) -> bool:
+    """True if a constant has so many values that it says which one it is."""
+    return int(tensor.unique().numel()) > _FEW_VALUES
 
 
 def differing(differences: Sequence[Difference]) -> str:
@@ -148,9 +162,12 @@ def compare_constants(
         if not blobs.take(tensor, anyhow=use.inside) and use.plain:
             missing.setdefault(target, use)
     found = []
+    sizes = Counter(weights[target].nbytes for target in missing)
     for target, use in missing.items():
         tensor = weights[target]
         nearest = blobs.nearest(tensor, anyhow=use.inside)
+        if nearest is None:
+            nearest = blobs.left(tensor, sizes[tensor.nbytes])
         if nearest is not None:
             found.append(_difference(target.rpartition("/")[2], use.instruction, tensor, nearest))
     return found
@@ -242,6 +259,16 @@ class _Blobs:
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]
 
+    def left(self, tensor: torch.Tensor, missing: int) -> torch.Tensor | None:
+        """The next one that is not the reference's, where there are as many of its size as the reference misses."""
+        free = [at for at in self._by_size.get(tensor.nbytes, ()) if at not in self._taken]
+        said = free and len(free) == missing and not tensor.dtype.is_complex
+        if not said or not tells(tensor):
+            return None
+        self._by_size[tensor.nbytes].remove(free[0])
+        self._by_size[tensor.nbytes].append(free[0])  # the next one is another
+        return _numbers(self._datas[free[0]], tensor)
+
     def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
         """The most similar one that is not the reference's, flat, float64, in the tensor's own order.
 
@@ -260,7 +287,7 @@ class _Blobs:
                 if rel < best:
                     best, found = rel, _in_order(numbers, tensor, order)
         if found is None:
-            several = int(own.unique().numel()) > _FEW_VALUES
+            several = tells(own)
             others = (_numbers(self._datas[at], tensor) for at in free if several)
             found = next((other for other in others if same_values(other.numpy(), own.numpy())), None)
         return found

@@ -21,6 +21,7 @@ from etviz.graph.state import seen_later
 from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
+from etviz.loading.trainings import require_one_training
 from etviz.tensors.custom_metrics import choose
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def read(
         artifacts.finish()  # that the record is another program's is the better reason
         raise
     complete = partial(compare, introduced=True) if compared.runs and not introduced else None
+    if not ran_here:
+        notes = (*require_one_training(paired, compared.runs, constants), *notes)
     if not compared.runs:
         compared = _left_out(paired, compared.notes)
     blocks = paired.artifacts.dump.blocks

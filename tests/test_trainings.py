@@ -1,0 +1,82 @@
+"""Files of two trainings of one model: calls, names and shapes agree, and yet each mixture is noticed."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import Tensor, nn
+
+import etviz
+from etviz.errors import ArtifactError
+
+NAMES = {
+    "etdump": "etdump.etdp",
+    "debug_buffer": "debug_buffer.bin",
+    "pte": "model.pte",
+    "record": "model.etviz",
+    "etrecord": "etrecord.bin",
+}
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.norm(self.first(x))))
+
+
+@pytest.fixture(scope="module", params=["portable", "xnnpack"])
+def trainings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of both."""
+    found = {}
+    for seed, letter in enumerate("AB"):
+        torch.manual_seed(seed)
+        found[letter] = tmp_path_factory.mktemp(f"{request.param}-{letter}")
+        partitioner = [XnnpackPartitioner()] if request.param == "xnnpack" else None
+        with torch.random.fork_rng():
+            etviz.debug(Net().eval(), (torch.ones(3, 6),), partitioner=partitioner, workdir=found[letter])
+    return found
+
+
+def load(trainings: dict[str, Path], folder: Path, chosen: dict[str, str]) -> etviz.Inspection:
+    files: dict[str, Any] = {}
+    for kind, letter in chosen.items():
+        if letter != "-":
+            files[kind] = shutil.copy(trainings[letter] / NAMES[kind], folder / f"{kind}.file")
+    return etviz.load(**files, inputs=(torch.ones(3, 6),))
+
+
+def test_every_mixture_is_refused_or_named(trainings: dict[str, Path], tmp_path: Path) -> None:
+    silent = []
+    for pte, record, etrecord in itertools.product("-AB", repeat=3):
+        chosen = {"etdump": "A", "debug_buffer": "A", "pte": pte, "record": record, "etrecord": etrecord}
+        by_handles = pte == record == "-"
+        numbers = {pte, etrecord} - {"-"}  # a record refers to the weights in the ETRecord
+        if "B" not in numbers or etrecord == "-" or by_handles:
+            continue
+        try:
+            said = load(trainings, tmp_path, chosen).summary()
+        except ArtifactError as error:
+            said = str(error)
+        if not any(text in said for text in ("other weights", "training", "checksums differ")):
+            silent.append(chosen)
+    assert not silent
+
+
+def test_files_of_one_training_are_not_doubted(trainings: dict[str, Path], tmp_path: Path) -> None:
+    for pte, record in itertools.product("-A", repeat=2):
+        found = load(
+            trainings,
+            tmp_path,
+            {"etdump": "A", "debug_buffer": "A", "pte": pte, "record": record, "etrecord": "A"},
+        )
+        assert "weights" not in found.summary()
+        assert not found.gaps.empty
