@@ -49,9 +49,7 @@ def expected_metrics(
     dd, rr, qq, rq = (product.sum() for product in (e * e, w * w, v * v, w * v))
     l1, rmse = math.fsum(np.abs(d)), float(np.sqrt(dd / n))
     peak = float(np.abs(r).max())
-    unavoidable = scale / math.sqrt(12) if scale else EPS.get(runtime.dtype, 0.0) * float(np.sqrt(rr / n))
-    if not floating and not scale:
-        unavoidable = 1 / math.sqrt(12)
+    unavoidable = scale / math.sqrt(12) if scale else EPS.get(runtime.dtype, 0.0) / 2 * float(np.sqrt(rr / n))
     return {
         "mse": float(dd / n),
         "rmse": rmse,
@@ -64,7 +62,7 @@ def expected_metrics(
         "cosine": 1.0 if dd == 0 else float(rq / np.sqrt(rr * qq)) if rr * qq > 0 else 0.0,
         "allclose": share,
         "max_ulp": _largest_ulp(reference, runtime, both) if floating else math.nan,
-        "severity": _divide(rmse, unavoidable if math.isnan(noise) else max(unavoidable, noise)),
+        "severity": _divide(rmse, unavoidable if math.isnan(noise) else noise),
     }
 
 

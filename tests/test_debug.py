@@ -131,10 +131,9 @@ def test_executions_on_the_same_inputs_are_compared_as_each_alone(
     for introduced in (False, True):
         evaluated.clear()
         together = etviz.load(run.etdump, introduced=introduced, **given)
-        assert evaluated[:2] == [1, 2]  # the last two, on inputs that differ from those before, go side by side
+        assert evaluated[:2] == [1, 2]  # the first alone, then the next two on the same inputs
         with monkeypatch.context() as patch:
             patch.setattr("etviz.loading.executions._TOGETHER", 0)
-            patch.setattr("etviz.evaluation.side_by_side.how_many", lambda graph: 1)
             patch.setattr("etviz.loading.executions.KEPT_BYTES", 0)
             alone = etviz.load(run.etdump, introduced=introduced, **given)
         assert together.gaps["event_block"].nunique() == 5

@@ -15,6 +15,7 @@ from etviz.comparison.gap import MISMATCH
 from etviz.errors import EtvizError, ExecutionError, during
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
+from etviz.tensors.metrics import AT_LEAST, Noise
 
 if TYPE_CHECKING:
     import weakref
@@ -161,8 +162,8 @@ def _weights(inside: Graph) -> int:
 def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
     """The comparison again, where the inside of a delegate call explains its error by the rounding of its operators.
 
-    That is so if it is faithful, shows every operator, and none of them introduces more than its noise. What so many
-    operators give, each within its noise, is then the noise of the delegate. None if nothing is explained.
+    That is so if it is faithful, shows every operator, and none of them introduces more than s times its noise, with s
+    below the threshold. The delegate's error is then at most s times its noise. None if nothing is explained.
     """
     run, instruction = call
     own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}
@@ -172,6 +173,7 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
     wrong = any(gap.level in ("warn", "bad") and at not in inner.unused for at, gap in enumerate(inner.gaps))
     if inner.rows["introduced_severity"].isna().any() or wrong:
         return None
+    largest = max(float(inner.rows["introduced_severity"].max()), 1.0)
     count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
     text = f"accumulated rounding of {count} operators, none of which introduces more than its noise"
     changed = {}
@@ -179,7 +181,7 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
         if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:
             continue
         after = replace(gap, introduced=dict(gap.introduced))
-        after.set_introduced_noise(gap.introduced["rmse"])
+        after.set_introduced_noise(Noise(gap.introduced["rmse"] / largest, AT_LEAST))
         after.note = text
         changed[id(gap)] = after
     if not changed:

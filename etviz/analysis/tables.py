@@ -132,15 +132,11 @@ class Tables:
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
-        """The severities from which each row deserves a look and is a fault, by its precision or its measured noise.
+        """The severities from which each row deserves a look and is a fault: the same for all rows.
 
         `name` is ``severity`` or ``introduced_severity``; NaN where no severity is either.
         """
-        noises = self.rows[name.replace("severity", "noise")]
-        pairs = [
-            limits("severity", str(dtype), on_grid=row in self.on_grid, noise=float(noise))
-            for row, (dtype, noise) in enumerate(zip(self.rows["dtype"], noises, strict=True))
-        ]
+        pairs = [limits("severity", str(dtype)) for dtype in self.rows["dtype"]]
         return [look for look, _ in pairs], [fault for _, fault in pairs]
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.gap import CARRIED, CREATED, LOST, Comparison, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.measurement import add_gap, add_introduced, as_tensor
-from etviz.comparison.noise import measure_introduced_noise
+from etviz.comparison.noise import judge_introduced
 from etviz.comparison.undetermined import is_ill_defined, may_be_ill_defined
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.evaluator import Evaluator
@@ -211,7 +211,7 @@ class _Execution:
         if own:
             for gap in gaps:
                 gap.inherit()
-            if not any(gap.is_suspicious(introduced=True) for gap in gaps):
+            if all(gap.is_exact() for gap in gaps):
                 return
         limits, args = self._evaluator.limits, list(values.values())
         live = limits.live
@@ -228,7 +228,8 @@ class _Execution:
                 gap.introduced_problem = f"{_UNKNOWN}{reason}"
         again = partial(self._evaluator.call_again, cut.graph, args)
         plain = [next(iter(flat_values(item)), None) for item in results]
-        measure_introduced_noise(gaps, again, plain, several=len(cut.instructions) > 1)
+        law = partial(self._evaluator.noise_of_one, again, plain) if self._evaluator.rounds_once(cut.graph) else None
+        judge_introduced(gaps, law, again, plain)
         explain_gaps(self._result, gaps, cut.graph, cut.graph.nodes, again, plain)
 
     def _known(self, cut: Cut) -> tuple[Cut, dict[str, Any], str]:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.gap import TOGETHER, Comparison, Gap, Keeper
 from etviz.comparison.hypotheses import explain_gaps
 from etviz.comparison.measurement import add_gap, add_introduced, add_unpaired
-from etviz.comparison.noise import measure_introduced_noise
+from etviz.comparison.noise import judge_introduced
 from etviz.comparison.nonfinite import NonFinite
-from etviz.evaluation import side_by_side
 from etviz.evaluation.evaluator import Evaluator
 from etviz.evaluation.noise import CHAINED, Rounding
 from etviz.evaluation.replay import Log, logged_outputs
@@ -81,27 +80,6 @@ def compare_together(
     lanes = _Lanes(evaluator, logs, [inputs] * len(logs), **same)
     outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)
     return lanes.end([list(outputs) for _ in logs])
-
-
-def compare_side_by_side(
-    evaluator: Evaluator,
-    logs: Sequence[Log],
-    inputs: Sequence[Sequence[Any]],
-    *,
-    run: int = 0,
-    keeper: Keeper | None = None,
-    introduced: bool = True,
-    pairing: str = "exact",
-    custom: CustomMetrics | None = None,
-) -> list[Comparison] | None:
-    """Compare several executions, each on inputs of its own, as `compare_exact` does one.
-
-    None where each has to be compared by itself; see `side_by_side.evaluate`.
-    """
-    same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
-    lanes = _Lanes(evaluator, logs, inputs, **same)
-    outputs = side_by_side.evaluate(evaluator, inputs, lanes.logged, lanes.see, replay=introduced)
-    return lanes.end(outputs) if outputs is not None else None
 
 
 class _Lanes:
@@ -290,7 +268,8 @@ def _chosen_before(value: Value) -> bool:
 def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
     """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
     if value.chain is None:
-        measure_introduced_noise(gaps, value.again, value.local)
+        law = partial(value.noise, value.runtime) if value.noise is not None else None
+        judge_introduced(gaps, law, value.again, value.local)
         if gaps:
             node = gaps[0].node
             explain_gaps(result, gaps, unpaired.graph_of(node), unpaired.operators(node), value.again, value.local)
@@ -299,7 +278,7 @@ def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, u
     for gap in gaps if nodes else ():
         others = unpaired.among(nodes, gap.instruction)
         gap.add_note(f"{TOGETHER}{together(nodes, others)}")
-    measure_introduced_noise(gaps, value.chain.perturbed, value.local)
+    judge_introduced(gaps, None, value.chain.perturbed, value.local)
 
 
 def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int) -> str:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.custom_metrics import CustomMetrics
-from etviz.tensors.metrics import NAN, Sums, floor, is_suspicious, level, severity_of
+from etviz.tensors.metrics import (
+    AT_LEAST,
+    MEASURED,
+    NAN,
+    THRESHOLD,
+    UNKNOWN,
+    Noise,
+    Sums,
+    floor,
+    level,
+    severity_of,
+    unavoidable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +53,7 @@ class Gap:
     None where that is not known (`introduced_problem` says why). `non_finite` is the role in `NonFinite`. `unpaired`
     says why there is no reference at all; then the metrics are NaN. `note` qualifies the numbers. `scale` is the step
     of the grid that the value lies on; `source` the node of the reference that gives it, and which of its outputs.
-    `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not measured.
+    `noise` and `introduced_noise` are what a correct implementation may be off by, NaN where not known.
     `hypothesis` is another setting or weight that gives the runtime's value; `operators` are the targets that the
     instruction executes. `failed_metrics` says why registered metrics have no number. `rounds` counts the executions
     in a loop: their values are stacked along the first axis; 0 outside of loops.
@@ -66,8 +78,8 @@ class Gap:
     note: str = ""
     scale: float | None = None
     source: tuple[str, int] = ("", 0)
-    noise: float = NAN
-    introduced_noise: float = NAN
+    noise: Noise = UNKNOWN
+    introduced_noise: Noise = UNKNOWN
     hypothesis: Fingerprint | None = None
     operators: frozenset[str] = frozenset()
     failed_metrics: tuple[str, ...] = ()
@@ -98,11 +110,11 @@ class Gap:
         return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
-        """True if the gap is so far above the cheap floor that its noise has to be measured."""
+        """True if the gap is larger than its noise explains, or than the lower bound of its noise."""
         metrics = self.introduced if introduced else self.metrics
         if metrics is None or self.status in WRONG:
             return False
-        return is_suspicious(metrics["severity"], self.dtype, on_grid=self.scale is not None, introduced=introduced)
+        return metrics["severity"] >= THRESHOLD
 
     def is_exact(self) -> bool:
         """True if every element equals the reference's."""
@@ -111,8 +123,7 @@ class Gap:
     def is_bad(self) -> bool:
         """True if the introduced error is most likely a fault."""
         severity = self.introduced["severity"] if self.introduced is not None else NAN
-        noise = self.introduced_noise
-        return level("severity", severity, self.dtype, on_grid=self.scale is not None, noise=noise) == "bad"
+        return level("severity", severity, self.dtype) == "bad"
 
     @property
     def on_grid(self) -> bool:
@@ -138,9 +149,7 @@ class Gap:
             return "bad"
         if self.introduced is None or math.isnan(self.introduced["severity"]):
             return "unknown"
-        return level(
-            "severity", self.introduced["severity"], self.dtype, on_grid=self.on_grid, noise=self.introduced_noise
-        )
+        return level("severity", self.introduced["severity"], self.dtype)
 
     @property
     def total_level(self) -> str:
@@ -149,26 +158,31 @@ class Gap:
             return "bad"
         if math.isnan(self.metrics["severity"]):
             return "unknown"
-        return level("severity", self.metrics["severity"], self.dtype, on_grid=self.on_grid, noise=self.noise)
+        return level("severity", self.metrics["severity"], self.dtype)
 
     @property
     def amplification(self) -> float:
         """Noise of the value over one rounding of it; NaN where it was not measured."""
         least = floor(self.total, self.dtype, self.scale)
-        return self.noise / least if least > 0 else NAN
+        return self.noise / least if least > 0 and self.noise.how == MEASURED else NAN
 
     def add_note(self, text: str) -> None:
         """Add a note on the numbers, once."""
         if text not in self.note:
             self.note = "; ".join(filter(None, (self.note, text)))
 
-    def set_noise(self, noise: float) -> None:
-        """Measure the total gap by its noise."""
-        self.noise = noise
-        self.metrics["severity"] = severity_of(self.total, self.dtype, self.scale, noise)
+    @property
+    def on_its_grid(self) -> Noise:
+        """The noise that the grid of the value imposes; 0 without a grid."""
+        return Noise(unavoidable(self.dtype, 0.0, self.scale), AT_LEAST)
 
-    def set_introduced_noise(self, noise: float) -> None:
-        """Measure the introduced gap by its noise."""
+    def set_noise(self, noise: Noise) -> None:
+        """Judge the total gap by its noise, or by that of its grid if this is larger."""
+        self.noise = max(noise, self.on_its_grid)
+        self.metrics["severity"] = severity_of(self.total, self.dtype, self.scale, self.noise)
+
+    def set_introduced_noise(self, noise: Noise) -> None:
+        """Judge the introduced gap by its noise."""
         self.introduced_noise = noise
         if self.introduced is not None and self.introduced_sums is not None:
             self.introduced["severity"] = severity_of(self.introduced_sums, self.dtype, self.scale, noise)
@@ -211,8 +225,8 @@ class Comparison:
     reference_outputs: list[Any] = field(default_factory=list)
     runtime_outputs: list[Any] = field(default_factory=list)
     output_scales: list[float | None] = field(default_factory=list)
-    output_noise: list[float] = field(default_factory=list)
-    output_imposed: list[float] = field(default_factory=list)
+    output_noise: list[Noise] = field(default_factory=list)
+    output_imposed: list[Noise] = field(default_factory=list)
     grows_at: list[str] = field(default_factory=list)
     grouped: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)

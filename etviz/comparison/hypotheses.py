@@ -18,9 +18,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import torch
 
 from etviz.evaluation.operators import Operator, by_position, resolve
-from etviz.evaluation.orders import LAYER_NORM, by_moments
+from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
 from etviz.graph.draws import draws
 from etviz.graph.ir import Ref
@@ -31,13 +32,13 @@ from etviz.tensors.changes import describe_change, rearrange, rearrangements, sh
 from etviz.tensors.fingerprints import FEWEST_EACH, FORMULA, SETTING, WEIGHTS, Fingerprint, Pair, adjusted, explaining
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.values import Rounding
     from etviz.graph.ir import Graph, Node
 
 logger = logging.getLogger(__name__)
+
+_LAYER_NORM: Final = "aten.native_layer_norm.default"
 
 _MOST: Final = 64
 """Maximum number of hypotheses for one instruction."""
@@ -106,30 +107,18 @@ class _Otherwise:
     def call(
         self,
         call: Callable[..., Any],
-        terms: int,
         node: Node,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         *,
         delegated: bool = False,
     ) -> Any:
-        """The result of an operator."""
-        return (self._compute if self.perturbs(node) else _plainly)(call, node, args, kwargs)
-
-    def perturbs(self, node: Node) -> bool:
-        """True for the operators that are computed in another way."""
-        return id(node) in self._places
-
-    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
-        """Whole operands are needed."""
-        return False
-
-    def spread(self, node: Node) -> None:
-        """Not known."""
-
-
-def _plainly(call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return call(node.target, args, kwargs)
+        """The result of an operator; one that is computed in another way takes whole weights."""
+        if id(node) not in self._places:
+            return call(node.target, args, kwargs)
+        whole = [item.whole() if isinstance(item, Quantized) else item for item in args]
+        named = {name: item.whole() if isinstance(item, Quantized) else item for name, item in kwargs.items()}
+        return self._compute(call, node, whole, named)
 
 
 def explain_gaps(
@@ -153,7 +142,7 @@ def explain_gaps(
         if time.monotonic() > end:
             break
         try:
-            found = flat_values(again(_Otherwise(hypothesis.places, hypothesis.compute)))  # type: ignore[arg-type]
+            found = flat_values(again(_Otherwise(hypothesis.places, hypothesis.compute)))
         except Exception:
             logger.debug("%s can't be computed", hypothesis, exc_info=True)
             continue
@@ -232,7 +221,7 @@ def _operator(target: str) -> Operator | None:
 
 def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
     """Formulas that kernels are known to use: of layer norms, of resized images, of rounding."""
-    norms = frozenset(id(node) for node in nodes if node.target == LAYER_NORM)
+    norms = frozenset(id(node) for node in nodes if node.target == _LAYER_NORM)
     if norms:
         text = "The values fit a layer_norm whose variance is the mean square less the squared mean, which loses digits"
         yield Hypothesis(
@@ -254,6 +243,35 @@ def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
             given = ", ".join(f"{factor:g}" for factor in factors)
             text = f"The values fit {name} by the ratio of the sizes (the program gives the factors {given})"
             yield Hypothesis(SETTING, text, frozenset((id(node),)), partial(_by_sizes, sizes))
+
+
+def by_moments(args: Sequence[Any]) -> list[torch.Tensor]:
+    """A layer norm whose variance is the mean square less the squared mean, each step in the type of the values.
+
+    This is what ``kernels/portable/cpu/op_native_layer_norm.cpp`` computes, element after element. Noise does not grant
+    it, because other layer norms keep the digits that it loses.
+
+    Parameters
+    ----------
+    args
+        Values, normalized shape, weight and bias or None, epsilon.
+
+    Returns
+    -------
+    list of Tensor
+        Normalized values, means, 1 over deviations.
+    """
+    x, shape, weight, bias, eps = args
+    rows = x.reshape(-1, math.prod(shape))
+    total = squares = torch.zeros(len(rows), dtype=x.dtype)
+    for column in rows.unbind(1):
+        total, squares = total + column, squares + column * column
+    mean = total / rows.shape[1]
+    deviation = (squares / rows.shape[1] - mean * mean + eps).sqrt()
+    values = ((rows - mean[:, None]) / deviation[:, None]).reshape(x.shape)
+    values = values if weight is None else values * weight
+    along = [*x.shape[: x.ndim - len(shape)], *[1] * len(shape)]
+    return [values if bias is None else values + bias, mean.reshape(along), (1 / deviation).reshape(along)]
 
 
 def _as_target(target: str, call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -329,7 +347,6 @@ def _in_order(
 
 
 def _swapped(place: int, call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    import torch
 
     pair = [item if isinstance(item, torch.Tensor) else torch.tensor(item) for item in args[place : place + 2]]
     like = next(item for item in args[place : place + 2] if isinstance(item, torch.Tensor))
@@ -407,7 +424,7 @@ def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Rou
         return call(node.target, args, kwargs)
 
     try:
-        again(_Otherwise(frozenset((id(node),)), listen))  # type: ignore[arg-type]
+        again(_Otherwise(frozenset((id(node),)), listen))
         for call, args, kwargs in asked[:1]:
             for weight in _weights(graph, node):
                 fitted = _FittedWeight(gap, weight, node.target, call, args, kwargs)

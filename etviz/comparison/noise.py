@@ -1,4 +1,4 @@
-"""Measuring what a gap is judged by: the noise of its value, where the cheap floor does not explain the error."""
+"""What a gap is judged by: the noise of its value, by law or measured."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from etviz.comparison.gap import MISMATCH
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import EtvizError
-from etviz.evaluation.noise import Growth, Noises, local_noise, total_noise
+from etviz.evaluation.noise import Growth, larger, propagated, total_noise
 from etviz.graph.ir import Ref
 from etviz.graph.labels import node_label
-from etviz.tensors.metrics import floor
+from etviz.graph.quantize_ops import is_quantize
+from etviz.tensors.metrics import AT_LEAST, MEASURED, NAN, THRESHOLD, UNKNOWN, Noise, floor
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
@@ -20,56 +22,76 @@ if TYPE_CHECKING:
     from etviz.evaluation.values import Rounding
     from etviz.graph.ir import Graph, Node
 
-MEASURED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
+_PERTURBED: Final = "severity is relative to measured noise: the operators ran again with other roundings"
 _GROWS: Final = 3.0
+_FAILED: Final = "its noise could not be measured, so severity is relative to one rounding: "
 
 Judge = Callable[["Sequence[Comparison]", "Sequence[Sequence[Any]]", "Callable[[], Evaluator]"], None]
-"""Measures the gaps of executions by their noise: takes what `measure_total_noise` takes."""
-_FAILED: Final = "its noise could not be measured, so severity is relative to its precision alone: "
+"""Judges the total gaps of executions; takes what `judge_totals` takes."""
 
 
-def measure_introduced_noise(
+def judge_introduced(
     gaps: Sequence[Gap],
+    law: Callable[[], list[Noise]] | None,
     again: Callable[[Rounding], Any] | Sequence[Any] | None,
     value: Any,
-    *,
-    several: bool = False,
 ) -> None:
-    """Measure what one instruction, or several together, introduced by its noise, where that is suspicious.
+    """Judge what one instruction, or several together, introduced by its noise.
 
     Parameters
     ----------
     gaps
         Those of its outputs.
+    law
+        Gives the noise of each output by law; None where several operators follow one another.
     again
-        Computes the instruction on the same inputs with another rounding, or what it gave with some; None if that
-        can't be.
+        Computes the instruction on the same inputs with another rounding, or the results of that; None if neither is
+        known. Then, and where the error is within the lower bound of the noise, the bound is all that is needed.
     value
-        What it gives unperturbed.
-    several
-        Whether several instructions may have made it.
+        The result without perturbation.
     """
-    suspicious = [gap for gap in gaps if gap.is_suspicious(introduced=True)]
-    if not suspicious or not again:
+    gaps = [gap for gap in gaps if gap.introduced is not None and gap.introduced["rmse"] > 0]
+    doubtful = [gap for gap in gaps if law is not None or not _bounded(gap)]
+    if not doubtful:
         return
     try:
-        noise = local_noise(again, value, several=several)
+        if law is not None:
+            found, note = law(), ""
+        else:
+            found, note = (propagated(again, value) if again else []), _PERTURBED
     except Exception as error:  # noqa: BLE001 - an operator may fail on perturbed values in its own way
-        for gap in suspicious:
+        for gap in doubtful:
+            gap.set_introduced_noise(_least(gap))
             gap.add_note(f"{_FAILED}{error}")
         return
-    for gap in suspicious:
-        gap.set_introduced_noise(noise[gap.output])
-        gap.add_note(MEASURED)
+    for gap in doubtful:
+        noise = found[gap.output] if gap.output < len(found) else UNKNOWN
+        if law is None or is_quantize(gap.node):
+            noise = max(noise, gap.on_its_grid) if not math.isnan(noise) else _least(gap)
+        gap.set_introduced_noise(noise)
+        if note and found:
+            gap.add_note(note)
 
 
-def measure_total_noise(
-    comparisons: Sequence[Comparison],
-    inputs: Sequence[Sequence[Any]],
-    fresh: Callable[[], Evaluator],
-    known: Noises | None = None,
+def _least(gap: Gap) -> Noise:
+    """The lower bound of an introduced noise: one rounding of the value."""
+    return Noise(floor(gap.introduced_sums, gap.dtype, gap.scale) if gap.introduced_sums else NAN, AT_LEAST)
+
+
+def _bounded(gap: Gap) -> bool:
+    """True if the lower bound of its noise explains an introduced gap."""
+    gap.set_introduced_noise(_least(gap))
+    return not gap.is_suspicious(introduced=True)
+
+
+def judge_totals(
+    comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
 ) -> None:
-    """Measure total gaps and final outputs by their noise, where they are suspicious.
+    """Judge total gaps and final outputs by their noise.
+
+    A total gap is what the introduced errors become on the way. If each of them is at most s times its noise, so is the
+    total, since both run through the same operators. Where s is below the threshold, this lower bound of the noise is
+    enough; else the noise is measured.
 
     Parameters
     ----------
@@ -79,15 +101,15 @@ def measure_total_noise(
         Their flat inputs.
     fresh
         Makes an evaluator of the reference in the initial state.
-    known
-        Their noise, if that was measured while they were compared.
     """
     suspicious = [(run, gap) for run, item in enumerate(comparisons) for gap in item.gaps if _is_suspicious(gap)]
     differing = [run for run, item in enumerate(comparisons) if not _outputs_match(item)]
     if not suspicious and not differing:
         return
-    growth = {run: Growth() for run in differing} if known is None else known.growth
-    outputs = measure_noise([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth, known)
+    if _bound_totals(comparisons) and not differing:
+        return
+    growth = {run: Growth() for run in differing}
+    outputs = measure_totals([(run, gap.source[0], gap) for run, gap in suspicious], inputs, fresh, growth)
     if outputs is None:
         return
     for run in differing:
@@ -97,21 +119,40 @@ def measure_total_noise(
         comparisons[run].grows_at = [_growth(graph, growth[run].stage(graph, name)) for name in names]
 
 
-def measure_noise(
+def _bound_totals(comparisons: Sequence[Comparison]) -> bool:
+    """Judge total gaps by what was introduced before them, in earlier executions too; False if that is not enough."""
+    largest, enough = 0.0, True
+    for item in comparisons:
+        missing = sorted(set(item.reasons) - item.grouped - item.empty, reverse=True)
+        for gap in sorted(item.gaps, key=lambda gap: gap.instruction):
+            while missing and missing[-1] <= gap.instruction:
+                missing.pop()
+                largest = math.inf
+            known = gap.introduced is not None and gap.status != MISMATCH
+            introduced = gap.introduced["severity"] if known and gap.introduced else math.inf
+            largest = max(largest, math.inf if math.isnan(introduced) else introduced)
+            if not _is_suspicious(gap):
+                continue
+            if 0 < largest < THRESHOLD:
+                gap.set_noise(Noise(gap.metrics["rmse"] / largest, AT_LEAST))
+            else:
+                enough = False
+    return enough
+
+
+def measure_totals(
     values: Sequence[tuple[int, str, Gap]],
     inputs: Sequence[Sequence[Any]],
     fresh: Callable[[], Evaluator],
     growth: Mapping[int, Growth] | None = None,
-    known: Noises | None = None,
-) -> list[list[float]] | None:
-    """Measure some total gaps by their noise; returns that of the final outputs, None where it can't be measured.
+) -> list[list[Noise]] | None:
+    """Judge some total gaps by measured noise; returns that of the final outputs, None where it can't be measured.
 
-    `values` are the execution, the node of the graph that `fresh` evaluates, and the gap; `known` is their noise if
-    that was measured before, the rest is as for `total_noise`.
+    `values` are the execution, the node of the graph that `fresh` evaluates, and the gap; the rest is as for
+    `total_noise`.
     """
     try:
-        wanted = [(run, name) for run, name, _ in values]
-        noise, outputs = total_noise(fresh, inputs, wanted, growth) if known is None else known.result(len(inputs))
+        noise, outputs = total_noise(fresh, inputs, [(run, name) for run, name, _ in values], growth)
     except EtvizError as error:
         for _, _, gap in values:
             gap.add_note(f"{_FAILED}{error}")
@@ -119,58 +160,16 @@ def measure_noise(
     for run, name, gap in values:
         own = noise.get((run, name, gap.source[1]))
         if own is not None:
-            gap.set_noise(own)
-            gap.add_note(MEASURED)
+            gap.set_noise(larger(own, gap.noise))
+            gap.add_note(_PERTURBED)
     return outputs
-
-
-def told_noise(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The total noise that was measured, as JSON holds it; for `judge_as_told`."""
-    return [
-        {
-            "gaps": [[gap.instruction, gap.output, None if math.isnan(gap.noise) else gap.noise] for gap in item.gaps],
-            "outputs": item.output_noise,
-            "imposed": item.output_imposed,
-            "grows_at": item.grows_at,
-        }
-        for item in comparisons
-    ]
-
-
-def judge_as_told(
-    told: Sequence[Mapping[str, Any]],
-    comparisons: Sequence[Comparison],
-    inputs: Sequence[Sequence[Any]],
-    fresh: Callable[[], Evaluator],
-) -> None:
-    """As `measure_total_noise`, with what another process measured on the same files, if that is all there is to it."""
-    if len(told) != len(comparisons) or not all(map(_is_told, told, comparisons)):
-        measure_total_noise(comparisons, inputs, fresh)
-        return
-    for own, item in zip(told, comparisons, strict=True):
-        for (_, _, noise), gap in zip(own["gaps"], item.gaps, strict=False):
-            if _is_suspicious(gap):
-                gap.set_noise(noise)
-                gap.add_note(MEASURED)
-        if not _outputs_match(item):
-            item.output_noise, item.output_imposed, item.grows_at = own["outputs"], own["imposed"], own["grows_at"]
-
-
-def _is_told(told: Mapping[str, Any], item: Comparison) -> bool:
-    """True if it is of the same values in the same order, and all are there that are needed."""
-    if len(told["gaps"]) < len(item.gaps) or (not told["outputs"] and not _outputs_match(item)):
-        return False
-    both = list(zip(told["gaps"], item.gaps, strict=False))
-    if any((instruction, output) != (gap.instruction, gap.output) for (instruction, output, _), gap in both):
-        return False
-    return all(noise is not None for (_, _, noise), gap in both if _is_suspicious(gap))
 
 
 @dataclass(frozen=True, slots=True)
 class KnownNoise:
-    """Noise that was measured on a few inputs, for all others: as multiples of the error of one rounding.
+    """Noise that was measured on a few inputs, for all others: as multiples of one rounding.
 
-    That ratio is the operators', while the error of one rounding follows the size of an input's values, or their grid.
+    The multiple depends on the operators, one rounding on the size of an input's values, or on their grid.
 
     Attributes
     ----------
@@ -187,50 +186,53 @@ class KnownNoise:
     def measured(
         cls, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> KnownNoise:
-        """Measure all values of some executions, each by itself; nothing is known of one whose evaluation fails."""
+        """Measure all values of some executions, each by itself; an execution that can't be evaluated is left out."""
         values: dict[tuple[str, int], list[float]] = {}
         outputs: dict[int, list[float]] = {}
         for item, given in zip(comparisons, inputs, strict=True):
             gaps = [gap for gap in item.gaps if not gap.unpaired]
             try:
-                noise, (own,) = total_noise(fresh, [given], [(0, gap.source[0]) for gap in gaps], passes=2)
+                noise, (own,) = total_noise(fresh, [given], [(0, gap.source[0]) for gap in gaps])
             except EtvizError:
                 continue
             for gap in gaps:
-                _add_ratio(values, gap.source, noise.get((0, *gap.source)), floor(gap.total, gap.dtype, gap.scale))
+                found = noise.get((0, *gap.source), NAN)
+                _add_ratio(values, gap.source, found, floor(gap.total, gap.dtype, gap.scale))
             for at, row in enumerate(_output_rows(item)):
-                _add_ratio(outputs, at, own[at] if at < len(own) else None, row["floor"])
-        own_values = {key: _rms(ratios) for key, ratios in values.items()}
-        return cls(own_values, {at: _rms(ratios) for at, ratios in outputs.items()})
+                _add_ratio(outputs, at, own[at] if at < len(own) else NAN, row["floor"])
+        known = {key: _rms(ratios) for key, ratios in values.items()}
+        return cls(known, {at: _rms(ratios) for at, ratios in outputs.items()})
 
     def judge(
         self, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> None:
-        """As `measure_total_noise`; what is not known is measured."""
-        unknown = []
+        """As `judge_totals`, each execution by itself; what is not known is measured."""
         for item, given in zip(comparisons, inputs, strict=True):
             suspicious = [gap for gap in item.gaps if _is_suspicious(gap)]
-            known = {id(gap): self.values[gap.source] for gap in suspicious if gap.source in self.values}
             rows = _output_rows(item)
-            differ = any(row.get("matches", True) is False for row in rows)
-            if len(known) < len(suspicious) or (differ and len(rows) != len(self.outputs)):
-                unknown.append((item, given))
+            differ = not _outputs_match(item)
+            if not all(gap.source in self.values for gap in suspicious) or (differ and len(rows) != len(self.outputs)):
+                judge_totals([item], [given], fresh)
                 continue
             for gap in suspicious:
-                gap.set_noise(known[id(gap)] * floor(gap.total, gap.dtype, gap.scale))
+                least = floor(gap.total, gap.dtype, gap.scale)
+                gap.set_noise(Noise(self.values[gap.source] * least, MEASURED))
             if differ:
-                item.output_noise = [self.outputs[at] * row["floor"] for at, row in enumerate(rows)]
-        for item, given in unknown:
-            measure_total_noise([item], [given], fresh)
+                item.output_noise = [Noise(self.outputs[at] * row["floor"], MEASURED) for at, row in enumerate(rows)]
 
 
-def _add_ratio(found: dict[Any, list[float]], key: Any, noise: float | None, least: float) -> None:
-    if noise is not None and math.isfinite(noise) and least > 0:
+def _add_ratio(found: dict[Any, list[float]], key: Any, noise: float, least: float) -> None:
+    if math.isfinite(noise) and least > 0:
         found.setdefault(key, []).append(noise / least)
 
 
 def _rms(ratios: Sequence[float]) -> float:
     return math.sqrt(math.fsum(ratio * ratio for ratio in ratios) / len(ratios))
+
+
+def is_doubtful(item: Comparison) -> bool:
+    """True if the lower bound of its noise does not explain a total gap or a final output of an execution."""
+    return any(map(_is_suspicious, item.gaps)) or not _outputs_match(item)
 
 
 def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
@@ -241,11 +243,6 @@ def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
     label = node_label(graph, node)
     where = f"instruction {node.instruction} ({label})" if node.instruction >= 0 else label
     return f"in {where}, {factor:,.3g} times"
-
-
-def is_doubtful(item: Comparison) -> bool:
-    """True if an execution has a total gap, or a final output, that has to be measured by its noise."""
-    return any(map(_is_suspicious, item.gaps)) or not _outputs_match(item)
 
 
 def _is_suspicious(gap: Gap) -> bool:

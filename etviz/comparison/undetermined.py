@@ -13,7 +13,7 @@ from etviz.graph.draws import drawing
 from etviz.graph.labels import node_label, short_operator
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.tensors.finite import has_nan, has_nonfinite
-from etviz.tensors.metrics import NAN
+from etviz.tensors.metrics import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
     """
     watch = _Watch()
     try:
-        again(watch)  # type: ignore[arg-type] - no product is perturbed
+        again(watch)
     except Exception:
         logger.debug("it can't be computed on the runtime's inputs", exc_info=True)
         return False
@@ -79,7 +79,6 @@ class _Watch:
     def call(
         self,
         call: Callable[..., Any],
-        terms: int,
         node: Node,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
@@ -93,10 +92,6 @@ class _Watch:
         elif is_quantize(node):
             self.found |= any(map(has_nan, given))
         return call(node.target, args, kwargs)
-
-    def perturbs(self, node: Node) -> bool:
-        """False for every operator."""
-        return False
 
 
 class Undetermined:
@@ -163,7 +158,7 @@ def _forget(
     """Take back total gaps of what follows, and everything of those that make the numbers if it is known which do."""
     for gap in comparison.gaps:
         if gap.instruction in makers:
-            gap.introduced, gap.introduced_sums, gap.introduced_noise = None, None, NAN
+            gap.introduced, gap.introduced_sums, gap.introduced_noise = None, None, UNKNOWN
             gap.unpaired = makes
         if gap.instruction in following:
             gap.forget_total(_FOLLOWS.format(what))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
 from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight
+from etviz.evaluation.law import Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.products import is_cut, products, weight_of
@@ -26,9 +27,10 @@ from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import Chain, Logged, Rounding, Seen, SeenTogether, Value, flat_values
 from etviz.graph.ir import CONTROL, LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
 from etviz.graph.loops import body_of
-from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments
+from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_conversion
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
+from etviz.tensors.metrics import NO_NOISE, Noise
 
 if TYPE_CHECKING:
     import torch
@@ -38,10 +40,6 @@ logger = logging.getLogger(__name__)
 _ROUND: Final = 200_000
 """Multiply-adds that count for a round of a loop, beside its operators: no more than a row of one number justifies."""
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
-
-
-Lane = tuple["Sequence[Any]", "Mapping[str, Any]", "Rounding | None"]
-"""What an operator is applied to, by position and by name, and how its result is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,7 @@ class Evaluator(Interpreter):
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
         self.perturbed_state: State = {}
+        self._rounding_once: dict[int, tuple[Graph, bool]] = {}
 
     def run(
         self,
@@ -202,47 +201,27 @@ class Evaluator(Interpreter):
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, node, args, kwargs))
-        if weight_of(node, args, kwargs) is not None:
-            rounding = self.rounding if self.rounding is not None and self.rounding.perturbs(node) else None
-            return self.products(graph, node, [(args, kwargs, rounding)])[0]
-        return self._computed(graph, node, args, kwargs, self.rounding)
+        if self.rounding is None:
+            return self._compute(node.target, args, kwargs)
+        return self.rounding.call(self._compute, node, args, kwargs, delegated=graph.is_delegated(node))
 
-    def _computed(
-        self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], rounding: Rounding | None
-    ) -> Any:
-        if rounding is None:
-            return self.limits.call(node.target, args, kwargs)
-        terms = self.limits.terms(node.target, args, kwargs)
-        return rounding.call(self.limits.call, terms, node, args, kwargs, delegated=graph.is_delegated(node))
+    def _compute(self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if weight_of(target, args, kwargs) is not None:
+            return self.products(target, [(args, kwargs)])[0]
+        return self.limits.call(target, args, kwargs)
 
-    def products(self, graph: Graph, node: Node, given: Sequence[Lane]) -> list[Any]:
+    def products(self, target: str, given: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
         """What a product with a quantized weight gives for several operands, in one pass over the weight."""
-        target = node.target
-        lanes = [(by_position(target, args, kwargs)[0] if kwargs else list(args), lane) for args, kwargs, lane in given]
-        weight: Quantized = lanes[0][0][1]
+        lanes = [by_position(target, args, kwargs)[0] if kwargs else list(args) for args, kwargs in given]
+        weight: Quantized = lanes[0][1]
         like = weight.like
-        full = [[args[0], like, *args[2:]] for args, _ in lanes]
-        roundings = [rounding for _, rounding in lanes if rounding is not None]
-        by_rows = self.limits.is_plain(target) and all(is_cut(weight, args) for args in full)
-        if not by_rows or not all(item.takes_short(node, full[0]) for item in roundings):
+        full = [[args[0], like, *args[2:]] for args in lanes]
+        if not self.limits.is_plain(target) or not all(is_cut(weight, args) for args in full):
             self.limits.admit(target, like.numel() * like.itemsize, 0)
             whole = weight.whole()
-            return [self._computed(graph, node, [args[0], whole, *args[2:]], {}, item) for args, item in lanes]
+            return [self.limits.call(target, [args[0], whole, *args[2:]], {}) for args in lanes]
         calls = [self.limits.admitted(target, args, {}) for args in full]
-        plain = [args for args, (_, rounding) in zip(full, lanes, strict=True) if rounding is None]
-        others = full[len(plain) :]
-        terms = self.limits.terms(target, full[0], {})
-        spread = next((item.spread(node) for item in roundings), None)
-        beside = list(zip(roundings, others, strict=True))
-        drowned = spread is None and bool(plain) and all(item.drowned(args, plain[0], terms) for item, args in beside)
-        taken = [item.product(node, args, terms, drowned=drowned) for item, args in beside]
-        squared = roundings[0].squared(others[0]) if others and spread is None and not drowned else None
-        values, perturbed, squares = products(calls[0], weight, plain, [own for own, _ in taken], squared)
-        if squares is not None:
-            spread = squares.sqrt_()
-            for rounding in roundings:
-                rounding.keep_spread(node, spread)
-        return [*values, *(ending(value, spread) for value, (_, ending) in zip(perturbed, taken, strict=True))]
+        return products(calls[0], weight, full)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
         """A weight that stays quantized until a product takes it: inside of delegates, where nobody else looks."""
@@ -449,14 +428,43 @@ class Evaluator(Interpreter):
         value.local = reference
         value.again = partial(self.again, graph, node, args, kwargs)
         if all(local[name] is env[name] for name in self.reads(node)):
+            value.noise = self._noise(graph, node, args, kwargs, reference)
             return value
         args, kwargs = self.arguments(local, node)
+        sizing = Sizing() if node.target == "delegate" and self.rounds_once(graph.inside(node)) else None
         try:
-            value.local = self.apply(graph, node, args, kwargs)
+            value.local = self.again(graph, node, args, kwargs, sizing)
             value.again = partial(self.again, graph, node, args, kwargs)
+            value.noise = self._noise(graph, node, args, kwargs, value.local, sizing)
         except Exception as error:  # noqa: BLE001 - any operator may fail in its own way on wrong values
             value.local, value.problem = None, f"the operator fails on the runtime's inputs: {error}"
         return value
+
+    def _noise(
+        self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Any, sizing: Sizing | None = None
+    ) -> Callable[[Sequence[Any] | None], list[Noise]] | None:
+        """What gives the noise of a node by law, None where several operators follow one another."""
+        if node.target not in ("delegate", *CONTROL):
+            return partial(noise_of, self._compute, node, args, kwargs, value)
+        if node.target != "delegate" or not self.rounds_once(graph.inside(node)):
+            return None
+        return lambda runtime: self.noise_of_one(partial(self.again, graph, node, args, kwargs), value, sizing)
+
+    @staticmethod
+    def noise_of_one(again: Callable[[Rounding], Any], value: Any, sizing: Sizing | None = None) -> list[Noise]:
+        """The noise of a graph that `rounds_once`: of its outputs, which hold the elements of one result."""
+        if sizing is None:
+            sizing = Sizing()
+            again(sizing)
+        return [max(sizing.noise, default=NO_NOISE) for _ in flat_values(value)]
+
+    def rounds_once(self, graph: Graph) -> bool:
+        """True if one operator of a graph rounds and all others only move elements, or dequantize constants."""
+        if id(graph) not in self._rounding_once:
+            rounding = [item for item in graph.nodes if not only_picks(item) and not self._unpacked.holds(graph, item)]
+            once = len(rounding) == 1 and not is_conversion(rounding[0]) and rounding[0].target not in CONTROL
+            self._rounding_once[id(graph)] = graph, once  # the graph is kept, so its id stays its own
+        return self._rounding_once[id(graph)][1]
 
     @cached_property
     def _untold(self) -> frozenset[int]:

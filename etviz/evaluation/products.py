@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 
     import torch
 
-    from etviz.graph.ir import Node
 
-
-def weight_of(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-    """The quantized weight that a product takes; None where it takes none, or the node is none."""
-    if node.target != LINEAR:
+def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
+    """The quantized weight that a product takes; None for other weights and other operators."""
+    if target != LINEAR:
         return None
     weight = kwargs.get("weight") if len(args) < 2 else args[1]
     return weight if isinstance(weight, Quantized) else None
@@ -35,34 +33,14 @@ def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
 
 
 def products(
-    call: Callable[..., torch.Tensor],
-    weight: Quantized,
-    operands: Sequence[Sequence[Any]],
-    others: Sequence[Sequence[Any]] = (),
-    squared: Sequence[Any] | None = None,
-) -> tuple[list[torch.Tensor], list[torch.Tensor], torch.Tensor | None]:
-    """What `LINEAR` gives for each of several operands: ``x``, the weight's place, and a bias or nothing.
-
-    The `others`, which are of one shape, are taken under each other, which is quicker; their sums may be of another
-    order then. With `squared` operands, also what they give with the squares of the weight.
-    """
-    import torch
-
+    call: Callable[..., torch.Tensor], weight: Quantized, operands: Sequence[Sequence[Any]]
+) -> list[torch.Tensor]:
+    """What `LINEAR` gives for each of several operands: ``x``, the weight's place, and a bias or None."""
     results = [_empty(given[0], weight) for given in operands]
-    below = torch.stack([given[0] for given in others]) if others else None
-    several = _empty(below, weight) if below is not None else None
-    squares = _empty(squared[0], weight) if squared is not None else None
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
             result[..., rows] = call(given[0], block, *_bias(given, rows))
-        if several is not None:
-            several[..., rows] = call(below, block)
-        if squares is not None and squared is not None:
-            squares[..., rows] = call(squared[0], block.square_(), *_bias(squared, rows))
-    for given, value in zip(others, several if several is not None else (), strict=True):
-        for bias in given[2:]:
-            value += 0.0 if bias is None else bias
-    return results, list(several) if several is not None else [], squares
+    return results
 
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
@@ -70,7 +48,7 @@ def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequenc
     import torch
 
     if not (given[0].requires_grad and torch.is_grad_enabled()):
-        return products(call, weight, [given])[0][0]
+        return products(call, weight, [given])[0]
     return _function().apply(given[0], call, weight, given[2:])
 
 
@@ -86,7 +64,7 @@ def _function() -> Any:
             ctx: Any, x: torch.Tensor, call: Callable[..., torch.Tensor], weight: Quantized, bias: Sequence[Any]
         ) -> torch.Tensor:
             ctx.weight = weight
-            return products(call, weight, [[x, None, *bias]])[0][0]
+            return products(call, weight, [[x, None, *bias]])[0]
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:

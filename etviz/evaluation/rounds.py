@@ -165,6 +165,7 @@ def _stacked(values: list[Value], apart: int) -> Value:
     count = sum(max(1, value.rounds) for value in values)
     join = joined if first.rounds else stacked  # one after the other those of a loop in this one
     told: Value = replace(first, rounds=count, apart=apart, steps=_steps(values), chain=_chain(values, join))
+    told.noise = None
     told.reference = None if first.unpaired else join([value.reference for value in values])
     told.problem = next((value.problem for value in values if value.problem), "")
     if any(value.local is None for value in values):

@@ -121,11 +121,12 @@ class Quantized:
         Of the numbers that it stands for.
     """
 
-    __slots__ = ("_blocks", "_scale", "_x", "_zero", "dtype", "shape")
+    __slots__ = ("_blocks", "_norms", "_scale", "_x", "_zero", "dtype", "shape")
 
     def __init__(self, x: torch.Tensor, blocks: Sequence[int], scale: Any, zero: Any, dtype: torch.dtype) -> None:
         self.shape, self.dtype = x.shape, dtype
         self._x, self._blocks, self._scale, self._zero = x, blocks, scale, zero
+        self._norms: torch.Tensor | None = None
 
     @classmethod
     def of(cls, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype) -> Quantized | None:
@@ -180,6 +181,14 @@ class Quantized:
         for first in range(0, count, number):
             rows = slice(first, min(first + number, count))
             yield rows, self._fill(memory[: rows.stop - first], rows)
+
+    def norms(self) -> torch.Tensor:
+        """The squared norm of each row."""
+        import torch
+
+        if self._norms is None:
+            self._norms = torch.cat([torch.linalg.vector_norm(block, dim=1).square() for _, block in self.rows()])
+        return self._norms
 
     def _fill(self, made: torch.Tensor, rows: slice) -> torch.Tensor:
         """Some rows of the values, written to contiguous memory."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from etviz.graph.ir import Node
 
 if TYPE_CHECKING:
-    import torch
+    from etviz.tensors.metrics import Noise
 
 Logged = Callable[..., "list[Any] | None"]
 """What the runtime logged as the outputs of a node, None where it logged nothing; see `logged_outputs`."""
@@ -21,12 +21,29 @@ SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 class Value:
     """A node's values.
 
-    `local` is computed from the runtime's inputs, None where that failed (`problem` says how); `runtime` is what was
-    logged, None if nothing was. `unpaired` says why there is no `reference`. `steps` are those of `dynamic.steps`,
-    `note` says what they mean. `again` computes `local` with another rounding. `chain`
-    says which operators before it are in `local` too, because the runtime logged no value of theirs. Where `rounds` is
-    not 0, the values are those of all rounds of a loop, stacked; see `etviz.evaluation.rounds`; there are so
-    many more `apart` in which the reference goes another way. `missing` says why nothing can be compared.
+    Attributes
+    ----------
+    reference
+        From the program's inputs.
+    local
+        From the runtime's inputs; None where that failed (`problem` says why).
+    runtime
+        What was logged, None if nothing was.
+    unpaired
+        Why there is no `reference`.
+    steps, note
+        What `dynamic_quantization.steps` gives, and what it means.
+    again
+        Computes `local` with another rounding.
+    noise
+        Gives the noise of `local` by law, for what was logged; None where it has to be measured.
+    chain
+        Which operators before it are in `local` too, because the runtime logged no value of theirs.
+    rounds, apart
+        Rounds of a loop whose values are stacked here, 0 outside of loops; and those in which the reference goes
+        another way. See `etviz.evaluation.rounds`.
+    missing
+        Why nothing can be compared.
     """
 
     reference: Any
@@ -37,6 +54,7 @@ class Value:
     steps: list[float | None] | None = None
     note: str = ""
     again: Callable[[Rounding], Any] | None = None
+    noise: Callable[[Sequence[Any] | None], list[Noise]] | None = None
     chain: Chain | None = None
     rounds: int = 0
     apart: int = 0
@@ -70,49 +88,18 @@ class Chain:
 
 
 class Rounding(Protocol):
-    """Perturbs the results of operators; see `etviz.evaluation.noise`."""
+    """Computes operators with perturbed results, or otherwise than they are; see `etviz.evaluation.noise`."""
 
     def call(
         self,
         call: Callable[..., Any],
-        terms: int,
         node: Node,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         *,
         delegated: bool = False,
     ) -> Any:
-        """The perturbed result of an operator, which a backend runs if it is `delegated`."""
-        ...
-
-    def perturbs(self, node: Node) -> bool:
-        """True if it perturbs the result of an operator at all."""
-        ...
-
-    def takes_short(self, node: Node, args: Sequence[Any]) -> bool:
-        """True if a product's large operand is perturbed by way of its sums."""
-        ...
-
-    def product(
-        self, node: Node, args: Sequence[Any], terms: int, *, drowned: bool
-    ) -> tuple[list[Any], Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]]:
-        """The perturbed operands of such a product, and what perturbs its value, given ``√(Σa²b²)`` or `drowned`."""
-        ...
-
-    def drowned(self, args: Sequence[Any], plain: Sequence[Any], terms: int) -> bool:
-        """True if what the order of its sums makes is nothing beside what comes with its operand."""
-        ...
-
-    def squared(self, args: Sequence[Any]) -> list[Any]:
-        """The squares of its operands but for the large one."""
-        ...
-
-    def spread(self, node: Node) -> torch.Tensor | None:
-        """``√(Σa²b²)`` of a node if it is known."""
-        ...
-
-    def keep_spread(self, node: Node, spread: torch.Tensor) -> None:
-        """Know it from now on."""
+        """The result of an operator, which a backend runs if it is `delegated`."""
         ...
 
 

@@ -20,7 +20,6 @@ from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
 from etviz.comparison.tables import metric_columns, nonfinite_columns
 from etviz.errors import ArtifactError, EtvizError, in_a_line
-from etviz.evaluation import side_by_side
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
 from etviz.evidence.subject import Subject
@@ -276,7 +275,7 @@ def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], ran: Ran) -
             opened.noise(work, samples, ran).judge(found, given, fresh)
 
     compared = _compare(ran.paired, inputs, work, judge)
-    exacts = side_by_side.outputs(floating, inputs) if floating is not None else [None] * len(inputs)
+    exacts = [floating.run(values) for values in inputs] if floating is not None else [None] * len(inputs)
     runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
     return Measured(_gap_table(samples, compared, work), runs)
 

@@ -26,7 +26,7 @@ from etviz.evidence.running import NAMING
 from etviz.evidence.store import Store, require_parquet
 from etviz.evidence.subject import Subject, inspect_run
 from etviz.inspection import Inspection
-from etviz.tensors.metrics import METRICS, NAN, NOISE_THRESHOLDS, is_suspicious
+from etviz.tensors.metrics import METRICS, NAN, THRESHOLD
 from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
@@ -331,19 +331,7 @@ class Study:
         """Whether precision explains a severity of `table`; empty if that is unknown."""
         if row["nonfinite"]:
             return f": NaN or Inf on one side only for {row['nonfinite']} of the inputs"
-        gaps = self.gaps(row["worst_input"]).set_index(["instruction", "output"])
-        at, introduced = (row["instruction"], row["output"]), row["metric"].startswith("introduced_")
-        noise = float(gaps.at[at, "introduced_noise" if introduced else "noise"])
-        if not math.isnan(noise):
-            return _EXPLAINED if row["worst"] < NOISE_THRESHOLDS[0] else ": more than precision explains"
-        nodes = (node for node in self.subject.graph().walk() if node.instruction == row["instruction"])
-        node = next(nodes, None)
-        if node is None or row["output"] >= len(node.outputs):
-            return ""
-        meta = node.outputs[row["output"]]
-        on_grid = meta.scale is not None or node.target == "delegate"  # which may choose one when it runs
-        suspicious = is_suspicious(row["worst"], meta.dtype, on_grid=on_grid, introduced=introduced)
-        return "" if suspicious else _EXPLAINED  # its noise could not be measured
+        return _EXPLAINED if row["worst"] < THRESHOLD else ": more than precision explains"
 
     def __len__(self) -> int:
         return len(self.inputs)

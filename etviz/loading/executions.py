@@ -13,18 +13,16 @@ from tqdm.auto import tqdm
 from etviz.analysis.findings import Compared
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.comparison.by_handles import compare_by_handles
-from etviz.comparison.exact import compare_side_by_side, compare_together
+from etviz.comparison.exact import compare_together
 from etviz.comparison.gap import Comparison, Keeper, Run
 from etviz.comparison.inputs import FIRST_FAR_OFF, Entrance, Inputs, why_not
 from etviz.comparison.logged_twice import LoggedTwice
-from etviz.comparison.noise import measure_total_noise
+from etviz.comparison.noise import judge_totals
 from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
-from etviz.errors import EtvizError, UsageError
-from etviz.evaluation import side_by_side
+from etviz.errors import UsageError
 from etviz.evaluation.limits import Budget
-from etviz.evaluation.noise import Noises, beside
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state import seen_later
 from etviz.loading.paired import HANDLES
@@ -81,7 +79,7 @@ def compare_executions(
     ran_here: bool,
     introduced: bool,
     custom: CustomMetrics,
-    judge: Judge = measure_total_noise,
+    judge: Judge = judge_totals,
 ) -> Compared:
     """Compare every execution.
 
@@ -115,8 +113,6 @@ def compare_executions(
     if not candidates:
         return Compared(notes=(NO_INPUTS,))
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
-    if judge is measure_total_noise:
-        stage.measure_noise()
     known_inputs = _Judge(paired, stage.entrance, evaluator.graph, each=ran_here or _each_is_given(paired, given))
     notes = dict.fromkeys(_about_state(paired, evaluator))
     refs = artifacts.dump.tensor_refs()
@@ -145,7 +141,6 @@ def compare_executions(
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))
-    judge = partial(measure_total_noise, known=stage.noises) if stage.noises is not None else judge
     judge([item.comparison for item in runs], [item.inputs for item in replayed], partial(paired.evaluator, work))
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
@@ -241,8 +236,7 @@ class _One:
 class _Stage:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
 
-    Where they leave nothing, those on the same inputs are compared together, and those of a small program on several
-    inputs are evaluated side by side.
+    Where they leave nothing, those on the same inputs are compared together.
     """
 
     def __init__(
@@ -258,18 +252,10 @@ class _Stage:
     ) -> None:
         self.evaluator, self.entrance = evaluator, Entrance(evaluator.graph)
         self._named, self._ran_here = named, ran_here
-        self._plain = evaluator
-        self.noises: Noises | None = None
         self._paired, self._candidates, self._introduced = paired, candidates, introduced
         self._groups = _groups(paired, evaluator)
         self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
-        self._alone = 0
-
-    def measure_noise(self) -> None:
-        """Measure it while executions are compared, if it is certain to be needed."""
-        if (found := beside(self.evaluator)) is not None:
-            self.evaluator, self.noises = found
 
     def compared(self) -> Iterator[tuple[_One, tuple[State, State, State], Comparison]]:
         """Each execution, the states of the evaluator before it, and what came out."""
@@ -279,9 +265,7 @@ class _Stage:
             while left:
                 states = self.evaluator.states
                 together = self._together(left)
-                found = self._side_by_side(left) if together == 1 else None
-                if found is None:
-                    found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
+                found = self.compare([one.log for one in left[:together]], left[0].inputs, left[0].run)
                 for one, comparison in zip(left, found, strict=False):
                     yield one, states, comparison
                 progress.update(len(found))
@@ -304,26 +288,6 @@ class _Stage:
         same = sum(1 for _ in takewhile(left[0].has_inputs_of, left))
         return min(same, max(1, _TOGETHER // peak))
 
-    def _side_by_side(self, left: Sequence[_One]) -> list[Comparison] | None:
-        """The first executions, each on inputs of its own, compared side by side; None where that can't be."""
-        several = left[: side_by_side.how_many(self.evaluator.graph)]
-        apart = len(several) > 1 and not several[1].has_inputs_of(several[0])
-        if (
-            self._groups is not None
-            or self.noises is not None
-            or not apart
-            or not self.evaluator.independent
-            or left[0].run < self._alone
-        ):
-            return None
-        self._alone = left[0].run + len(several)  # where it can't be, it is not tried again for each of them
-        logs, inputs = [one.log for one in several], [one.inputs for one in several]
-        values = [item.values for item in inputs]
-        before = self.evaluator.states
-        given = {"run": left[0].run, "introduced": self._introduced, "pairing": self._paired.pairing} | self._shared
-        found = compare_side_by_side(self.evaluator, logs, values, **given)
-        return self._explained(found, logs, inputs, left[0].run, before) if found is not None else None
-
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
         """The inputs of an execution: the expected candidate, or what was logged."""
         if self._named and self._ran_here:
@@ -341,25 +305,10 @@ class _Stage:
         return self._explained(found, logs, [inputs] * len(logs), run, before)
 
     def _compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int, *, introduced: bool) -> list[Comparison]:
-        """Compare, and measure noise on the way if that is certain to be needed and possible."""
         given = {"logs": logs, "inputs": inputs.values, "run": run, "introduced": introduced} | self._shared
-        before = self.evaluator.states
-        if self.noises is not None:
-            self.noises.begin(run)
-        try:
-            if self._groups is None:
-                found = compare_together(self.evaluator, **given, pairing=self._paired.pairing)
-            else:
-                found = compare_by_handles(self.evaluator, self._groups, **given)
-        except EtvizError:
-            if self.noises is None:
-                raise
-            self.evaluator, self.noises = self._plain, None
-            self.evaluator.states = before
-            return self._compare(logs, inputs, run, introduced=introduced)
-        if self.noises is not None:
-            self.noises.end(found[0].reference_outputs, len(found))
-        return found
+        if self._groups is None:
+            return compare_together(self.evaluator, **given, pairing=self._paired.pairing)
+        return compare_by_handles(self.evaluator, self._groups, **given)
 
     def _explained(
         self,

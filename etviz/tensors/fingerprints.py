@@ -274,7 +274,7 @@ def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> boo
         return False
     name = str(dtype).removeprefix("torch.")
     value = severity(math.sqrt(sums.dd / sums.count), math.sqrt(sums.rr / sums.count), name, scale)
-    return level("severity", value, name, on_grid=scale is not None) != "ok"
+    return level("severity", value, name) != "ok"
 
 
 def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:

@@ -15,6 +15,43 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 NAN: Final = math.nan
+FALSE_ALARMS: Final = 1e-5
+"""Probability that a correct value is named: of 100,000 values, one."""
+THRESHOLD: Final = 3.0
+"""Severity from which a value differs by more than arithmetic explains; it is the same for every value and dtype.
+
+Errors of many elements stay below 1 times their noise. Those of three or more independent elements exceed 3 times their
+noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
+"""
+SEVERE: Final = 10.0
+"""Severity that no rounding reaches, even where the law underestimates it threefold; tables show it in red."""
+BY_LAW, MEASURED, AT_LEAST = "law", "measured", "at least"
+"""How a noise was obtained: by law for one operator, from evaluations with other roundings, or as a lower bound.
+
+The bound is enough where the severity is below the threshold.
+"""
+
+
+class Noise(float):
+    """How far a correct implementation may be off: an RMS in the value's units.
+
+    Attributes
+    ----------
+    how
+        `BY_LAW`, `MEASURED` or `AT_LEAST`; empty if the noise is not known (NaN).
+    """
+
+    __slots__ = ("how",)
+    how: str
+
+    def __new__(cls, value: float = NAN, how: str = "") -> Noise:  # noqa: D102
+        found = super().__new__(cls, value)
+        found.how = how
+        return found
+
+
+UNKNOWN: Final = Noise()
+NO_NOISE: Final = Noise(0.0, BY_LAW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +264,12 @@ METRICS: Final = Metrics(
         ),
         Metric(
             "severity",
-            "rmse / (eps·rms(r)), or rmse / (scale/√12) on a quantization grid",
-            "RMSE over the error that the value's precision makes unavoidable: 1 is ideal rounding. Comparable across "
-            "operators of any scale, hence the default ranking.",
+            "rmse / noise",
+            "RMSE over the noise: the error that a correct implementation of the same precision may make. Below 3 "
+            "arithmetic explains it. Comparable across operators of any scale, hence the default ranking.",
             False,
             "",
-            _by_dtype((100.0, 1e4), (10.0, 50.0), (10.0, 50.0)) | {"quantized": (2.0, 5.0)},
+            _by_dtype(*[(THRESHOLD, SEVERE)] * 3) | {"quantized": (THRESHOLD, SEVERE)},
         ),
     )
 )
@@ -249,12 +286,6 @@ TAKEN: Final = frozenset(
     )
 )
 """Columns of the tables that a metric can't be named like."""
-
-NOISE_THRESHOLDS: Final = (3.0, 10.0)
-"""Severity over measured noise from which a gap deserves a look, and from which it is a fault; for every dtype."""
-
-SCREEN: Final = {"float64": 10.0, "float32": 10.0, "float16": 4.0, "bfloat16": 4.0, "quantized": 2.0}
-"""Severity of an introduced gap, over the cheap floor, from which its noise is measured."""
 
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next larger number of each floating dtype (IEEE 754)."""
@@ -354,9 +385,8 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
 
 
 def severity(rmse: float, rms: float, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
-    """RMSE over the error that can't be avoided: the measured noise, or the floor of the precision if that is more."""
-    least = unavoidable(dtype, rms, scale)
-    return _ratio(rmse, least if math.isnan(noise) else max(least, noise))
+    """RMSE over the noise; over `unavoidable`, a lower bound of it, where the noise is not known."""
+    return _ratio(rmse, unavoidable(dtype, rms, scale) if math.isnan(noise) else noise)
 
 
 def severity_of(sums: Sums, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
@@ -374,53 +404,37 @@ def floor(sums: Sums, dtype: str, scale: float | None = None) -> float:
     return unavoidable(dtype, math.sqrt(sums.rr / sums.count) * sums.r_unit, scale)
 
 
-def level(metric: str, value: float, dtype: str, *, on_grid: bool = False, noise: float = NAN) -> str:
-    """Whether an error is more than the precision of its value explains: ``ok``, ``warn`` or ``bad``.
-
-    The metric's thresholds for the dtype decide, for values on a quantization grid and for integers those of such
-    values; where the noise was measured, `NOISE_THRESHOLDS` decide on the severity. It is ``ok`` where there are none,
-    and for NaN.
+def level(metric: str, value: float, dtype: str, *, on_grid: bool = False) -> str:
+    """Whether an error is more than precision explains: ``ok``, ``warn`` or ``bad``; ``ok`` for NaN.
 
     Examples
     --------
-    >>> level("severity", 50.0, "float32"), level("severity", 50.0, "float16"), level("severity", 3.0, "int8")
-    ('ok', 'bad', 'warn')
-    >>> level("severity", 50.0, "float32", noise=1e-6)
-    'bad'
+    >>> level("severity", 2.9, "float32"), level("severity", 3.0, "float16"), level("severity", 50.0, "int8")
+    ('ok', 'warn', 'bad')
     """
-    least, most = limits(metric, dtype, on_grid=on_grid, noise=noise)
+    least, most = limits(metric, dtype, on_grid=on_grid)
     sign = -1.0 if METRICS[metric].higher_is_better else 1.0
     if sign * value >= sign * most:
         return "bad"
     return "warn" if sign * value >= sign * least else "ok"
 
 
-def limits(metric: str, dtype: str, *, on_grid: bool = False, noise: float = NAN) -> tuple[float, float]:
+def limits(metric: str, dtype: str, *, on_grid: bool = False) -> tuple[float, float]:
     """Where `level` says ``warn`` and ``bad``; NaN where no value is either."""
-    if metric == "severity" and not math.isnan(noise):
-        return NOISE_THRESHOLDS
     precision = dtype if dtype in EPS and not on_grid else "quantized"
     return METRICS[metric].thresholds.get(precision, (NAN, NAN))
 
 
-def is_suspicious(severity: float, dtype: str, *, on_grid: bool, introduced: bool) -> bool:
-    """True if an error is so far above the cheap floor that its noise has to be measured."""
-    precision = dtype if dtype in EPS and not on_grid else "quantized"
-    return severity >= (SCREEN[precision] if introduced else METRICS["severity"].thresholds[precision][0])
-
-
 def unavoidable(dtype: str, rms: float, scale: float | None = None) -> float:
-    """RMS error that the precision of a value imposes, in the value's units.
+    """Lower bound of the noise: what rounding the value once makes of it, in its units.
 
     A quantization grid of step `scale` rounds with an RMS error of ``scale/√12`` (uniform rounding noise: B. Widrow,
-    "Statistical analysis of amplitude-quantized sampled-data systems", 1961); integers have the step 1. Floating
-    dtypes have a relative spacing of eps.
+    "Statistical analysis of amplitude-quantized sampled-data systems", 1961). Floating point rounds with an error of
+    ``ε/2·rms``. Integers and booleans that lie on no grid never round.
     """
     if scale is not None:
         return abs(scale) / math.sqrt(12.0)
-    if dtype in EPS:
-        return EPS[dtype] * rms
-    return 1.0 / math.sqrt(12.0)
+    return EPS[dtype] / 2 * rms if dtype in EPS else 0.0
 
 
 def _ratio(error: float, unit: float) -> float:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -15,10 +14,7 @@ from torch import Tensor, nn
 from torch._export.verifier import SpecViolationError
 
 import etviz
-from etviz.comparison import noise as comparison_noise
 from etviz.comparison.exact import compare_exact
-from etviz.errors import PairingError
-from etviz.evaluation import noise
 from etviz.evaluation.evaluator import Evaluator
 from tests import oracles
 from tests.kinds import models, recipes
@@ -109,43 +105,6 @@ def test_noise_of_scales_chosen_at_run_time_is_known_without_the_program(made: P
     both = exact.dropna().index.intersection(handles.dropna().index)
     assert len(both)
     np.testing.assert_allclose(handles[both], exact[both], rtol=0.3)
-
-
-@pytest.mark.parametrize("way", ["exact", "derived", "handles"])
-def test_noise_measured_beside_the_comparison_is_that_measured_after_it(
-    way: str, made: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where it is certain to be needed and weights are large, the reference is evaluated once; see `noise.beside`."""
-    program = made("rotary_dynamic_int8")
-    monkeypatch.setattr(noise, "_lanes", lambda graph, names: noise.PASSES)
-    for introduced in (False, True):
-        after = program.load_own(way, introduced=introduced)
-        with monkeypatch.context() as patch:
-            patch.setattr(noise, "_HEAVY", 0)
-            patch.setattr(comparison_noise, "total_noise", lambda *_: pytest.fail("evaluated again"))
-            beside = program.load_own(way, introduced=introduced)
-        assert beside.gaps["noise"].notna().any()
-        pd.testing.assert_frame_equal(beside.gaps, after.gaps)
-        pd.testing.assert_frame_equal(beside.outputs, after.outputs)
-
-
-def test_a_comparison_does_without_lanes_beside_it_where_they_fail(
-    made: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = made("rotary_dynamic_int8")
-    expected = program.load("exact")
-    lanes, failures = noise.Lanes.perturbed_lanes, [PairingError("too large")]
-    monkeypatch.setattr(noise, "_HEAVY", 0)
-
-    def once(self: noise.Lanes, env: dict[str, Any]) -> Any:
-        if failures:
-            raise failures.pop()
-        return lanes(self, env)
-
-    monkeypatch.setattr(noise.Lanes, "perturbed_lanes", once)
-    found = program.load_own("exact")
-    assert not failures
-    pd.testing.assert_frame_equal(found.gaps, expected.gaps)
 
 
 def test_operators_that_choose_scales_at_run_time_are_judged_inside_of_a_delegate(made: Programs) -> None:

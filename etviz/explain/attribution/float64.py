@@ -130,7 +130,7 @@ class Float64(Interpreter):
             return [self._value(graph, node, lanes[0])] * len(lanes)
         if node.target == LINEAR and len(lanes) > 1:
             given = [self.arguments(lane.env, node) for lane in lanes]
-            if (weight := weight_of(node, *given[0])) is not None:
+            if (weight := weight_of(node.target, *given[0])) is not None:
                 return self._products(weight, [_by_place(node, *one) for one in given])
         return [self._value(graph, node, lane) for lane in lanes]
 
@@ -161,7 +161,7 @@ class Float64(Interpreter):
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
-        if (weight := weight_of(node, args, kwargs)) is not None:
+        if (weight := weight_of(node.target, args, kwargs)) is not None:
             return self._products(weight, [_by_place(node, args, kwargs)])[0]
         return self._compute(graph, node, args, kwargs)
 

@@ -10,7 +10,7 @@ from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.comparison.measurement import measure, why_not_comparable
 from etviz.errors import UsageError
 from etviz.explain.stages.stages import EXPORTED, NAMELESS, NO_PARTNER, QUANTIZED, Stage, Stages, evaluated
-from etviz.tensors.metrics import NAN, Sums
+from etviz.tensors.metrics import NAN, UNKNOWN, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,14 +79,15 @@ class OtherReference:
         if reason or expected is None:
             told = reason if not comparison.judged else f"{NO_PARTNER} in {self.name}: {reason}"
             metrics = dict.fromkeys(gap.metrics, NAN)
-            return replace(gap, reference=None, total=Sums(), metrics=metrics, unpaired=told, noise=NAN)
+            return replace(gap, reference=None, total=Sums(), metrics=metrics, unpaired=told, noise=UNKNOWN)
         step = stage.steps.get(operator) or gap.scale
         sums, metrics = measure(expected, runtime, step)
         metrics |= comparison.custom.measure(expected, runtime, gap.node.handles)[0]
-        after = replace(gap, runtime=runtime, reference=expected, total=sums, metrics=metrics, unpaired="", noise=NAN)
+        after = replace(gap, runtime=runtime, reference=expected, total=sums, metrics=metrics, unpaired="")
+        after.noise = UNKNOWN
         after.scale, after.status = step, COMPARED if not sums.mismatched else MISMATCH
         after.note = "compared as real numbers" if runtime is not gap.runtime else ""
-        noise = stage.noise.get(operator, NAN)
+        noise = stage.noise.get(operator, UNKNOWN)
         if not math.isnan(noise) and after.is_suspicious(introduced=False):
             after.set_noise(noise)
         return after

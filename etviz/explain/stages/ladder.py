@@ -119,7 +119,7 @@ def _difference(before: torch.Tensor, after: torch.Tensor, noise: float) -> dict
     least = max(unavoidable(dtype, rms), 0.0 if math.isnan(noise) else noise)
     same = not sums.mismatched and (not rmse or not sums.count)  # NaN and Inf at the same places only
     severity = 0.0 if same else rmse / least if least else math.inf
-    beyond = sums.mismatched or level("severity", severity, dtype, noise=0.0) != "ok"
+    beyond = sums.mismatched or level("severity", severity, dtype) != "ok"
     status = SAME if same else DIFFERS if beyond else ROUNDING
     numbers = {name: metrics[name] for name in ("rmse", "max_abs", "sqnr_db")}
     return numbers | {"noise": noise, "severity": severity, "status": status, "reason": ""}

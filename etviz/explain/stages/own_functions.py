@@ -11,7 +11,7 @@ from etviz.evaluation.own_operators import OwnFunctions
 from etviz.explain.stages.stages import NO_PARTNER
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
-from etviz.tensors.metrics import NAN, Sums
+from etviz.tensors.metrics import NAN, UNKNOWN, Sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,7 @@ def _failed(gap: Gap, targets: Mapping[int, Sequence[str]], problems: Mapping[st
         return gap
     unknown = dict.fromkeys(gap.metrics, NAN)
     reason = f"{NO_PARTNER}: {text}"
-    return replace(gap, metrics=unknown, total=Sums(), reference=None, noise=NAN, unpaired=reason, introduced=None)
+    return replace(gap, metrics=unknown, total=Sums(), reference=None, noise=UNKNOWN, unpaired=reason, introduced=None)
 
 
 def _targets(graph: Graph) -> dict[int, list[str]]:

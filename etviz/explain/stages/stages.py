@@ -25,6 +25,7 @@ from etviz.graph.inline import inline
 from etviz.graph.ir import Node
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
 from etviz.graph.uses import Key
+from etviz.tensors.metrics import Noise
 
 if TYPE_CHECKING:
     import torch
@@ -123,12 +124,12 @@ class Form:
 
     def noise(
         self, executions: Sequence[Sequence[Any]], keys: Container[Key], runs: Sequence[int]
-    ) -> tuple[dict[int, dict[Key, float]], list[list[float]]]:
+    ) -> tuple[dict[int, dict[Key, Noise]], list[list[Noise]]]:
         """The noise of values, by run and key, and of the final outputs of every execution."""
         names = {node.name for node in self.values.graph.nodes if any((node.name, at) in keys for at in _places(node))}
         given = [self._typed(inputs) for inputs in executions]
         noise, outputs = total_noise(self.fresh, given, [(run, name) for run in runs for name in names])
-        found: dict[int, dict[Key, float]] = {run: {} for run in runs}
+        found: dict[int, dict[Key, Noise]] = {run: {} for run in runs}
         for (run, name, at), rms in noise.items():
             if run in found:
                 found[run][name, at] = rms
@@ -181,8 +182,8 @@ class Stage:
     name: str
     values: dict[str, torch.Tensor] = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
-    noise: dict[str, float] = field(default_factory=dict)
-    output_noise: list[float] = field(default_factory=list)
+    noise: dict[str, Noise] = field(default_factory=dict)
+    output_noise: list[Noise] = field(default_factory=list)
     steps: dict[str, float] = field(default_factory=dict)
     problem: str = ""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, Keeper
 from etviz.comparison.inputs import Entrance
-from etviz.comparison.noise import measure_noise, measure_total_noise
+from etviz.comparison.noise import judge_totals, measure_totals
 from etviz.comparison.references import KEPT_BYTES
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import Execution, Replay, question
@@ -29,6 +29,7 @@ from etviz.graph.ir import Graph, Node
 from etviz.graph.labels import short_operator
 from etviz.graph.uses import operators
 from etviz.pipeline.relower import Piece, alterations, same_bits
+from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 
 if TYPE_CHECKING:
     import torch
@@ -125,7 +126,7 @@ def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | No
     kept = Keeper(KEPT_BYTES)
     comparison = compare_exact(fresh(), execution.log, execution.inputs, keeper=kept, custom=custom)
     if measured:
-        measure_total_noise([comparison], [execution.inputs], fresh)
+        judge_totals([comparison], [execution.inputs], fresh)
     return comparison
 
 
@@ -183,7 +184,7 @@ def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
     found = _noise(replay, [(call, gap) for (call, _), gap in suspicious.items()])
     for gap, (noise, note) in zip(suspicious.values(), found, strict=True):
         if noise is not None:
-            gap.set_noise(noise)
+            gap.set_noise(Noise(noise, MEASURED))
         gap.add_note(note)
 
 
@@ -191,7 +192,7 @@ def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
 def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float | None, str]]:
     """The noise of total gaps inside delegate calls, None where it is not known, and what to note of it."""
     flat = inline(replay.graph)
-    own = [(call, replace(gap, note="", noise=math.nan, metrics=dict(gap.metrics))) for call, gap in gaps]
+    own = [(call, replace(gap, note="", noise=UNKNOWN, metrics=dict(gap.metrics))) for call, gap in gaps]
     inside = flat.inside
     wanted = [(call[0], f"{inside[call[1]]}{gap.source[0]}", gap) for call, gap in own if call[1] in inside]
 
@@ -199,7 +200,7 @@ def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float
         whole = replay.fresh()
         return Evaluator(flat.graph, whole.constants, whole.limits)
 
-    measure_noise(wanted, [execution.inputs for execution in replay.executions], fresh)
+    measure_totals(wanted, [execution.inputs for execution in replay.executions], fresh)
     return [(None if math.isnan(gap.noise) else gap.noise, gap.note) for _, gap in own]
 
 

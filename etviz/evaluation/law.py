@@ -1,0 +1,612 @@
+"""The law of noise: by how much a correct kernel may differ from exact arithmetic, for each operator.
+
+A correct kernel returns ``result + u·(ε/2)·S``. ``ε`` is the distance from 1 to the next number of the result's dtype,
+``u`` a random number with an RMS of 1, and ``S`` the *size* of what the kernel rounds. `sizes` gives S for an operator
+on its inputs, so the noise of one operator is ``ε/2 · rms S``: no random numbers, and no second evaluation. Only norms
+of the operands are computed.
+
+Arithmetic rounds once: ``S = |v|`` where float64 gives another number, 0 where the result is exact. Copies, masks,
+comparisons, integers and booleans never round.
+
+Sums of K terms t, which a kernel may add in any order: each partial sum ``s_j`` is rounded once, with an error that is
+uniform in ``±ε/2·|s_j|`` and so has a variance of ``(ε/2)²·s_j²/3``. The mean of ``s_j²`` over all orders is
+``j(K−j)/(K(K−1))·‖t‖² + j(j−1)/(K(K−1))·v²`` for terms drawn without replacement. Summed over j = 1 … K this gives
+
+    S² = (K+1)·(‖t‖²/18 + v²/9)
+
+A sum of zero mean has ``S = √(K/6)·‖t‖``, one of a single sign ``S = √K/3·|v|``. The terms of a product are
+``a_k·b_k``; the norms of the operands are enough: ``‖t‖² ≈ ‖a‖²·‖b‖²/K``. A running sum keeps its order:
+``S_k² = Σ_{j≤k} s_j²/3``.
+
+Equal terms have no random errors: between two powers of two each addition repeats the same error. Half of the additions
+fall into the last interval, a quarter into the one before, so ``S ≈ K/(2√3)·|v|·√(1 + 1/16 + …) ≈ 0.3·K·|v|``. Terms
+count as equal if their deviation is less than one unit of the sum: its low bits then do not vary.
+
+Norms contain sums: the errors of the mean, of the variance and of each elementwise step add as variances. A softmax is
+ ``v·√(1 + (x − max x)² + (K+1)/9)``: the result, the argument of the exponential, the sum of its denominator.
+
+Functions (exp, tanh, erf …) are accurate to a rounding of the result and one of each argument (N. J. Higham, "Accuracy
+and Stability of Numerical Algorithms", 2002, section 1.5): ``S² = v² + Σ (x·∂f/∂x)²``, with derivatives by finite
+differences in float64. This rule also holds for operators that this module does not know.
+
+Small samples: the error of one number exceeds three times its noise once in 370 cases. `allowance` widens the noise of
+values with few independent elements, such that a correct value exceeds the threshold with a probability of
+`FALSE_ALARMS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from etviz.evaluation.narrow_grids import as_kernels_choose
+from etviz.evaluation.operators import by_position
+from etviz.evaluation.unpacked import Quantized
+from etviz.evaluation.values import flat_values
+from etviz.graph.quantize_ops import chooses_grid, is_quantize
+from etviz.graph.uses import only_moves
+from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from etviz.graph.ir import Node
+
+    Call = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
+    Sizes = list[torch.Tensor | None]
+    Family = Callable[[Sequence[Any], Sequence[Any], Call, str], Sizes]
+
+_PART: Final = 1e-6
+"""Relative step of the finite differences: about the cube root of float64's precision, where their error is least."""
+_EQUAL: Final = math.sqrt(4 / 45)
+"""Size of a sum of equal terms over ``K·|v|``: ``√(1/12 · (1 + 1/16 + 1/256 + …))``."""
+_ARITHMETIC: Final = frozenset(("add", "sub", "rsub", "mul", "div", "sqrt", "fmod", "remainder", "clamp", "hardtanh"))
+"""Operators whose results are the exact ones, rounded once."""
+ENOUGH: Final = 1000
+"""Number of independent elements from which `allowance` is 1: further samples tell nothing new."""
+_GATHERING: Final = frozenset(("embedding", "index_select", "gather", "index"))
+"""Operators that pick elements by indices."""
+_CHOOSING: Final = frozenset(
+    ("argmax", "argmin", "max", "min", "topk", "sort", "kthvalue", "median", "max_pool2d_with_indices")
+)
+"""Operators that choose one of several equal elements; their last result holds its index."""
+
+
+def half_ulp(value: Any) -> float | None:
+    """Half the distance from 1 to the next number of a tensor's dtype; None for values that do not round."""
+    eps = EPS.get(str(getattr(value, "dtype", "")).removeprefix("torch."))
+    return eps / 2 if eps is not None and value.numel() else None
+
+
+def only_picks(node: Node) -> bool:
+    """True for operators that only move or pick elements."""
+    return only_moves(node) or node.target.partition(".")[2].partition(".")[0] in _GATHERING
+
+
+def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any, call: Call) -> Sizes:
+    """The size S of the law for each output of an operator.
+
+    Parameters
+    ----------
+    node
+        The operator.
+    args, kwargs
+        The values it was applied to.
+    value
+        Its result.
+    call
+        Calls an operator by target, arguments and keyword arguments.
+
+    Returns
+    -------
+    list of Tensor or None
+        For each output a tensor that broadcasts to its shape, in float32 or float64; None where nothing is rounded.
+    """
+    values = flat_values(value)
+    if only_picks(node) or is_quantize(node) or all(half_ulp(item) is None for item in values):
+        return [None] * len(values)
+    if chooses_grid(node):
+        return _chosen(node.target, args, kwargs, values)
+    name = node.target.partition(".")[2].partition(".")[0]
+    family = _FAMILIES.get(name)
+    if family is not None:
+        given = by_position(node.target, args, kwargs)[0]
+        found = family(given, values, call, node.target)
+    else:
+        found = _elementwise(node.target, args, kwargs, values, call)
+    return [_finite(size, item) for size, item in zip(found, values, strict=True)]
+
+
+def _finite(size: torch.Tensor | None, value: Any) -> torch.Tensor | None:
+    if size is None or half_ulp(value) is None:
+        return None
+    return torch.nan_to_num(size, 0.0, 0.0, 0.0)
+
+
+def _wide(value: torch.Tensor) -> torch.Tensor:
+    """A tensor in float32 or float64: the squares of 16-bit numbers leave their range."""
+    return value.to(torch.promote_types(value.dtype, torch.float32))
+
+
+def sum_size(terms: int, squares: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    """Squared size of a sum in any order, from the number of terms, the sum of their squares and the sum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> float(sum_size(8, torch.tensor(36.0), torch.tensor(6.0)))
+    54.0
+    """
+    return (terms + 1) * (squares / 18 + total.square() / 9)
+
+
+def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: float) -> torch.Tensor:
+    """As `sum_size`, in float64, of terms that may be equal; `unit` is the ε of the sum."""
+    square = total.square()
+    size, spread = sum_size(terms, squares, total), squares - square / max(terms, 1)
+    equal = spread <= terms * unit**2 * square
+    return torch.where(equal, torch.maximum(size, (_EQUAL * terms) ** 2 * square), size)
+
+
+def _share(total: int, values: Sequence[Any]) -> int:
+    """Elements that each element of the largest result is made of."""
+    return max(1, total // max(1, max(item.numel() for item in values if hasattr(item, "numel"))))
+
+
+def _unit(value: torch.Tensor) -> float:
+    return EPS.get(str(value.dtype).removeprefix("torch."), EPS["float32"])
+
+
+def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Sums over axes."""
+    value, x = values[0], args[0].double()
+    squares = call(target, [x.square(), *_without_dtype(args[1:])], {})
+    return [_plain_sum(_share(x.numel(), values), squares, value.double(), _unit(value)).sqrt()]
+
+
+def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Averages over axes or windows: the sum's size over the number of terms."""
+    value, x = values[0], args[0].double()
+    squares = call(target, [x.square(), *_without_dtype(args[1:])], {})
+    terms = math.prod(_pair(args[1])) if "avg_pool2d" in target and "adaptive" not in target else 0
+    terms = terms or _share(x.numel(), values)
+    return [_plain_sum(terms, terms * squares, terms * value.double(), _unit(value)).sqrt() / terms]
+
+
+def _without_dtype(args: Sequence[Any]) -> list[Any]:
+    """Arguments that leave the type of the result to the operator."""
+    return [None if isinstance(item, torch.dtype) else item for item in args]
+
+
+def _pair(size: Any) -> list[int]:
+    return [size, size] if isinstance(size, int) else [*size, *size][:2]
+
+
+def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Sums of all elements up to each, which are the partial sums; equal terms as in `_plain_sum`."""
+    value, dim = values[0].double(), args[1]
+    if not value.ndim:
+        return [value.abs()]
+    size = (value.square().cumsum(dim) / 3).sqrt()
+    x = args[0].double()
+    along = [-1 if at == dim % x.ndim else 1 for at in range(x.ndim)]
+    count = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype).view(along)
+    spread = x.square().cumsum(dim) - value.square() / count
+    equal = spread <= count * _unit(values[0]) ** 2 * value.square()
+    return [torch.where(equal, torch.maximum(size, _EQUAL * count * value.abs()), size)]
+
+
+def _product_of(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Products of all elements: each step rounds the result."""
+    return [values[0].double().abs() * math.sqrt(_share(args[0].numel(), values))]
+
+
+def _variance(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Variances, deviations and means of rows: a sum of one sign, and the square of the mean's error."""
+    x, terms = args[0].double(), _share(args[0].numel(), values)
+    last = values[-1].double()
+    spread = values[0].double()
+    mean = x.mean() if last.ndim == 0 and x.ndim else x.mean(_axes(args), keepdim=last.ndim == x.ndim)
+    squares = (
+        x.square().mean() if last.ndim == 0 and x.ndim else x.square().mean(_axes(args), keepdim=last.ndim == x.ndim)
+    )
+    of_mean = _plain_sum(terms, terms * squares, terms * mean, _unit(values[0])).sqrt() / terms
+    size = math.sqrt(terms + 1) / 3 * spread + _unit(values[0]) / 2 * of_mean.square()
+    if "std" in target:
+        size = size / 2 + spread
+    return [size, of_mean][: len(values)]
+
+
+def _axes(args: Sequence[Any]) -> list[int]:
+    dims = (
+        args[1] if len(args) > 1 and isinstance(args[1], (int, list, tuple)) and not isinstance(args[1], bool) else None
+    )
+    return [dims] if isinstance(dims, int) else list(dims or range(args[0].ndim))
+
+
+def _length(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Norms of vectors: half of the error of the sum of squares, and the root."""
+    value = values[0].double().abs()
+    return [value * math.sqrt(1 + (_share(args[0].numel(), values) + 1) / 36)]
+
+
+def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: torch.Tensor, bias: Any = None) -> Any:
+    """Size of sums of products, from the squared norms of the operands' rows and columns, and the result.
+
+    A `bias` is one term more, with which a kernel may begin.
+    """
+    wide = _wide(value)
+    squares = left * right / max(terms, 1)
+    if isinstance(bias, torch.Tensor):
+        squares = squares + 6 * _wide(bias).square()
+    return sum_size(terms, squares, wide).sqrt_()
+
+
+def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
+    """Squared norms along an axis."""
+    return torch.linalg.vector_norm(_wide(value), dim=dim).square()
+
+
+def _linear(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    x, weight, bias = args[:3]
+    right = weight.norms() if isinstance(weight, Quantized) else _norms(weight, -1)
+    return [product_size(x.shape[-1], _norms(x, -1).unsqueeze(-1), right, values[0], bias)]
+
+
+def _matmul(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    bias, a, b = ([None, *args] if "add" not in target else args)[:3]
+    left, right = _norms(a, -1), _norms(b, -2 if b.ndim > 1 else 0)
+    left = left.unsqueeze(-1) if b.ndim > 1 else left
+    right = right.unsqueeze(-2) if b.ndim > 1 and a.ndim > 1 else right
+    return [product_size(a.shape[-1], left, right, values[0], bias)]
+
+
+def _convolution(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    x, weight, bias, *rest = args
+    transposed, groups = rest[3], rest[5]
+    filters = _wide(weight).square()
+    if transposed:  # (in, out / groups, …): each result takes the inputs of its group
+        right = filters.unflatten(0, (groups, -1)).sum([1, *range(3, filters.ndim + 1)]).flatten()
+        ones = torch.ones(weight.shape[0], 1, *weight.shape[2:])
+        terms = weight[:, 0].numel() // groups
+    else:
+        right = filters.flatten(1).sum(1)
+        ones = torch.ones(groups, *weight.shape[1:])
+        terms = weight[0].numel()
+    left = call(target, [_wide(x).square(), ones.to(filters.dtype), None, *rest], {})
+    left = left.repeat_interleave(right.numel() // groups, left.ndim - weight.ndim + 1)
+    along = [-1, *[1] * (weight.ndim - 2)]
+    bias = bias.reshape(along) if isinstance(bias, torch.Tensor) else None
+    return [product_size(terms, left, right.reshape(along), values[0], bias)]
+
+
+def _normalized(
+    rows: torch.Tensor,
+    eps: float,
+    weight: torch.Tensor | float,
+    value: torch.Tensor,
+    unit: float,
+    *,
+    passes: int,
+    mean: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Size of normalized rows, of their means and of 1 over their deviations.
+
+    `passes` is 1 for kernels that take the variance as mean square less squared mean. `weight` and `value` have the
+    shape of the rows.
+    """
+    terms = rows.shape[1]
+    squares = rows.square().mean(1, keepdim=True)
+    middle = rows.mean(1, keepdim=True) if mean else torch.zeros_like(squares)
+    of_mean = _plain_sum(terms, terms * squares, terms * middle, unit) / terms**2
+    variance = (rows - middle).square().mean(1, keepdim=True)
+    of_variance = (terms + 1) / 9 * (squares if passes == 1 else variance).square()
+    of_variance = of_variance + 4 * middle.square() * (of_mean if passes == 1 else variance / (3 * terms))
+    inverse = 1 / (variance + eps)
+    steps = 1 + of_variance * inverse.square() / 4
+    own = (rows - middle).square() * inverse * steps
+    size = (weight**2 * (own + (of_mean * inverse if mean else 0.0)) + value.square()).sqrt()
+    return size, of_mean.sqrt(), (inverse * steps).sqrt()
+
+
+def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    x, shape, weight, _, eps = args[:5] if "layer" in target else (args[0], args[1], args[2], None, args[3])
+    count = math.prod(shape)
+    rows, value = x.double().reshape(-1, count), values[0].double().reshape(-1, count)
+    scale = weight.double().reshape(1, count) if isinstance(weight, torch.Tensor) else 1.0
+    eps = EPS[str(x.dtype).removeprefix("torch.")] if eps is None else eps
+    found = _normalized(rows, eps, scale, value, _unit(values[0]), passes=2, mean="layer" in target)
+    each: list[torch.Tensor | None] = [
+        found[0].reshape(x.shape),
+        *(item.reshape(values[-1].shape) for item in found[1:] if len(values) > 1),
+    ]
+    return each if "layer" in target else [each[0], *each[2:]][: len(values)]
+
+
+def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Group norms, and batch norms by the statistics of their own input: kernels take the variance in one pass."""
+    group, eps = "group" in target, args[-1]
+    x = args[0].double() if group else args[0].double().transpose(0, 1)
+    value = values[0].double() if group else values[0].double().transpose(0, 1)
+    count = x.shape[0] * (args[6] if group else 1)
+    scale: torch.Tensor | float = 1.0
+    if isinstance(args[1], torch.Tensor):
+        along = [1, -1, *[1] * (x.ndim - 2)] if group else [-1, *[1] * (x.ndim - 1)]
+        scale = args[1].double().reshape(along).expand(x.shape).reshape(count, -1)
+    found = _normalized(x.reshape(count, -1), eps, scale, value.reshape(count, -1), _unit(values[0]), passes=1)
+    size = found[0].reshape(x.shape)
+    return [
+        size if group else size.transpose(0, 1),
+        *(a.reshape(b.shape) for a, b in zip(found[1:], values[1:], strict=False)),
+    ]
+
+
+def _batch_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """By known statistics: an input times a factor, less a mean times the factor, and a bias."""
+    x, weight, bias, mean, variance = args[:5]
+    eps = args[-1] if "legit" in target else args[7]
+    along = [1, -1, *[1] * (x.ndim - 2)]
+    factor = (variance.double() + eps).rsqrt()
+    factor = factor if weight is None else factor * weight.double()
+    size = (x.double() * factor.reshape(along)).square() + (mean.double() * factor).square().reshape(along)
+    size = size if bias is None else size + bias.double().square().reshape(along)
+    return [(size + values[0].double().square()).sqrt(), *[None] * (len(values) - 1)]
+
+
+def _softmax(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    x, dim, value = _wide(args[0]), args[1], _wide(values[0])
+    if not x.ndim:
+        return [torch.ones_like(value)]
+    steps = (x - x.amax(dim, keepdim=True)).square() + (x.shape[dim] + 1) / 9
+    if "log" in target:  # the logarithm's error is the relative one of the sum
+        return [(value.square() + steps + 1).sqrt()]
+    return [torch.nan_to_num(value * (1 + steps).sqrt(), 0.0, 0.0, 0.0)]
+
+
+def _logsumexp(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    terms = _share(args[0].numel(), values)
+    return [(_wide(values[0]).square() + 1 + (terms + 1) / 9).sqrt()]
+
+
+def _resized(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Averages of neighbours at places up to the width W, each rounded: ``x·√(1 + W²/9)``."""
+    x = args[0].double()
+    width = max(x.shape[2:])
+    return [(call(target, [x.square(), *args[1:]], {}).abs() * (1 + width**2 / 9)).sqrt()]
+
+
+def _sampled(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Values at places in −1 … 1, which become ``(1 + place)·W/2``: the error of one rounding of that."""
+    image, places = args[0].double(), args[1].double()
+    value = call(target, [image, places, *args[2:]], {})
+    moved = call(target, [image, places + _PART * (1 + places.abs()), *args[2:]], {})
+    return [(((moved - value) / _PART).square() + 2 * value.square()).sqrt()]
+
+
+def _chosen(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any]) -> Sizes:
+    """Scales are a difference and a ratio in float32; zero points are whole numbers, with the error of a step of 1.
+
+    Where kernels choose by another rule, the distance to their grid is added.
+    """
+    others = flat_values(as_kernels_choose(target, args, kwargs, list(values)))
+    found: Sizes = []
+    for value, other in zip(values, others, strict=True):
+        half = half_ulp(value)
+        own = value.double().abs() * EPS["float32"] / half if half else torch.tensor(12**-0.5)
+        found.append((own.square() + ((other.double() - value.double()) / (half or 1.0)).square()).sqrt())
+    return found
+
+
+def _elementwise(
+    target: str, args: Sequence[Any], kwargs: Mapping[str, Any], values: Sequence[Any], call: Call
+) -> Sizes:
+    """One rounding of inexact results, for functions also one of each argument."""
+    plain = [item.double().abs() if half_ulp(item) is not None else None for item in values]
+    wide = [_doubled(item) for item in args]
+    named = {name: _doubled(item) for name, item in kwargs.items()}
+    try:
+        exact = flat_values(call(target, wide, named))
+    except Exception:  # noqa: BLE001 - operators without a float64 kernel fail in many ways
+        return plain
+    if len(exact) != len(values) or any(
+        getattr(a, "shape", None) != getattr(b, "shape", None) for a, b in zip(exact, values, strict=True)
+    ):
+        return plain
+    inexact = [
+        a != b if size is not None and b.dtype != torch.float64 else None
+        for a, b, size in zip(exact, values, plain, strict=True)
+    ]
+    if not any(bool(item.any()) for item in inexact if item is not None) and any(item is not None for item in inexact):
+        return [None] * len(values)
+    squares = [size.square() if size is not None else None for size in plain]
+    if target.partition(".")[2].partition(".")[0] not in _ARITHMETIC:
+        for at, item in enumerate(wide):
+            if not isinstance(item, torch.Tensor) or not item.is_floating_point() or not item.numel():
+                continue
+            moved = flat_values(call(target, [*wide[:at], item * (1 + _PART), *wide[at + 1 :]], named))
+            for place, (a, b) in enumerate(zip(moved, exact, strict=True)):
+                square = squares[place]
+                if square is not None and a.shape == b.shape:
+                    squares[place] = square + torch.nan_to_num((a - b) / _PART, 0.0, 0.0, 0.0).square()
+    return [
+        square.sqrt() * (1.0 if where is None else where) if square is not None else None
+        for square, where in zip(squares, inexact, strict=True)
+    ]
+
+
+def _doubled(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_doubled(item) for item in value]
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _quantile(errors: float, samples: float) -> float:
+    """Where an F distribution with these degrees of freedom leaves `FALSE_ALARMS` above."""
+    logs = torch.linspace(-40.0, 5.0, 4001, dtype=torch.float64)  # of χ² over its degrees of freedom
+    weights = torch.softmax(samples / 2 * (logs - logs.exp()), 0) if math.isfinite(samples) else None
+
+    def beyond(square: float) -> float:
+        argument = torch.tensor(errors / 2 * square, dtype=torch.float64)
+        half = torch.tensor(errors / 2, dtype=torch.float64)
+        if weights is None:
+            return float(torch.special.gammaincc(half, argument))
+        return float((weights * torch.special.gammaincc(half, argument * logs.exp())).sum())
+
+    low, high = 0.0, 30.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if beyond(math.exp(middle)) > FALSE_ALARMS else (low, middle)
+    return math.exp(high)
+
+
+def allowance(errors: float, samples: float = math.inf) -> float:
+    """Factor by which noise is widened for small samples.
+
+    The square of error over noise follows an F distribution. Its `FALSE_ALARMS` quantile must not exceed the square of
+    the threshold. With many elements the threshold is far beyond it and the factor 1.
+
+    Parameters
+    ----------
+    errors
+        Independent elements of the error.
+    samples
+        Independent elements that the noise was measured on; infinite for a noise by law.
+
+    Examples
+    --------
+    >>> round(allowance(1), 2), allowance(10), round(allowance(1, 10), 1)
+    (1.47, 1.0, 2.7)
+    """
+
+    def rounded(count: float) -> float:
+        return count if math.isinf(count) or count < 2 else float(f"{count:.2g}")
+
+    wide = _quantile(
+        rounded(min(max(errors, 1.0), ENOUGH)), rounded(max(samples, 1.0)) if samples < ENOUGH else math.inf
+    )
+    return max(1.0, math.sqrt(wide) / THRESHOLD)
+
+
+def independent(squares: torch.Tensor) -> float:
+    """Number of equal elements that some squares count as: ``(Σs)²/Σs²``, 1 if one is far larger than the others.
+
+    This is the number of degrees of freedom of their sum (F. E. Satterthwaite, 1946).
+    """
+    largest = float(squares.max()) if squares.numel() else 0.0
+    if not 0 < largest < math.inf:
+        return float(max(squares.numel(), 1))
+    share = squares.double() / largest
+    return float(share.sum()) ** 2 / float(share.square().sum())
+
+
+def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
+    """The noise of one result of an operator, from its size S; `together` elements share an error."""
+    if size is None:
+        return NO_NOISE
+    squares = size.square().expand(value.shape)
+    rms = (half_ulp(value) or 1.0) * math.sqrt(float(squares.mean(dtype=torch.float64)))
+    return Noise(rms * allowance(independent(squares) / together), BY_LAW)
+
+
+class Sizing:
+    """Computes operators as they are, and keeps the noise of the last one that rounds."""
+
+    def __init__(self) -> None:
+        self.noise: list[Noise] = []
+
+    def call(
+        self,
+        call: Callable[..., Any],
+        node: Node,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        delegated: bool = False,
+    ) -> Any:
+        """The result of an operator."""
+        value = call(node.target, args, kwargs)
+        if not only_picks(node):
+            self.noise = noise_of(call, node, args, kwargs, value)
+        return value
+
+
+def noise_of(
+    call: Callable[..., Any],
+    node: Node,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    value: Any,
+    runtime: Sequence[Any] | None = None,
+) -> list[Noise]:
+    """The noise of each result of one operator on its inputs, by law.
+
+    Indices of equal elements may be any of these. Where the `runtime` chose others of the same elements, their distance
+    is the noise.
+    """
+    values = flat_values(value)
+    found = sizes(node, args, kwargs, value, call)
+    given = by_position(node.target, args, kwargs)[0] if kwargs else args
+    noises = [by_law(*pair, _together(node, given, values)) for pair in zip(values, found, strict=True)]
+    name = node.target.partition(".")[2].partition(".")[0]
+    own, logged = values[-1], runtime[-1] if runtime is not None and len(runtime) == len(values) else None
+    if name in _CHOOSING and _same_elements(name, by_position(node.target, args, kwargs)[0], own, logged):
+        noises[-1] = Noise(math.sqrt(float((own - logged).double().square().mean())), BY_LAW)
+    return noises
+
+
+def _same_elements(name: str, args: Sequence[Any], indices: Any, others: Any) -> bool:
+    """True if two sets of indices point at equal elements."""
+    x = args[0]
+    if getattr(others, "shape", None) != indices.shape or others.dtype != indices.dtype or not x.ndim:
+        return False
+    dim = {"topk": 2, "kthvalue": 2}.get(name, 1)
+    axis = args[dim] if len(args) > dim else -1
+    if name == "max_pool2d_with_indices":
+        x, indices, others, axis = x.flatten(-2), indices.flatten(-2), others.flatten(-2), -1
+    elif axis is None:
+        x, indices, others, axis = x.flatten(), indices.flatten(), others.flatten(), 0
+    elif indices.ndim < x.ndim:
+        indices, others = indices.unsqueeze(axis), others.unsqueeze(axis)
+    if not bool(((others >= 0) & (others < x.shape[axis])).all()):
+        return False
+    return torch.equal(x.gather(axis, indices), x.gather(axis, others))
+
+
+def _together(node: Node, args: Sequence[Any], values: Sequence[Any]) -> int:
+    """Elements of a result that share an error: those that were divided by one deviation, or one sum."""
+    name = node.target.partition(".")[2].partition(".")[0]
+    if "softmax" in name and len(args) > 1 and isinstance(args[1], int) and values[0].ndim:
+        return values[0].shape[args[1]]
+    if "norm" in name and len(values) > 1 and values[-1].numel():
+        return values[0].numel() // values[-1].numel()
+    return 1
+
+
+_FAMILIES: Final[Mapping[str, Family]] = {
+    "sum": _sum,
+    **dict.fromkeys(("mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"), _mean),
+    **dict.fromkeys(("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool2d"), _mean),
+    "cumsum": _running,
+    "prod": _product_of,
+    "cumprod": _product_of,
+    **dict.fromkeys(("var", "std", "var_mean"), _variance),
+    **dict.fromkeys(("norm", "linalg_vector_norm"), _length),
+    **dict.fromkeys(("mm", "bmm", "addmm", "baddbmm", "matmul", "mv", "dot"), _matmul),
+    "linear": _linear,
+    "convolution": _convolution,
+    **dict.fromkeys(("native_layer_norm", "layer_norm", "rms_norm", "_fused_rms_norm"), _layer_norm),
+    "native_group_norm": _group_norm,
+    "_native_batch_norm_legit": _group_norm,
+    **dict.fromkeys(("_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm"), _batch_norm),
+    **dict.fromkeys(("_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
+    "logsumexp": _logsumexp,
+    **dict.fromkeys(
+        ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bilinear2d_aa"), _resized
+    ),
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), _sampled),
+}
+"""By the name of the operator: S of each output, from its arguments in order, its results, how to call, its target."""
