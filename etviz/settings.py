@@ -26,7 +26,7 @@ the largest error, and of the 20 worst rows where in the tensor the error is.
 LOOK_INSIDE: Final = ("auto", "always", "never")
 """Whether delegates are zoomed into unasked."""
 ISOLATIONS: Final = ("auto", "always", "never")
-"""When artifacts are evaluated in a process of its own first."""
+"""Which artifacts a child process evaluates."""
 
 
 def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str]:
@@ -58,9 +58,9 @@ class Options(HasTraits):
     embed_tensors
         What the embedded report holds of the tensors, as ``tensors`` of `Inspection.to_html`.
     isolation
-        Whether artifacts are evaluated in a process of its own before they are evaluated here, so that none can end
-        the kernel. ``auto``: those that etviz did not write on this machine, once. ``always``: all, every time.
-        ``never``: none. At first what the environment variable ``ETVIZ_ISOLATION`` says, or ``auto``.
+        Which artifacts a child process evaluates, so that they can't end the kernel. ``auto``: those that etviz did
+        not write on this machine. ``always``: all. ``never``: none. The environment variable ``ETVIZ_ISOLATION`` sets
+        the first value, ``auto`` without it.
     embed_megabytes
         Largest embedded report. One that would be larger gets along with fewer tensors, or is the table of the worst
         rows.
