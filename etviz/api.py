@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
+from etviz.artifacts.in_memory import as_files
 from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.ledger import was_written
 from etviz.artifacts.scratch import Scratch, sweep
@@ -159,16 +160,16 @@ def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
 
 @checked
 def load(
-    etdump: PathLike | None = None,
+    etdump: PathLike | bytes | bytearray | None = None,
     *,
-    etrecord: PathLike | None = None,
-    debug_buffer: PathLike | None = None,
-    pte: PathLike | None = None,
+    etrecord: PathLike | Any | None = None,
+    debug_buffer: PathLike | bytes | bytearray | None = None,
+    pte: PathLike | bytes | bytearray | None = None,
     record: PathLike | None = None,
     inputs: Any = None,
     method: str | None = None,
     delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
-    source_time_scale: str = "ns",
+    source_time_scale: Any = "ns",
     delegate_time_scale_converter: Callable[[str, int], float] | None = None,
     introduced: bool = True,
     metrics: Iterable[Any] | None = None,
@@ -180,7 +181,8 @@ def load(
 ) -> Inspection:
     """Read artifacts, as they come from a device or a runner, and compare them with their reference.
 
-    What can't be shown without a missing piece is said in `Inspection.summary()`, not guessed.
+    `Inspection.summary()` names what a missing piece makes impossible. Files may also be given as bytes, and the
+    ETRecord as upstream's object.
 
     Parameters
     ----------
@@ -195,7 +197,7 @@ def load(
     etrecord
         The AOT graphs, weights and representative inputs.
     debug_buffer
-        The tensors that the runtime logged; without it there is no gap.
+        The tensors that the runtime logged; without it there is no gap, with it alone there are values and statistics.
     pte
         The program.
     record
@@ -210,8 +212,8 @@ def load(
         Takes what a backend attached to the samples of an event (a list of bytes); what it returns is the column
         ``delegate_debug_metadatas`` of `Inspection.events`.
     source_time_scale
-        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``; ``auto`` takes cycles for a
-        microcontroller's log, and else ns.
+        Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``, or upstream's `TimeScale`; ``auto``
+        takes cycles for a microcontroller's log, and else ns.
     delegate_time_scale_converter
         For backends with a clock of their own: takes the name of an event inside of a delegate and a time of that
         clock, and returns milliseconds.
@@ -242,6 +244,10 @@ def load(
         If the reference can't be computed.
     """
     use_libraries(libraries)
+    named = {"etdump": etdump, "etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte}
+    paths, scratch = as_files(named)
+    etdump = cast("PathLike | None", paths["etdump"])
+    etrecord, debug_buffer, pte = (paths[kind] for kind in ("etrecord", "debug_buffer", "pte"))
     given = None
     if outputs is None:
         given = {
@@ -283,7 +289,7 @@ def load(
             findings = _of_outputs(outputs, files, inputs, method, common)
         else:
             artifacts = ArtifactSet.open(etdump, **files)
-            common |= {"keep_alive": kept, "converter": delegate_time_scale_converter, "timing": timing}
+            common |= {"keep_alive": (kept, scratch), "converter": delegate_time_scale_converter, "timing": timing}
             findings = read(artifacts, inputs, method, factor, delegate_metadata_parser, **common)
         analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)

@@ -63,14 +63,15 @@ COLUMNS: Final = (
 METADATA: Final = "delegate_debug_metadatas"
 
 
-def scale_factor(source_time_scale: str) -> float:
-    """Milliseconds of one unit.
+def scale_factor(source_time_scale: Any) -> float:
+    """Milliseconds of one unit, given by name or as upstream's `TimeScale`.
 
     Raises
     ------
     UsageError
         If the name is none of ``ns, us, ms, s, cycles, auto``.
     """
+    source_time_scale = getattr(source_time_scale, "value", source_time_scale)
     if source_time_scale == AUTO:
         return TO_MS["ns"]
     if source_time_scale not in TO_MS:

@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, Comparison, Gap
-from etviz.graph.labels import describe, owners_of
+from etviz.graph.labels import debug_handles, describe, owners_of
 from etviz.tensors.histogram import statistics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN
 
@@ -47,6 +47,7 @@ COLUMNS: Final = (
     "introduced_non_finite",
     "status",
     "reason",
+    "debug_handles",
 )
 _DESCRIBED: Final = ("kind", "op", "backend", "reference_ops", "module", "source")
 _TEXTS: Final = ("dtype", "pairing", "non_finite", "status", "reason")
@@ -73,6 +74,7 @@ def gap_frame(
         "noise": np.array([gap.noise for gap in gaps], float),
         "introduced_noise": np.array([gap.introduced_noise for gap in gaps], float),
         "introduced_non_finite": np.array([gap.introduced_non_finite for gap in gaps], np.int64),
+        "debug_handles": pd.Series([debug_handles(graph, gap.node) for gap in gaps], dtype=object),
     }
     columns |= {name: _spread([getattr(gap, name) for gap in gaps]) for name in _TEXTS}
     columns |= _described(graph, gaps) | nonfinite_columns(gaps)
@@ -184,7 +186,10 @@ def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) ->
     codes = np.tile(np.arange(len(nodes)), len(runs))
     columns |= {name: _taken([about[name] for about in abouts], codes) for name in _DESCRIBED}
     names = ["event_block", "instruction", "kind", "op", "backend", "status", "reason"]
-    names += ["reference_ops", "module", "source"]
+    names += ["reference_ops", "module", "source", "debug_handles"]
+    handles = np.empty(len(nodes), object)
+    handles[:] = [debug_handles(graph, node) for node in nodes]
+    columns["debug_handles"] = handles[codes]
     return pd.DataFrame({name: columns[name] for name in names})
 
 

@@ -66,6 +66,13 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
     }
 
 
+def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The debug handles of an instruction, or those of the operators inside its delegate; ascending."""
+    inner = graph.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
+    own = [handle for item in inner.nodes for handle in item.handles] if inner is not None else []
+    return tuple(sorted({*node.handles, *own} - {-1, 0}))
+
+
 def _maker(inner: Graph, output: int) -> Node | None:
     """The operator inside a delegate that makes one of its outputs; code and module are looked for past conversions."""
     nodes = {node.name: node for node in inner.nodes}

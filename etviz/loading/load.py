@@ -15,14 +15,16 @@ from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.ledger import identity
 from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
-from etviz.comparison.measurement import add_unpaired
+from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
+from etviz.evaluation.values import flat_values
 from etviz.graph.state import seen_later
 from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.loading.trainings import require_one_training
 from etviz.tensors.custom_metrics import choose
+from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -139,7 +141,7 @@ def read(
         refusals=paired.refusals,
         delegate_info=artifacts.etrecord.delegate_info(chosen) if artifacts.etrecord is not None else {},
         constants=constants.result() if constants is not None else (),
-        notes=(*paired.artifacts.dump.problems, *_misplaced(paired), *notes),
+        notes=(*paired.artifacts.dump.problems, *_misplaced(paired), *_given_outputs(paired, compared), *notes),
         files=artifacts.named,
         program_state=identity(artifacts.named["pte"]) if "pte" in artifacts.named else "",
         check_files=artifacts.buffer.check if artifacts.buffer is not None else lambda: None,
@@ -172,6 +174,30 @@ def _remark(compared: Compared, remarks: Mapping[int, str]) -> None:
             gap.add_note(remarks.get(gap.instruction, ""))
         silent = run.comparison.reasons.keys() & remarks.keys()
         run.comparison.reasons |= {instruction: remarks[instruction] for instruction in silent}
+
+
+def _given_outputs(paired: Paired, compared: Compared) -> Iterator[str]:
+    """Where the ETRecord's own reference outputs differ from the evaluated reference."""
+    etrecord = paired.artifacts.etrecord
+    stored = etrecord.reference_outputs(paired.method) if etrecord is not None else []
+    for run in compared.runs:
+        if not 0 <= run.input_index < len(stored) or not run.comparison.reference_outputs:
+            continue
+        own, runtime = flat_values([stored[run.input_index]]), run.comparison.runtime_outputs
+        for output, (given, expected) in enumerate(zip(own, run.comparison.reference_outputs, strict=False)):
+            a, b = as_tensor(given), as_tensor(expected)
+            q = as_tensor(runtime[output]) if output < len(runtime) else None
+            if a is None or b is None or a.shape != b.shape:
+                yield f"The ETRecord's reference output {output} has another shape than the evaluated reference."
+                return
+            sums = sums_of(b, a)
+            if sums.close < sums.elements:
+                off = f"; the runtime is off by up to {sums_of(a, q).max_d:.3g} from it" if q is not None else ""
+                yield (
+                    f"The ETRecord's reference output {output} differs from the evaluated reference by up to "
+                    f"{sums.max_d:.3g}{off}: it was computed with another model, other inputs or another version."
+                )
+                return
 
 
 def _misplaced(paired: Paired) -> Iterator[str]:

@@ -257,6 +257,21 @@ class ETRecord:
         data = self.member("representative_inputs")
         return None if data is None else load_all(data, self.path, "representative_inputs")
 
+    def reference_outputs(self, method: str) -> list[Any]:
+        """The outputs that `ETRecord.update_reference_outputs` stored, one entry for each set of inputs.
+
+        Raises
+        ------
+        ArtifactError
+            If they hold anything but tensors and plain values.
+        """
+        from etviz.artifacts.record.torch_file import load_all
+
+        data = self.member("reference_outputs")
+        stored = None if data is None else load_all(data, self.path, "reference_outputs")
+        found = stored.get(method) if isinstance(stored, dict) else None
+        return list(found) if isinstance(found, (list, tuple)) else []
+
     def example_inputs(self, method: str) -> Any:
         """The inputs that a method was exported with: ``(args, kwargs)``; None if they are not kept.
 
