@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import etviz
 from etviz.errors import UsageError
@@ -138,6 +140,13 @@ def test_differences_put_in_one_after_the_other_add_up(
     """In a program that is linear within its error they give what derivatives give, whatever is put in together."""
     expected = executed("encoder").load().attribution()
     assert set(expected["method"]) == {"gradient"}
+    refine = vars(shares)["_refine"]
+
+    def of_bad_estimates(result: shares.Attribution, *rest: Any) -> None:
+        result.shares = {key: replace(share, value=0.9 * share.value) for key, share in result.shares.items()}
+        refine(result, *rest)
+
+    monkeypatch.setattr(shares, "_refine", of_bad_estimates)
     monkeypatch.setattr(shares, "TOLERANCE", 0.0)
     monkeypatch.setattr(shares, "PASSES", passes)
     found = executed("encoder").load().attribution()
@@ -335,3 +344,33 @@ def test_several_are_evaluated_side_by_side_where_that_saves_dequantizing(execut
         replay = executed(name).load().analysis.tables.compared.replay
         assert replay is not None
         assert (shares._together(replay.fresh().graph) > 1) is side_by_side  # pyright: ignore[reportPrivateUsage]
+
+
+class Products(TorchDispatchMode):
+    """Counts the products with weights by precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[torch.dtype] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in ("addmm", "mm", "convolution", "convolution_backward"):
+            self.counts[args[0].dtype] += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["encoder", "residual_cnn"])
+def test_each_product_is_computed_once_in_float64(name: str, executed: Callable[[str], Executed]) -> None:
+    """The runtime's lane and the derivative take one product in float32 each."""
+    inspection = executed(name).load()
+    replay = inspection.analysis.tables.compared.replay
+    assert replay is not None
+    graphs = [inspection.analysis.graph, *inspection.analysis.graph.subgraphs.values()]
+    targets = [node.target.split(".")[1] for graph in graphs for node in graph.nodes if "." in node.target]
+    number = sum(target in ("addmm", "linear", "convolution", "mm") for target in targets)
+    assert number > 3
+    with Products() as products:
+        found = shares.attribute(replay, 0)
+    assert found.sum == pytest.approx(1.0, abs=1e-4)
+    assert products.counts[torch.float64] == number
+    assert 0 < products.counts[torch.float32] <= 2 * number

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from torch import nn
 
 import etviz
 from etviz.pipeline.execute import execute
+from etviz.pipeline.lower import lower
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -68,6 +72,51 @@ def test_one_fault_taken_away(executed: Make, tmp_path: Path, name: str, first: 
     assert fixed.before["rmse"].equals(both.outputs["rmse"])
     alone = broken(program, tmp_path / "alone", [first])
     assert (both.what_if(rows[1]).outputs[0] - output(alone)).abs().max() <= tolerance
+
+
+class Layers(nn.Module):
+    """One delegate, and a kernel behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(torch.sigmoid(self.second(torch.relu(self.first(x)))), -1)
+
+
+def test_a_fault_inside_a_delegate_taken_away(tmp_path: Path) -> None:
+    """The other fault of the delegate keeps the error that it introduced in the run."""
+    torch.manual_seed(0)
+    model, x = Layers().eval(), torch.randn(3, 6)
+    lowered = lower(model, (x,), tmp_path, partitioner=[XnnpackPartitioner()])
+    content, wrong = lowered.pte.read_bytes(), copy.deepcopy(model)
+    for name in ("first", "second"):
+        weight = model.get_submodule(name).weight.detach().numpy()
+        assert content.count(weight.tobytes()) == 1
+        wrong.get_submodule(name).weight.data[2] *= 4
+        content = content.replace(weight.tobytes(), wrong.get_submodule(name).weight.detach().numpy().tobytes())
+    lowered.pte.write_bytes(content)
+    lowered.record.unlink()
+    run = execute(lowered.pte, [[x]], workdir=tmp_path)
+    assert run.etdump is not None
+    both = etviz.load(
+        run.etdump, etrecord=lowered.etrecord, debug_buffer=run.debug_buffer, pte=lowered.pte, inputs=(x,)
+    )
+    with torch.no_grad():
+        right, at_runtime = torch.relu(model.first(x)), torch.relu(wrong.first(x))
+        introduced = wrong.second(at_runtime) - model.second(at_runtime)
+        expected = torch.cumsum(torch.sigmoid(model.second(right) + introduced), -1)
+        torch.testing.assert_close(output(both), wrong(x), rtol=1e-5, atol=1e-6)
+    inside = both.zoom(0)
+    own = len(both.gaps)
+    rows = {name: own + int(inside.gaps.index[inside.gaps.module == name][0]) for name in ("first", "second")}
+    found = both.what_if(rows["first"])
+    torch.testing.assert_close(found.outputs[0], expected, rtol=1e-5, atol=1e-6)
+    assert (output(both) - expected).abs().max() > 0.01
+    assert found.rows == (rows["first"],)
+    whole = both.what_if([rows["first"], rows["second"]])
+    torch.testing.assert_close(whole.outputs[0], model(x).detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_where_nothing_was_introduced_nothing_changes(executed: Make) -> None:

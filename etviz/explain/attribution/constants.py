@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.evaluation.buffers import give_back
 from etviz.evaluation.interpreter import weight_of
 from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
-
-    import torch
 
 KEPT: Final = 96 << 20
 """Bytes of widened constants that are kept."""
@@ -33,8 +33,6 @@ _GIVEN_BACK: Final = 64 << 20
 
 def widen(value: Any) -> Any:
     """`value` with its floating tensors as float64; other values as they are."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value.double() if value.is_floating_point() else value
     if isinstance(value, (list, tuple)):
@@ -73,6 +71,16 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
     def __contains__(self, target: object) -> bool:
         return target in self._constants
 
+    def narrow(self, wide: Any) -> torch.Tensor | None:
+        """The constant of which `wide`, or a view of it, is the widened copy; None if it is none that is kept."""
+        target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
+        if target is None:
+            return None
+        own, kept = weight_of(self._constants, target), self._kept[target]
+        if own.shape != kept.shape or own.stride() != kept.stride():
+            return None
+        return own.as_strided(wide.shape, wide.stride(), own.storage_offset() + wide.storage_offset())
+
     def _keep(self, target: str, wide: torch.Tensor) -> None:
         """Keep a constant that is a copy of its own; those that were used longest ago make room."""
         self._bytes += wide.nbytes
@@ -89,8 +97,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
 
         `again` gives what computes the tensor at an address once more, None where that is not known.
         """
-        import torch
-
         last: deque[tuple[torch.Tensor, int, torch.Tensor]] = deque(maxlen=_SAVED_TWICE)
         passed = 0
 

@@ -9,10 +9,14 @@ float32, as in the program, so that the same element falls on the same side of a
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
 
 from etviz.errors import EtvizError, PairingError
 from etviz.evaluation.interpreter import Interpreter, State
@@ -27,12 +31,22 @@ from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
 
-if TYPE_CHECKING:
-    import torch
-
 After = Callable[[Node, Any], Any]
 _HALF_TO_FLOAT: Final = {"aten._softmax.default", "aten._log_softmax.default"}
 _EMBEDDING: Final = "aten.embedding.default"
+_PRODUCTS: Final = {
+    LINEAR: (0, 1),
+    "aten.mm.default": (0, 1),
+    "aten.addmm.default": (1, 2),
+    "aten.convolution.default": (0, 1),
+}
+"""Products that are linear in one argument: its position, and that of the weight."""
+_VIEWS: Final = {
+    "aten.permute_copy.default": "aten.permute.default",
+    "aten.transpose_copy.int": "aten.transpose.int",
+    "aten.t_copy.default": "aten.t.default",
+}
+"""Copies that may be views here: nothing is overwritten."""
 _STEPS: Final = frozenset(f"aten.{name}.default" for name in ("round", "floor", "ceil", "trunc"))
 
 
@@ -47,12 +61,13 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """One of several evaluations of a graph, from a node on: its values, mutable buffers, and what replaces values."""
+    """One of several evaluations of a graph, from a node on; `after` replaces values, `gradient` allows gradients."""
 
     start: int
     env: dict[str, Any]
     state: State
     after: After | None = None
+    gradient: bool = True
 
     @classmethod
     def of(cls, point: Point, after: After | None) -> _Lane:
@@ -123,22 +138,62 @@ class Float64(Interpreter):
         """The value of a node in each lane."""
         if node.target == "delegate":
             inner = graph.inside(node)
-            given = [_Lane(0, self._bound(inner, node, lane), lane.state) for lane in lanes]
+            given = [_Lane(0, self._bound(inner, node, lane), lane.state, None, lane.gradient) for lane in lanes]
             self._walk(inner, given, len(inner.nodes))
             return [self._ended(inner, lane) for lane in given]
         if self._unpacked.holds(graph, node):
             return [self._value(graph, node, lanes[0])] * len(lanes)
-        if node.target == LINEAR and len(lanes) > 1:
-            given = [self.arguments(lane.env, node) for lane in lanes]
-            if (weight := weight_of(node.target, *given[0])) is not None:
-                return self._products(weight, [_by_place(node, *one) for one in given])
+        if len(lanes) > 1 and node.target in _PRODUCTS:
+            given = [_by_place(node, *self.arguments(lane.env, node)) for lane in lanes]
+            if (weight := weight_of(node.target, given[0], {})) is not None:
+                alone = 1 if lanes[0].gradient else 0
+                with _gradients(lanes[0]):
+                    first = self._products(weight, given[:alone]) if alone else []
+                with _gradients(lanes[-1]):
+                    return [*first, *self._products(weight, given[alone:])]
+            return self._from_first(graph, node, lanes, given)
         return [self._value(graph, node, lane) for lane in lanes]
+
+    def _from_first(self, graph: Graph, node: Node, lanes: Sequence[_Lane], given: Sequence[list[Any]]) -> list[Any]:
+        """A product in several lanes: the lanes differ by the product of the difference of their operands.
+
+        That product is taken in float32, whose rounding is a ten-millionth of it.
+        """
+        first, values = given[0], [self._value(graph, node, lanes[0])]
+        operand, weight = _PRODUCTS[node.target]
+        narrow = self.constants.narrow(first[weight]) if len(first) > weight else None
+        for lane, own in zip(lanes[1:], given[1:], strict=True):
+            same = all(
+                a is b or _equal(a, b) for at, (a, b) in enumerate(zip(first, own, strict=True)) if at != operand
+            )
+            short = _short(own[operand] - first[operand].detach()) if same and narrow is not None else None
+            if short is None or narrow is None or own[operand].shape != first[operand].shape:
+                values.append(self._value(graph, node, lane))
+                continue
+            difference, factor = short
+            value = values[0].detach()
+            if factor:
+                moved = self._limits.call(*_moved(node.target, difference, narrow.float(), own))
+                value = torch.add(value, moved.double(), alpha=factor)
+            values.append(value)
+        return values
+
+    def side_by_side(
+        self, graph: Graph, node: Node, given: Sequence[tuple[dict[str, Any], State]], *, gradients: bool
+    ) -> list[Any]:
+        """The value of a node for several sets of values and mutable buffers; only the first has a gradient."""
+        lanes = [_Lane(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
+        return self._values(graph, node, lanes)
 
     def _bound(self, inner: Graph, node: Node, lane: _Lane) -> dict[str, Any]:
         self.state = lane.state
         return self.bind(inner, self.arguments(lane.env, node)[0])
 
     def _value(self, graph: Graph, node: Node, lane: _Lane) -> Any:
+        with _gradients(lane):
+            return self._evaluated(graph, node, lane)
+
+    def _evaluated(self, graph: Graph, node: Node, lane: _Lane) -> Any:
         self.state = lane.state
         if node.target == "cond":
             return self._run(*self.enter(graph, node, lane.env), lane.after)
@@ -151,8 +206,6 @@ class Float64(Interpreter):
 
     def constant(self, tag: Tag) -> Any:
         """The torch object that an argument names, float64 for every floating dtype."""
-        import torch
-
         value = super().constant(tag)
         return torch.float64 if tag.kind == "dtype" and value.is_floating_point else value
 
@@ -166,8 +219,6 @@ class Float64(Interpreter):
         return self._compute(graph, node, args, kwargs)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-        import torch
-
         if graph is self._seen or not self._unpacked.streams(graph, node):
             return None
         weight = Quantized.of(node.target, args, kwargs, torch.float64) if self._limits.is_plain(node.target) else None
@@ -175,8 +226,6 @@ class Float64(Interpreter):
 
     def _products(self, weight: Quantized, given: Sequence[list[Any]]) -> list[Any]:
         """What `LINEAR` gives for the operands of several lanes, in one product where none has a gradient."""
-        import torch
-
         like = weight.like
         whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
         if whole:
@@ -195,8 +244,6 @@ class Float64(Interpreter):
         return [part.view(*item[0].shape[:-1], -1) for part, item in zip(values, full, strict=True)]
 
     def _unpack(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        import torch
-
         made = self._unpacked.dequantized(node.target, args, kwargs, torch.float64)
         return made if made is not None else self._compute(graph, node, args, kwargs)
 
@@ -209,12 +256,31 @@ class Float64(Interpreter):
             return _rounded(target, by_position(target, args, kwargs)[0])
         if target in _HALF_TO_FLOAT:
             args, kwargs = [*by_position(target, args, kwargs)[0][:2], False], {}
+        target = _VIEWS.get(target, target)
         try:
+            if target in _PRODUCTS:
+                return self._product(node, _by_place(node, args, kwargs))
             return widen(self._limits.call(target, args, kwargs))
         except EtvizError:
             raise
         except Exception:  # noqa: BLE001 - operators without a float64 kernel say so in many ways
             return self._narrow(graph, node, args, kwargs)
+
+    def _product(self, node: Node, given: list[Any]) -> Any:
+        """A product, whose derivative is taken in float32: shares need no more, and the weight stays as it is."""
+        operand, weight = _PRODUCTS[node.target]
+        x = given[operand]
+        grads = [item for item in given if isinstance(item, torch.Tensor) and item.requires_grad]
+        narrow = (
+            self.constants.narrow(given[weight]) if torch.is_grad_enabled() and [*map(id, grads)] == [id(x)] else None
+        )
+        if narrow is None or (backward := _backward(node.target, given, narrow)) is None:
+            return widen(self._limits.call(node.target, given, {}))
+
+        def forward(value: torch.Tensor) -> torch.Tensor:
+            return widen(self._limits.call(node.target, [*given[:operand], value, *given[operand + 1 :]], {}))
+
+        return _function().apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
         """What computes a dequantized weight at an address once more; None where there is none."""
@@ -234,8 +300,6 @@ class Float64(Interpreter):
 
     def _narrow(self, graph: Graph, node: Node, args: Any, kwargs: Any) -> Any:
         """Evaluate in the types of the program."""
-        import torch
-
         if id(graph) not in self._metas:
             self._metas[id(graph)] = _metas(graph)
         metas = self._metas[id(graph)]
@@ -254,6 +318,69 @@ class Float64(Interpreter):
             return widen(self._limits.call(node.target, narrowed, _zip_args(node.kwargs, kwargs, narrow)))
         except Exception as error:
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
+
+
+def _gradients(lane: _Lane) -> Any:
+    return torch.set_grad_enabled(lane.gradient and torch.is_grad_enabled())
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return isinstance(a, (int, float, str, list, tuple)) and type(a) is type(b) and a == b
+
+
+def _short(value: torch.Tensor) -> tuple[torch.Tensor, float] | None:
+    """A tensor as float32 and a factor, which keeps it within float32's range; None if it is not finite."""
+    largest = float(torch.linalg.vector_norm(value.detach(), torch.inf)) if value.numel() else 0.0
+    if not math.isfinite(largest):
+        return None
+    factor = 1.0 if not largest or 1e-15 < largest < 1e15 else largest
+    return (value if factor == 1.0 else value / factor).float(), factor if largest else 0.0
+
+
+def _moved(
+    target: str, difference: torch.Tensor, weight: torch.Tensor, given: Sequence[Any]
+) -> tuple[str, list[Any], dict[str, Any]]:
+    """The call that gives a product without its bias."""
+    if target == "aten.addmm.default":
+        return "aten.mm.default", [difference, weight], {}
+    return target, [difference, weight, *([None] * (len(given) > 2)), *given[3:]], {}
+
+
+def _backward(target: str, given: Sequence[Any], weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """The gradient of a product by its operand, in float32, from that by its result; None for other products."""
+    shape = given[_PRODUCTS[target][0]].shape
+    if target == LINEAR:
+        return lambda gradient: gradient @ weight.float()
+    if target != "aten.convolution.default":
+        plain = target == "aten.mm.default" or len(given) == 3
+        return (lambda gradient: gradient @ weight.float().mT) if plain else None
+
+    def convolution(gradient: torch.Tensor) -> torch.Tensor:
+        like = gradient.new_empty(shape)
+        mask = [True, False, False]
+        return torch.ops.aten.convolution_backward(gradient, like, weight.float(), None, *given[3:9], mask)[0]
+
+    return convolution if len(given) == 9 else None
+
+
+@functools.cache
+def _function() -> Any:
+    class Product(torch.autograd.Function):
+        """A product in float64, whose derivative is taken in float32."""
+
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, forward: Callable[..., torch.Tensor], backward: Any) -> torch.Tensor:
+            ctx.by_operand, ctx.shape = backward, x.shape
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+            (gradient,) = gradients
+            short = _short(gradient) or (gradient.nan_to_num(0.0, 0.0, 0.0).float(), 1.0)
+            by_operand = ctx.by_operand(short[0]).double().reshape(ctx.shape)
+            return by_operand if short[1] in (0.0, 1.0) else by_operand * short[1], None, None
+
+    return Product
 
 
 def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -317,15 +444,11 @@ def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
 
 
 def _float32(value: Any) -> Any:
-    import torch
-
     return value.detach().float() if isinstance(value, torch.Tensor) else value
 
 
 def _spread(grid: GridArguments, value: Any, like: torch.Tensor) -> Any:
     """A scale or a zero point, of a shape that broadcasts with the value."""
-    import torch
-
     if not isinstance(value, torch.Tensor) or value.numel() == 1:
         return float(value.detach() if isinstance(value, torch.Tensor) else value)
     blocks = list(zip(like.shape, grid.blocks(like.shape), strict=True))

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import EtvizError, FileChangedError, PairingError
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
 from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64, rounds
-from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, map_arg, refs
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
 from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    import torch
 
 NEAR: Final = 1e-4
 """Relative L2 distance of runtime and reference up to which derivatives are taken at the reference."""
@@ -104,8 +104,6 @@ class Contribution:
 
     def measure(self, runtime: torch.Tensor, local: torch.Tensor) -> None:
         """Note what the runtime's value differs by from the local one."""
-        import torch
-
         if not runtime.is_floating_point():
             where = runtime != local
             self.size = float(where.double().mean()) if where.numel() else 0.0
@@ -124,8 +122,6 @@ class Contribution:
 
     def collect(self, gradient: torch.Tensor | None) -> torch.Tensor | None:
         """Take the gradient by this output; returns it without its non-finite elements if it has any."""
-        import torch
-
         if gradient is None:
             return None
         clean = None
@@ -145,8 +141,6 @@ class Contribution:
         PairingError
             If the value is not one that could have the difference: no tensor, or one of another shape.
         """
-        import torch
-
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
             return value
@@ -187,8 +181,6 @@ class Linearizer:
 
         Without `gradients` the mutable buffers are brought up to date, and that is all.
         """
-        import torch
-
         self._found, self._gradients = Linearization(), gradients
         self._middle_state = dict(self.reference_state)
         with torch.no_grad(), self.float64.constants.compact(self.float64.again):
@@ -254,8 +246,6 @@ class Linearizer:
 
     def _rounds(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
         """A loop, round by round."""
-        import torch
-
         body, turns = body_of(graph, node), logged if isinstance(logged, Turns) else Turns(logged)
         carries, rows, operands = ([self._look_up(env, leaf) for leaf in part] for part in node.args)
         course = Course(carries, rows, operands)
@@ -268,30 +258,36 @@ class Linearizer:
             return Lanes.of_list([*course.carries, *map(_stacked, course.results)])
 
     def _call(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
-        """Evaluate an operator or a delegate three times at most."""
-        import torch
-
+        """Evaluate an operator or a delegate for the middle, and for the other lanes where they differ from it."""
         given = {name: self._look_up(env, Ref(name)) for name in node.reads()}
-
-        def evaluate(lane: str, state: State) -> Any:
-            values = {name: getattr(lanes, lane) for name, lanes in given.items()}
-            args, kwargs = (map_arg(part, partial(self.float64.look_up, values)) for part in (node.args, node.kwargs))
-            self.float64.state = state
-            return self.float64.apply(graph, node, args, kwargs)
-
         stateful = node.target == "delegate" and bool(graph.inside(node).mutations)
         near = all(lanes.near for lanes in given.values()) and not stateful
+        names = ["middle"] if near else ["middle", "reference"]
+        moved = stateful or any(lanes.runtime is not lanes.reference for lanes in given.values())
+        states = {"middle": self._middle_state, "reference": self.reference_state, "runtime": self._runtime_state}
+
+        def evaluate(*names: str) -> list[Any]:
+            lanes = [({n: getattr(value, name) for n, value in given.items()}, states[name]) for name in names]
+            return self.float64.side_by_side(graph, node, lanes, gradients=self._gradients and names[0] == "middle")
+
+        problem, local = "", None
         with torch.set_grad_enabled(self._gradients):
-            middle = evaluate("middle", self._middle_state)
-        reference = _detached(middle) if near else evaluate("reference", self.reference_state)
-        local, problem = reference, ""
-        if stateful or any(lanes.runtime is not lanes.reference for lanes in given.values()):
             try:
-                local = evaluate("runtime", self._runtime_state)
+                values = evaluate(*names, *(["runtime"] if moved and not stateful else []))
             except FileChangedError:
                 raise
-            except EtvizError as error:
-                local, problem = None, f"the operator fails on the runtime's inputs: {error}"
+            except EtvizError:  # say which lane it is that fails
+                values = evaluate(*names)
+            if moved and len(values) == len(names):
+                try:
+                    values += evaluate("runtime")
+                except FileChangedError:
+                    raise
+                except EtvizError as error:
+                    problem = f"the operator fails on the runtime's inputs: {error}"
+        middle = values[0]
+        reference = _detached(middle) if near else values[1]
+        local = values[-1] if moved and not problem else None if problem else reference
         computed = Lanes(reference, local, middle, near)
         lanes = self._finish(node, computed, logged(node), problem)
         self._depend(graph, node, lanes, given, _passing(computed))
@@ -356,8 +352,6 @@ class Linearizer:
         self, node: Node, output: int, reference: Any, local: Any, logged: Any, problem: str
     ) -> tuple[Any, Contribution | None]:
         """What later operators get as this output at runtime, and what it adds to the error if it was logged."""
-        import torch
-
         computed = local if local is not None else reference
         if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
             return computed, None
@@ -388,8 +382,6 @@ class Linearizer:
         `near`: ``lanes.middle`` is the reference's value. The result is a tensor of its own: inside of a delegate
         one output may be computed from another, and this one's gradient must not count for both.
         """
-        import torch
-
         middle = lanes.middle
         if not self._gradients:
             return middle, True
@@ -454,8 +446,6 @@ def _leading_to(graph: Graph) -> list[set[int]]:
 
 def _detached(value: Any) -> Any:
     """The value without its gradient."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value.detach()
     return [_detached(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -478,8 +468,6 @@ def _passing(computed: Lanes) -> list[bool]:
 
 
 def _same(reference: Any, runtime: Any) -> bool:
-    import torch
-
     if reference is runtime:
         return True
     if isinstance(reference, torch.Tensor) and isinstance(runtime, torch.Tensor):
@@ -489,8 +477,6 @@ def _same(reference: Any, runtime: Any) -> bool:
 
 def _shift(reference: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor | None:
     """Half the way from reference to runtime where both are finite; None where they are near each other."""
-    import torch
-
     if runtime is reference or runtime.shape != reference.shape:
         return None
     shift = runtime - reference

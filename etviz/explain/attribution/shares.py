@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.buffers import give_back
 from etviz.evaluation.replay import question
@@ -24,8 +26,6 @@ from etviz.explain.attribution.linearize import Contribution, Lanes, Linearizati
 from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import State
     from etviz.evaluation.replay import Replay
@@ -105,8 +105,6 @@ def attribute(
 def _attribute(
     replay: Replay, evaluator: Evaluator, run: int, output: int, loss: Loss | None, progress: Progress | None
 ) -> Attribution:
-    import torch
-
     evaluator.limits.begin(replay.executions[run].inputs)
     float64 = Float64(evaluator.constants, evaluator.limits, evaluator.graph)
     stateful = is_stateful(evaluator.graph)
@@ -320,8 +318,6 @@ def patched(
     float64: Float64, graph: Graph, inputs: Sequence[Any], state: State, items: Sequence[Contribution]
 ) -> list[Any]:
     """The outputs of the reference with some differences in it."""
-    import torch
-
     with torch.no_grad():
         start = float64.begin(graph, [widen(value) for value in inputs], state)
         return float64.finish(graph, [(start, _putting_in(items))])[0]
@@ -391,8 +387,6 @@ class Patches:
 
     def _add(self, parts: Sequence[Sequence[Contribution]], number: int) -> list[list[Any]]:
         """The outputs with the first ones of some parts; the next one says how far these lead."""
-        import torch
-
         point, there = self._point, self._there
         starts: list[tuple[Point, After]] = []
         with torch.no_grad():
@@ -436,8 +430,6 @@ class ErrorTarget:
             self.error = self._loss_error(loss, runtimes)
 
     def _output_error(self, runtime: Any) -> float:
-        import torch
-
         reference = self.references[self.output]
         if not isinstance(reference, torch.Tensor) or not isinstance(runtime, torch.Tensor):
             raise UsageError(f"output {self.output} is not a tensor, so there is no error to attribute")
@@ -457,8 +449,6 @@ class ErrorTarget:
 
     def _loss_error(self, loss: Loss, runtimes: Sequence[Any]) -> float:
         """The difference of the loss; its derivatives are taken halfway between the outputs, as in `linearize`."""
-        import torch
-
         self.base = _scalar(loss(list(self.references)))
         error = float(_scalar(loss(list(runtimes))) - self.base)
         with torch.enable_grad():
@@ -486,16 +476,12 @@ class ErrorTarget:
 
 def _fitting(logged: Any, reference: Any, otherwise: Any) -> Any:
     """A logged output in the type of the reference; what the walk had where it is no tensor of the same shape."""
-    import torch
-
     if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
         return otherwise
     return logged.to(reference.dtype) if logged.shape == reference.shape else otherwise
 
 
 def _halfway(reference: Any, runtime: Any) -> Any:
-    import torch
-
     if not isinstance(reference, torch.Tensor) or not reference.is_floating_point():
         return reference
     shift = torch.nan_to_num(runtime - reference, 0.0, 0.0, 0.0) / 2 if runtime.shape == reference.shape else 0.0
@@ -503,8 +489,6 @@ def _halfway(reference: Any, runtime: Any) -> Any:
 
 
 def _scalar(value: Any) -> torch.Tensor:
-    import torch
-
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point():
         kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
         raise UsageError(f"loss must return a floating scalar tensor, found {kind}")

@@ -113,9 +113,8 @@ def compare_inside(
     if isinstance(start, str):
         Entrance(Graph(inner.graph.name)).forget_totals(comparison, start)
     notes = (*_other_constants(piece, own), *inner.notes)
-    return Zoom(
-        inner.graph, comparison, one, inner.faithful, inner.deviation, inner.message, notes, logged=inner.logged
-    )
+    fidelity = inner.faithful, inner.deviation, inner.message
+    return Zoom(inner.graph, comparison, one, *fidelity, notes, inner.logged)
 
 
 @question
