@@ -91,11 +91,10 @@ def test_a_fault_inside_a_delegate_taken_away(tmp_path: Path) -> None:
     model, x = Layers().eval(), torch.randn(3, 6)
     lowered = lower(model, (x,), tmp_path, partitioner=[XnnpackPartitioner()])
     content, wrong = lowered.pte.read_bytes(), copy.deepcopy(model)
-    for name in ("first", "second"):
-        weight = model.get_submodule(name).weight.detach().numpy()
-        assert content.count(weight.tobytes()) == 1
-        wrong.get_submodule(name).weight.data[2] *= 4
-        content = content.replace(weight.tobytes(), wrong.get_submodule(name).weight.detach().numpy().tobytes())
+    for right, other in ((model.first, wrong.first), (model.second, wrong.second)):
+        assert content.count(right.weight.detach().numpy().tobytes()) == 1
+        other.weight.data[2] *= 4
+        content = content.replace(right.weight.detach().numpy().tobytes(), other.weight.detach().numpy().tobytes())
     lowered.pte.write_bytes(content)
     lowered.record.unlink()
     run = execute(lowered.pte, [[x]], workdir=tmp_path)
@@ -104,9 +103,9 @@ def test_a_fault_inside_a_delegate_taken_away(tmp_path: Path) -> None:
         run.etdump, etrecord=lowered.etrecord, debug_buffer=run.debug_buffer, pte=lowered.pte, inputs=(x,)
     )
     with torch.no_grad():
-        right, at_runtime = torch.relu(model.first(x)), torch.relu(wrong.first(x))
+        first, at_runtime = torch.relu(model.first(x)), torch.relu(wrong.first(x))
         introduced = wrong.second(at_runtime) - model.second(at_runtime)
-        expected = torch.cumsum(torch.sigmoid(model.second(right) + introduced), -1)
+        expected = torch.cumsum(torch.sigmoid(model.second(first) + introduced), -1)
         torch.testing.assert_close(output(both), wrong(x), rtol=1e-5, atol=1e-6)
     inside = both.zoom(0)
     own = len(both.gaps)
