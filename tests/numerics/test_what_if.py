@@ -79,10 +79,10 @@ class Layers(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 5)
+        self.zeroth, self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 8), nn.Linear(8, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cumsum(torch.sigmoid(self.second(torch.relu(self.first(x)))), -1)
+        return torch.cumsum(torch.sigmoid(self.second(torch.relu(self.first(self.zeroth(x))))), -1)
 
 
 def test_a_fault_inside_a_delegate_taken_away(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_fault_inside_a_delegate_taken_away(tmp_path: Path) -> None:
         run.etdump, etrecord=lowered.etrecord, debug_buffer=run.debug_buffer, pte=lowered.pte, inputs=(x,)
     )
     with torch.no_grad():
-        first, at_runtime = torch.relu(model.first(x)), torch.relu(wrong.first(x))
+        first, at_runtime = (torch.relu(made.first(made.zeroth(x))) for made in (model, wrong))
         introduced = wrong.second(at_runtime) - model.second(at_runtime)
         expected = torch.cumsum(torch.sigmoid(model.second(first) + introduced), -1)
         torch.testing.assert_close(output(both), wrong(x), rtol=1e-5, atol=1e-6)
