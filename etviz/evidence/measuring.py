@@ -315,13 +315,14 @@ def _run_row(sample: Sample, comparison: Comparison, exact: Sequence[Any] | None
     rows = compare_outputs(
         comparison.reference_outputs, comparison.runtime_outputs, comparison.output_scales, comparison.output_noise
     )
-    row |= _worst_output(rows, "output", OUTPUT_METRICS)
+    row |= {f"output_{name}": value for name, value in worst_output(rows, OUTPUT_METRICS).items()}
     known = [item for item in rows if item["status"] != NOT_COMPARED]
     if comparison.ill_defined:
         row["reason"] = "NaN or Inf was quantized, so the outputs can't be judged"
     row["matches"] = all(item["matches"] is True or item["matches"] == 1.0 for item in known) if known else None
     if exact is not None:
-        row |= _worst_output(compare_outputs(exact, comparison.runtime_outputs, []), "float", FLOAT_METRICS)
+        against_float = worst_output(compare_outputs(exact, comparison.runtime_outputs, []), FLOAT_METRICS)
+        row |= {f"float_{name}": value for name, value in against_float.items()}
     ranked = [gap for gap in comparison.gaps if gap.introduced is not None]
     worst = max(ranked, key=lambda gap: _badness(gap.introduced or {}), default=None)
     row["worst_instruction"] = worst.instruction if worst is not None else -1
@@ -339,7 +340,7 @@ def _badness(metrics: Mapping[str, float]) -> float:
     return -1.0 if math.isnan(value) else value
 
 
-def _worst_output(rows: Sequence[Mapping[str, Any]], prefix: str, names: Sequence[str]) -> dict[str, float]:
+def worst_output(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float]:
     """The worst number of any final output for each metric; infinitely bad for NaN or Inf on one side only."""
     worst = {}
     known = [row for row in rows if row["status"] != NOT_COMPARED]
@@ -349,7 +350,7 @@ def _worst_output(rows: Sequence[Mapping[str, Any]], prefix: str, names: Sequenc
             (-math.inf if higher else math.inf) if row["status"] == MISMATCH else float(row[name]) for row in known
         ]
         values = [value for value in values if not math.isnan(value)]
-        worst[f"{prefix}_{name}"] = (min(values) if higher else max(values)) if values else NAN
+        worst[name] = (min(values) if higher else max(values)) if values else NAN
     return worst
 
 

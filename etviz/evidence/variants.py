@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import UsageError
-from etviz.evidence.measuring import FLOAT_METRICS
+from etviz.evidence.measuring import FLOAT_METRICS, worst_output
 from etviz.evidence.subject import Subject, subject_of
 from etviz.pipeline.environment import interpreter, lower_elsewhere
 from etviz.pipeline.environment_child import make
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten
-from etviz.tensors.metrics import METRICS, NAN
+from etviz.tensors.metrics import NAN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,7 +124,8 @@ def run_variant(
     flat = [flatten(tuple(values)) for values in inputs]
     data, python = subject.files.get("data"), subject.python
     run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)
-    rows = [worst_output(wanted, found) for wanted, found in zip(expected, run.outputs, strict=True)]
+    pairs = zip(expected, run.outputs, strict=True)
+    rows = [worst_output(compare_outputs(wanted, found, []), FLOAT_METRICS) for wanted, found in pairs]
     numbers = {name: _mean([row[name] for row in rows]) for name in FLOAT_METRICS}
     numbers["worst_rmse"] = max((row["rmse"] for row in rows if not math.isnan(row["rmse"])), default=NAN)
     for name, task in tasks.items():
@@ -143,19 +144,6 @@ def _mean(values: Sequence[float]) -> float:
     if -math.inf in known:  # decibels of NaN on one side only; other inputs may have +inf
         return -math.inf
     return statistics.fmean(known) if known else NAN
-
-
-def worst_output(expected: Sequence[Any], found: Sequence[Any]) -> dict[str, float]:
-    """Each metric of the worst output of a run; infinitely bad for NaN or Inf on one side only."""
-    rows = [row for row in compare_outputs(expected, found, []) if row["status"] != "not compared"]
-    if not rows:
-        return dict.fromkeys(FLOAT_METRICS, NAN)
-    worst = {}
-    for name in FLOAT_METRICS:
-        sign = -1.0 if METRICS[name].higher_is_better else 1.0
-        values = [sign * float("inf") if row["status"] != "compared" else float(row[name]) for row in rows]
-        worst[name] = sign * max(sign * value for value in values)
-    return worst
 
 
 def measure_latency(variants: Sequence[Variant], values: Sequence[Any], timeout: float | None = None) -> None:
