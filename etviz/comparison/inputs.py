@@ -48,13 +48,13 @@ class Entrance:
     """The readers of a graph's inputs, and the delegates that log them."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self.graph = graph
         self._users = {item.name: item for item in graph.user_inputs()}
 
     @cached_property
     def _reading(self) -> list[tuple[Node, frozenset[str]]]:
         """The nodes that read inputs, with the names of these."""
-        found = ((node, self._users.keys() & node.reads()) for node in self._graph.nodes)
+        found = ((node, self._users.keys() & node.reads()) for node in self.graph.nodes)
         return [(node, frozenset(names)) for node, names in found if names]
 
     @cached_property
@@ -63,7 +63,7 @@ class Entrance:
 
     @cached_property
     def _delegates(self) -> frozenset[int]:
-        return frozenset(node.instruction for node in self._graph.nodes if node.target == "delegate")
+        return frozenset(node.instruction for node in self.graph.nodes if node.target == "delegate")
 
     def _logged(self, log: RuntimeLog) -> dict[str, torch.Tensor]:
         """The program's inputs, by name, that a delegate logged as its own."""
@@ -190,9 +190,9 @@ class Entrance:
         found = set[int]()
         if comparison.readers is not None:
             return found.union(*(comparison.followers[kind] for kind in kinds))
-        wrong = {item.name for item in self._graph.inputs if item.kind in kinds}
+        wrong = {item.name for item in self.graph.inputs if item.kind in kinds}
         logged = {gap.instruction for gap in comparison.gaps}
-        for node in self._graph.nodes:
+        for node in self.graph.nodes:
             if wrong.isdisjoint(node.reads()):
                 continue
             if node.instruction in logged:

@@ -29,7 +29,7 @@ from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from etviz.artifacts.etdump.etdump import RunBlock
     from etviz.comparison.noise import Judge
@@ -57,6 +57,7 @@ _OVERWRITTEN: Final = (
     "the state {} is not what the method left there, most likely as another method's execution wrote over it (Python's "
     "runtime gives all methods of a program the same memory)"
 )
+_UNKNOWN_START: Final = "what {} held at first is not known without the program (pte=)"
 _NOT_PROVED: Final = (
     "There are several executions, and nothing that was logged says that these had the inputs that are known; "
     "give the inputs of each (inputs=)."
@@ -113,8 +114,9 @@ def compare_executions(
     if not candidates:
         return Compared(notes=(NO_INPUTS,))
     stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
-    known_inputs = _Judge(paired, stage.entrance, evaluator.graph, each=ran_here or _each_is_given(paired, given))
-    notes = dict.fromkeys(_about_state(paired, evaluator))
+    begun = tuple(paired.initial_state(evaluator)) if artifacts.program is None else ()
+    known_inputs = _Judge(paired, stage.entrance, begun, each=ran_here or _each_is_given(paired, given))
+    notes = dict.fromkeys((*_about_state(begun, _MAYBE_FORGOTTEN), *_about_state(paired.forgotten)))
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
     blank = blank_tail(file, refs) if file is not None else None
@@ -146,13 +148,10 @@ def compare_executions(
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
 
 
-def _about_state(paired: Paired, evaluator: Evaluator) -> Iterator[str]:
+def _about_state(targets: Iterable[str], text: str = _FORGOTTEN) -> Iterator[str]:
     """What is said where the run began with another state than the reference, or may have."""
-    unknown = paired.artifacts.program is None
-    targets = paired.initial_state(evaluator) if unknown else paired.forgotten
-    if targets:
-        names = ", ".join(name.rpartition("/")[2] for name in targets)
-        yield (_MAYBE_FORGOTTEN if unknown else _FORGOTTEN).format(names)
+    if names := ", ".join(target.rpartition("/")[2] for target in targets):
+        yield text.format(names)
 
 
 def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
@@ -178,12 +177,13 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 class _Judge:
     """Takes back, of one execution after the other, what can't be said without knowing its inputs and its state."""
 
-    def __init__(self, paired: Paired, entrance: Entrance, graph: Graph, *, each: bool) -> None:
+    def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
         self._entrance, self._whose = entrance, "" if each else paired.doubt
-        self._state = [target.rpartition("/")[2] for target in graph.mutations]
+        self._state = [target.rpartition("/")[2] for target in entrance.graph.mutations]
         self._shared = paired.shared_state()
         self._foreign = min(paired.foreign_executions, default=len(paired.artifacts.dump.blocks))
         self._stale = ""
+        self._begun = [target.rpartition("/")[2] for target in begun]
 
     def forget(self, at: int, inputs: Inputs, comparison: Comparison, note: str, *, wrong: bool, guessed: bool) -> str:
         """Take it back, and say why.
@@ -197,6 +197,8 @@ class _Judge:
         reason = _INPUTS_UNKNOWN if wrong else ""
         if guessed and not wrong and not self._entrance.proved(inputs, comparison):
             reason, note = _INPUTS_UNKNOWN, _NOT_PROVED
+        if self._begun and not self._stale and not self._entrance.keeps_state(comparison):
+            self._stale = _UNKNOWN_START.format(", ".join(self._begun))
         if at > self._foreign and not self._stale:
             if self._shared:
                 self._stale = (

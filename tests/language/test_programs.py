@@ -45,7 +45,10 @@ def load(folder: Path, way: str, **options: Any) -> etviz.Inspection:
 @pytest.mark.parametrize("way", ["exact", "derived", "handles"])
 def test_values_are_compared_and_nothing_is_blamed(shelf: Shelf, name: str, way: str) -> None:
     found = load(made(shelf, name), way, inputs=calls_of(STEPS))
-    assert "match" in found.summary().splitlines()[0]
+    known = way != "handles" or name != "quantized_cache"  # without the program, how its scales began is not known
+    assert found.summary().startswith(
+        "All 3 final outputs match" if known else "None of the 3 executions can be judged"
+    )
     assert (found.gaps["introduced_severity"].fillna(0) < 10).all()
     assert found.first_divergence is None
     rest = found.coverage[found.coverage["status"] != "compared"]
@@ -66,5 +69,5 @@ def test_what_a_call_writes_is_compared(shelf: Shelf) -> None:
 
 def test_a_list_of_tuples_holds_the_calls_of_a_model_with_state() -> None:
     found = etviz.debug(model_of(RECIPES["plain_portable"]), calls_of(2), strict=False)
-    assert "All 2 final outputs match" in found.summary()
-    assert sorted(found.gaps["event_block"].unique()) == ["1", "2"] or found.gaps["event_block"].nunique() == 2
+    assert found.summary().startswith("Both final outputs match")
+    assert found.gaps["event_block"].nunique() == 2
