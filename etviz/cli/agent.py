@@ -149,7 +149,7 @@ def _marked(body: Any) -> CallToolResult:
 
 
 def fitted(body: Any) -> Any:
-    """Plain data with cut texts, of a limited size: what is left out is named by a last item, ``…``."""
+    """Plain data with cut texts, of a limited size; a last item ``…`` counts the omitted items."""
     left = [_LARGEST_ANSWER]
 
     def fit(item: Any, most: int) -> Any:
@@ -166,7 +166,8 @@ def fitted(body: Any) -> Any:
             found: list[Any] = []
             for value in item:
                 if len(found) == _MOST_ROWS or left[0] <= 0:
-                    return [*found, f"… {len(item) - len(found)} more"]
+                    rest = f"{len(item) - len(found)} more"
+                    return [*found, {"…": rest} if isinstance(value, dict) else f"… {rest}"]
                 found.append(fit(value, most))
             return found
         item = _cut(item, most) if isinstance(item, str) else item
