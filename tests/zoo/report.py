@@ -1,4 +1,4 @@
-"""The zoo's tables, rates and picture, as they stand in ``docs/verdicts.md``."""
+"""The zoo's table of rates in ``docs/verdicts.md``, and a line for each program."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ from tests.zoo.plants import PLANTS
 from tests.zoo.programs import FAULTY, RECIPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
-PICTURE = PAGE.parent / "images" / "verdicts.svg"
-CORRECT = ("program", "instr.", "compared", "verdict", "first divergence", "worst introduced")
-CORRECT += ("÷ noise", "output ÷ noise", "CPU time")
-FAULTS = ("program: fault", "size", "outcome", "rank", "severity", "named instead", "share", "inside", "CPU time")
 RATES = ("", *WAYS)
 OUTCOMES = ("found", "not known", "another", "missed")
 _T = TypeVar("_T")
@@ -63,41 +59,13 @@ class Results:
         return lines
 
     def write(self) -> None:
-        """Put the tables between their markers in the page, and draw the picture."""
-        text = PAGE.read_text(encoding="utf-8")
-        parts = {
-            "rates": f"{table(RATES, self.rates())}\n\n{self._extent()}",
-            "correct": table(CORRECT, map(self.row, filter(self.correct.__contains__, RECIPES))),
-            "planted": table(FAULTS, map(self.row, filter(self.planted.__contains__, PLANTS))),
-            "faulty": table(FAULTS, map(self.row, filter(self.faulty.__contains__, FAULTY))),
-        }
-        for name, content in parts.items():
-            assert f"<!-- zoo: {name} -->" in text, f"the page has no place for {name}"
-            before, start, rest = text.partition(f"<!-- zoo: {name} -->")
-            _, end, after = rest.partition("<!-- end -->")
-            text = f"{before}{start}\n\n{content}\n\n{end}{after}"
-        PAGE.write_text(text, encoding="utf-8")
-        self.draw()
-
-    def draw(self) -> None:
-        """Worst introduced severity of every correct program, and the faulty operators' own, by way of loading."""
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-
-        with mpl.rc_context({"svg.hashsalt": "etviz", "font.size": 9}):
-            figure = Figure(figsize=(8, 2.8), layout="constrained")
-            axes = figure.subplots()
-            for line, way in enumerate(reversed(WAYS)):
-                fine = [judged[way].worst_severity for judged in self.correct.values()]
-                faulty = [judged[way].severity for judged in (*self.planted.values(), *self.faulty.values())]
-                for values, colour, up in ((fine, "tab:green", 0.15), (faulty, "tab:red", -0.15)):
-                    known = [min(max(value, 1e-2), 1e9) for value in values if not math.isnan(value)]
-                    axes.plot(known, [line + up] * len(known), "|", color=colour, markersize=11)
-            axes.set_xscale("log")
-            axes.set_yticks(range(len(WAYS)), list(reversed(WAYS)))
-            axes.set_xlabel("introduced severity: worst of each correct program (green), of each faulty operator (red)")
-            axes.spines[["top", "right"]].set_visible(False)
-            figure.savefig(PICTURE, metadata={"Date": None})
+        """Put the rates between their markers in the page."""
+        before, start, rest = PAGE.read_text(encoding="utf-8").partition("<!-- zoo: rates -->")
+        _, end, after = rest.partition("<!-- end -->")
+        if not (start and end):
+            raise ValueError("the page has no place for the rates")
+        content = f"{table(RATES, self.rates())}\n\n{self._extent()}"
+        PAGE.write_text(f"{before}{start}\n\n{content}\n\n{end}{after}", encoding="utf-8")
 
     def _extent(self) -> str:
         extent = f"{len(self.correct)} correct programs, {len(self.planted)} planted faults, {len(self.faulty)} found"
