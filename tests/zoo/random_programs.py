@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import etviz
+from etviz.pipeline.execute import execute
+from etviz.tensors.metrics import FALSE_ALARMS, THRESHOLD
 from tests.zoo import judge
 from tests.zoo.made import FILES, WAYS, Made
 from tests.zoo.programs import Recipe
@@ -70,6 +72,10 @@ ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
     "masked": lambda x: x.masked_fill(x < 0, -3.0),
     "shifted": lambda x: x + 100.0,
     "scaled": lambda x: x * 0.01,
+    "between": lambda x: ((x > -0.5) & (x < 1.0)).to(x.dtype) - x,
+    "whole": lambda x: torch.div((x.clamp(-50, 50) * 2).to(torch.int32), 3, rounding_mode="floor").to(x.dtype),
+    "largest at": lambda x: x + torch.argmax(x, -1, keepdim=True).to(x.dtype) * 0.1,
+    "counted": lambda x: x + (x > 0.2).sum(-1, keepdim=True).to(x.dtype),
 }
 TOGETHER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
@@ -288,7 +294,7 @@ STEPS: dict[Callable[[Draw, list[int]], Layer], int] = {
 
 
 def _inputs(draw: Draw, shape: list[int]) -> Tensor:
-    kind, scale = draw.choice(("normal", "normal", "uniform", "whole", "sparse", "outlier", "constant")), 1.0
+    kind, scale = draw.choice(("normal", "normal", "uniform", "whole", "sparse", "outlier", "constant", "rows")), 1.0
     x = torch.randn(shape)
     match kind:
         case "uniform":
@@ -301,7 +307,9 @@ def _inputs(draw: Draw, shape: list[int]) -> Tensor:
             x.view(-1)[draw.randrange(x.numel())] = 200.0
         case "constant":
             x = torch.full(shape, 0.37)
-    scale = draw.choice(SCALES) if kind not in ("whole", "outlier") else 1.0
+        case "rows":  # of unlike size, as the tokens of a prompt
+            x = x * 10.0 ** torch.randint(-3, 4, (*shape[:-1], 1))
+    scale = draw.choice(SCALES) if kind not in ("whole", "outlier", "rows") else 1.0
     return x * scale
 
 
@@ -338,7 +346,16 @@ def examine(seed: int, folder: Path) -> dict[str, judge.Said]:
     NotMadeError
         If there is none.
     """
+    program = examine_once(seed, folder)
+    (folder / "model.etviz").rename(folder / FILES["record"])
+    made = Made(program.name, folder)
+    return {way: judge.judge(made, way) for way in WAYS}
+
+
+def examine_once(seed: int, folder: Path) -> Recipe:
+    """Lower and run the program of a seed; a `NotMadeError` if that fails, or its values overflow."""
     program = recipe(seed)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         exported, inputs = program.export()
         if not all(output.isfinite().all() for output in exported.module()(*inputs)):
@@ -348,9 +365,44 @@ def examine(seed: int, folder: Path) -> dict[str, judge.Said]:
         raise
     except Exception as error:
         raise NotMadeError(f"{type(error).__name__}: {error}") from error
-    (folder / "model.etviz").rename(folder / FILES["record"])
-    made = Made(program.name, folder)
-    return {way: judge.judge(made, way) for way in WAYS}
+    return program
+
+
+def named_values(seed: int, count: int, folder: Path) -> tuple[int, list[str]]:
+    """Execute the program of a seed on `count` inputs: how many values were compared, and those that are named.
+
+    Raises
+    ------
+    NotMadeError
+        If there is no program.
+    """
+    examine_once(seed, folder)
+    draw = random.Random(~seed)
+    shape = list(recipe(seed).export()[1][0].shape)
+    inputs = [(_inputs(draw, shape),) for _ in range(count)]
+    run = execute(folder / "model.pte", [list(item) for item in inputs], workdir=folder / "many")
+    found = etviz.load(
+        run.etdump,
+        etrecord=folder / "etrecord.bin",
+        pte=folder / "model.pte",
+        debug_buffer=run.debug_buffer,
+        inputs=inputs,
+    )
+    finite = found.gaps[(found.gaps["reference_nan"] == 0) & (found.gaps["reference_inf"] == 0)]
+    named = finite[finite["introduced_severity"] >= THRESHOLD]
+    return len(finite), [
+        f"{judge.describe(row)} output {row['output']}, run {row['event_block']}: {row['introduced_severity']:.3g}"
+        for _, row in named.iterrows()
+    ]
+
+
+def _counted(item: tuple[int, int]) -> tuple[int, int, list[str]]:
+    seed, count = item
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return seed, *named_values(seed, count, Path(folder))
+        except (NotMadeError, etviz.EtvizError):
+            return seed, 0, []
 
 
 def _examined(seed: int) -> tuple[int, dict[str, judge.Said] | str]:
@@ -373,8 +425,11 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first; %(default)s by default")
     parser.add_argument("--count", type=int, default=100, help="%(default)s by default")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="%(default)s by default")
+    parser.add_argument("--inputs", type=int, default=0, help="count the values named over so many inputs of each")
     asked = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
+    if asked.inputs:
+        return _count(asked, console)
     missing = alarmed = 0
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.processes, mp_context=context, initializer=_quiet) as pool:
@@ -392,6 +447,20 @@ def main() -> int:
                 console.print(f"{seed} {kind}, {way}: {item.verdict} | {about}", markup=False)
     console.print(f"{asked.count} programs: {alarmed} alarmed, {missing} not made", markup=False)
     return 1 if alarmed else 0
+
+
+def _count(asked: argparse.Namespace, console: Console) -> int:
+    """The values that are named, of all; the exit status is 1 if there are more than `FALSE_ALARMS` allows."""
+    context, values, named = multiprocessing.get_context("spawn"), 0, 0
+    seeds = [(seed, asked.inputs) for seed in range(asked.first, asked.first + asked.count)]
+    with ProcessPoolExecutor(asked.processes, mp_context=context, initializer=_quiet) as pool:
+        for seed, count, found in pool.map(_counted, seeds):
+            values, named = values + count, named + len(found)
+            for text in found:
+                program = recipe(seed)
+                console.print(f"{seed} {program.precision} {program.backend}: {text}", markup=False)
+            console.print(f"{values:,} values, {named} named", markup=False)
+    return 1 if named > max(1.0, FALSE_ALARMS * values) else 0
 
 
 if __name__ == "__main__":
