@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
     import torch
+    from torch.export import ExportedProgram
 
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.profile import ModuleTotal
@@ -767,6 +768,27 @@ class Export:
 
     def __init__(self, analysis: Analysis) -> None:
         self._analysis = analysis
+
+    def exported_program(self, name: str = "edge") -> ExportedProgram:
+        """A graph of the files as an `ExportedProgram`, with its weights; nothing is unpickled or executed for it.
+
+        Parameters
+        ----------
+        name
+            ``exported``, ``edge`` or another program of the ETRecord by its member's name; ``lowered`` or ``float`` of
+            the record. In the lowered program, the operators of delegates stand where their calls were.
+
+        Raises
+        ------
+        UsageError
+            If the files hold no graph of that name; the message lists them.
+        PairingError
+            If the graph has dynamic sizes or branches, or an operator that is not registered here.
+        """
+        from etviz.loading.programs import exported_program_of
+
+        findings = self._analysis.findings
+        return exported_program_of(findings.files, findings.method, name)
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> Path:
         """Write the timed events as a Chrome trace, for Perfetto and chrome://tracing.

@@ -1,0 +1,153 @@
+"""A graph of the files as torch's `ExportedProgram`: nothing is unpickled, evaluated or executed for it."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import PairingError
+from etviz.evaluation.operators import Operator, constant, resolve
+from etviz.graph.admitted import is_admitted
+from etviz.graph.inline import inline
+from etviz.graph.ir import CONTROL, Graph, Ref, Tag
+from etviz.upstream.operators import operator_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+    from torch.export import ExportedProgram
+
+    from etviz.graph.ir import Meta
+
+_KINDS: Final = {"user": "USER_INPUT", "buffer": "BUFFER", "constant": "CONSTANT_TENSOR"}
+
+
+def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> ExportedProgram:
+    """A graph and its weights as an `ExportedProgram`; the operators of delegates stand where their calls were.
+
+    Parameters
+    ----------
+    graph
+        A graph of an ETRecord or a record.
+    weights
+        Its constants and buffers by `Input.target`.
+
+    Raises
+    ------
+    PairingError
+        If the graph has dynamic sizes or branches, or an operator that is not registered here.
+    """
+    import torch
+    from torch._export.verifier import TrainingIRVerifier
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.export import ExportedProgram
+    from torch.export.graph_signature import (
+        ConstantArgument,
+        ExportGraphSignature,
+        InputKind,
+        InputSpec,
+        OutputKind,
+        OutputSpec,
+        TensorArgument,
+    )
+
+    flat = inline(graph).graph
+    made, names, state, constants = torch.fx.Graph(), {}, {}, {}
+    inputs: list[InputSpec] = []
+    fake = FakeTensorMode()
+    for item in flat.inputs:
+        node = names[item.name] = made.placeholder(_plain(item.name))
+        tensor = weights[item.target] if item.kind != "user" else None
+        node.meta["val"] = _value(fake, item.meta) if tensor is None else fake.from_tensor(tensor)
+        target = item.target.rpartition("/")[2] or None if tensor is not None else None
+        buffer = item.kind == "buffer"
+        if tensor is not None and target is not None:
+            (state if buffer else constants)[target] = tensor
+        kind = InputKind[_KINDS[item.kind]]
+        inputs.append(InputSpec(kind, TensorArgument(node.name), target, persistent=True if buffer else None))
+    for item in flat.nodes:
+        if item.target in CONTROL:
+            raise PairingError(f"{item.name} is a branch or a loop, which etviz does not turn into an ExportedProgram")
+        args, kwargs = _filled(item.args, names), _filled(item.kwargs, names)
+        function = _function(item.target)
+        node = names[item.name] = made.call_function(function, tuple(args), kwargs, name=_plain(item.name))
+        values = [_value(fake, meta) for meta in item.outputs]
+        node.meta["val"] = values[0] if len(values) == 1 else values
+        node.meta["stack_trace"] = item.stack or None
+        node.meta["debug_handle"] = item.handles[0] if item.handles else 0
+    mutated = [names[name] for name in flat.mutations.values()]
+    results = [names[out.name] if isinstance(out, Ref) else out for out in flat.outputs]
+    made.output((*mutated, *results))
+    outputs = [
+        OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(node.name), target.rpartition("/")[2])
+        for node, target in zip(mutated, flat.mutations, strict=True)
+    ]
+    for result in results:
+        is_node = isinstance(result, torch.fx.Node)
+        argument = TensorArgument(result.name) if is_node else ConstantArgument("", result)
+        outputs.append(OutputSpec(OutputKind.USER_OUTPUT, argument, None))
+    return ExportedProgram(
+        torch.nn.Module(),
+        made,
+        ExportGraphSignature(inputs, outputs),
+        state,
+        {},
+        _calls(inputs, outputs),
+        constants=constants,
+        verifiers=[TrainingIRVerifier],
+    )
+
+
+def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
+    """The entry of the program: flat inputs, flat outputs."""
+    import torch.utils._pytree as pytree
+    from torch.export import ModuleCallEntry, ModuleCallSignature
+
+    given = [spec.arg for spec in inputs if spec.kind.name == "USER_INPUT"]
+    results = [spec.arg for spec in outputs if spec.kind.name == "USER_OUTPUT"]
+    takes, gives = (pytree.tree_structure(tree) for tree in ((tuple(given), {}), tuple(results)))
+    return [ModuleCallEntry("", ModuleCallSignature(given, results, takes, gives))]
+
+
+def _function(target: str) -> Any:
+    """The operator of a node; one that overwrites its input is admitted if its functional form is."""
+    if target == "getitem":
+        return operator.getitem
+    library, _, rest = target.partition(".")
+    name, _, overload = rest.partition(".")
+    in_place = name.endswith("_") and is_admitted(f"{library}.{name[:-1]}.{overload}")
+    if library == "dim_order_ops":
+        importlib.import_module("executorch.exir")  # registers them
+    found = operator_of(target) if in_place or library == "dim_order_ops" else resolve(target)
+    return found.overload if isinstance(found, Operator) else found
+
+
+def _plain(name: str) -> str:
+    return name.replace("/", "_").replace(".", "_")
+
+
+def _filled(value: Any, names: Mapping[str, Any]) -> Any:
+    if isinstance(value, Ref):
+        return names[value.name]
+    if isinstance(value, Tag):
+        return constant(value.kind, value.value)
+    if isinstance(value, (list, tuple)):
+        return [_filled(item, names) for item in value]
+    if isinstance(value, dict):
+        return {key: _filled(item, names) for key, item in value.items()}
+    return value
+
+
+def _value(fake: Any, meta: Meta | None) -> Any:
+    """A tensor without storage of a value's type and shape."""
+    import torch
+
+    if meta is None:
+        return None
+    sizes = [size for size in meta.shape if isinstance(size, int)]
+    if len(sizes) != len(meta.shape):
+        raise PairingError("the graph has dynamic sizes, which etviz does not turn into an ExportedProgram")
+    with fake:
+        return torch.empty(sizes, dtype=getattr(torch, meta.dtype))
