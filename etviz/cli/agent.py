@@ -183,7 +183,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def _few(n: int) -> int:
-    """The number of rows that an agent gets."""
     return min(max(n, 1), _MOST_ROWS)
 
 

@@ -230,7 +230,6 @@ def _together(running: Running) -> int:
 
 
 def _logged(paired: Paired, log: RuntimeLog) -> dict[int, list[Any]]:
-    """The values of each instruction, in program order."""
     nodes = {node.instruction: node for node in paired.graph.walk() if node.instruction >= 0}
     found = {}
     for instruction in log.instructions:

@@ -110,7 +110,6 @@ def _processes(count: int) -> ProcessPoolExecutor:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
 
     def watch(sentinel: int) -> None:

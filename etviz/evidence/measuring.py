@@ -141,7 +141,6 @@ def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
 
 
 def _joined(pieces: Sequence[Measured]) -> Measured:
-    """Several results in one, by input, instruction and output."""
     import numpy as np
 
     gaps = {name: np.concatenate([piece.gaps[name] for piece in pieces]) for name in pieces[0].gaps}
@@ -288,7 +287,6 @@ def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge:
 
 
 def _gap_table(samples: Sequence[Sample], compared: Sequence[Comparison], work: Work) -> dict[str, npt.NDArray[Any]]:
-    """The gaps of some executions, by column."""
     import numpy as np
 
     gaps = [gap for comparison in compared for gap in comparison.gaps]

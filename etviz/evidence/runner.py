@@ -252,7 +252,6 @@ class _UnderWay:
             ) from error
 
     def _write(self, chunk: _Chunk, found: Measured) -> None:
-        """Write the tables of a chunk into the folder."""
         refused = [failure(entry.index, entry.name, entry.problem) for entry in chunk.entries if entry.problem]
         rows: list[dict[str, Any]] = sorted([*found.runs, *refused], key=lambda row: row["input"])
         contents = {index: content(item) for index, item in chunk.data.items()}

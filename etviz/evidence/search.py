@@ -134,7 +134,6 @@ def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.T
 
 
 def _requests(model: GraphModule) -> dict[str, set[str]]:
-    """The operators that request each observer."""
     found: dict[str, set[str]] = {}
     for node in model.graph.nodes:
         if node.op != "call_module" or not _is_observer(model.get_submodule(node.target)):

@@ -228,7 +228,6 @@ class Store:
         known[name] = checksum
 
     def _checksums(self) -> dict[str, str]:
-        """The checksums of the tables, by name."""
         if self._known is None:
             path = self._file(_CHECKSUMS)
             data = bytes(open_artifact(path, "the checksums of a study", _ADVICE)) if path.exists() else b""
@@ -330,7 +329,6 @@ class Store:
         return sorted(path for path in paths if path.is_file() and not (path.is_symlink() or path.parent.is_symlink()))
 
     def _names(self, folder: str, ending: str) -> list[str]:
-        """Of the files in one of its folders, without their ending."""
         path = self._file(folder)
         try:
             return [item.stem for item in path.iterdir() if item.suffix == ending]
@@ -343,7 +341,6 @@ def _unreadable(path: Path, error: OSError) -> ArtifactError:
 
 
 def _is_hash(name: object) -> bool:
-    """True if a file may be named by this hash."""
     return isinstance(name, str) and name.isascii() and name.isalnum() and len(name) <= _LONGEST_HASH
 
 

@@ -202,7 +202,6 @@ def _refuse(lowering: Mapping[str, Any]) -> None:
 
 
 def _beside(path: Path) -> dict[str, str]:
-    """The files of a program that lie together."""
     pte = path / FILES["pte"] if path.is_dir() else path
     if not pte.is_file():
         raise ArtifactError(pte, "there is no such file", "name the .pte, or a folder that etviz.debug(workdir=) wrote")

@@ -220,7 +220,6 @@ def _values(
     made: Mapping[str, Any],
     calibration: Sequence[Any] | None,
 ) -> tuple[list[tuple[Any, ...]], Sequence[Any] | None]:
-    """The inputs of the measurements, and their labels."""
     if inputs is not None:
         values, known = split(model, inputs, labels)
         return values[:_INPUTS], known
@@ -240,7 +239,6 @@ def _values(
 def _subject(
     found: Inspection | Study, model: Any, values: Sequence[Any], folder: Path, lowering: dict[str, Any]
 ) -> Subject:
-    """The present program."""
     if _made(found) and isinstance(found, Inspection) and "pte" in found.analysis.findings.files:
         return subject_of(found, None, folder, None)
     if isinstance(found, Study) and _made(found):
@@ -315,7 +313,6 @@ def _first_proved(
     what: str,
     everything: tuple[str, ...] = (),
 ) -> Suggestion:
-    """The first candidate that is better and within the budget."""
     before = dict(case.before.numbers)
     for at, names in enumerate(candidates):
         variant = case.measure(f"candidate-{at}", names, change(names))
@@ -351,7 +348,6 @@ def _trials(case: _Case) -> pd.DataFrame:
 
 
 def _names(order: Sequence[Unit], chosen: Sequence[Unit]) -> tuple[str, ...]:
-    """The operators of some units, in program order."""
     return tuple(name for unit in order if unit in chosen for name in unit.names)
 
 

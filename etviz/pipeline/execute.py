@@ -222,7 +222,6 @@ def _run(
     progress: Callable[[int], None] | None,
     cancel: threading.Event | None = None,
 ) -> tuple[list[list[Any]], tuple[float, ...]]:
-    """The outputs and the seconds of each execution."""
     import torch
 
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"

@@ -19,7 +19,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
 from etviz.errors import ArtifactError, ExecutionError, PairingError, UsageError
-from etviz.evidence.store import Store
+from etviz.evidence.tables import read_table, vet
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 
@@ -58,14 +58,9 @@ def log(files: Files) -> int:
 
 
 def parquet(files: Files) -> int:
-    """The table of a study; what ends a process ends one beside it."""
-    path = files["parquet"]
-    store = Store(path.parent)
-    etviz.options.isolation = "always"
-    try:
-        return len(store.table(path.name))
-    finally:
-        etviz.options.isolation = "never"
+    """The table of a study, with any checksum: a child process reads it first."""
+    vet([files["parquet"]])
+    return len(read_table(files["parquet"], ""))
 
 
 def etrecord(files: Files) -> int:
