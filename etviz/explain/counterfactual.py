@@ -17,7 +17,7 @@ from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.values import Value, flat_values
-from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node
+from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, refs
 from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
@@ -112,22 +112,39 @@ class _WhatIf(Evaluator):
             return super().step(graph, node, scope)
         moved = any(local[name] is not env[name] for name in node.reads())
         seen = logged(node)
+        chosen = frozenset(output for instruction, output in self.exact if instruction == node.instruction)
         if node.target == OBSERVED:
-            if moved:
-                raise UsageError(
-                    f"the inside of the delegate call {node.instruction} is not known, so it can't be said what it "
-                    "would have given; load the record that was written with the .pte (record=)"
-                )
-            runtime = seen if seen is not None else list(node.args)
-            return Value(runtime, runtime, None)
+            return self._observed(node, env, local, seen, chosen)
         own = self._on(graph, node, env)
         runtime = _logged(own, seen)
-        chosen = frozenset(output for instruction, output in self.exact if instruction == node.instruction)
         had = _logged(own, self.instead.get(node.instruction))
         if not moved and not chosen:
             return Value(runtime, runtime if had is own else had, None)
         given = self._on(graph, node, local) if moved else own
         return Value(runtime, _with_error(given, own, runtime if had is own else had, chosen), None)
+
+    def _observed(
+        self,
+        node: Node,
+        env: dict[str, Any],
+        local: dict[str, Any],
+        seen: Sequence[Any] | None,
+        chosen: Collection[int],
+    ) -> Value:
+        """Take what an instruction logged as the values of the operators that it executes."""
+        names = refs(node.args)
+        if chosen and not (names and seen):
+            raise UsageError(
+                f"the operators of instruction {node.instruction} are not known, so its correct output can't be "
+                "computed; load the record that was written with the .pte (record=)"
+            )
+        for output, (name, runtime) in enumerate(zip(names, seen or (), strict=False)):
+            if runtime is None:
+                continue
+            own, given = env[name], local[name]
+            shifted = runtime if given is own else _shifted(given, own, runtime)
+            env[name], local[name] = runtime, given if output in chosen else shifted
+        return Value(None, None, None)
 
     def _on(self, graph: Graph, node: Node, env: Mapping[str, Any]) -> Any:
         args, kwargs = self.arguments(env, node)

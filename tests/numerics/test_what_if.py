@@ -13,8 +13,10 @@ from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPar
 from torch import nn
 
 import etviz
+from etviz.comparison.gap import Comparison
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import lower
+from tests.kinds.making import Made
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -136,6 +138,23 @@ def test_all_rows_exact_is_the_reference(executed: Make, name: str) -> None:
     reference = inspection.analysis.tables.compared.runs[0].comparison.reference_outputs
     for a, b in zip(found.outputs, reference, strict=True):
         assert a == b if not isinstance(a, torch.Tensor) else torch.equal(a.nan_to_num(7), b.nan_to_num(7))
+
+
+@pytest.mark.parametrize("name", ["several", "stack", "masked_transformer"])
+def test_a_derived_pairing_proves_the_same(made: Callable[[str], Made], name: str) -> None:
+    """Where `.pte` and ETRecord tell the operators of a delegate, its output can be exact too, and what follows."""
+    inspection = made(name).load("derived")
+    assert inspection.gaps["pairing"].eq("derived").all()
+    found = inspection.what_if(list(inspection.gaps.index))
+    reference = [item for run in found.runs for item in _run(inspection, run).reference_outputs]
+    for a, b in zip(found.outputs, reference, strict=True):
+        assert a == b if not isinstance(a, torch.Tensor) else torch.equal(a.nan_to_num(7), b.nan_to_num(7))
+    one = inspection.what_if(0)
+    assert (one.runs, len(one.after)) == ((0,), len(_run(inspection, 0).reference_outputs))
+
+
+def _run(inspection: etviz.Inspection, run: int) -> Comparison:
+    return inspection.analysis.tables.compared.runs[run].comparison
 
 
 def test_non_finite_values_that_an_operator_made_go_with_it(executed: Make) -> None:
