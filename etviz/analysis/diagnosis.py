@@ -200,8 +200,7 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str
         }
         for (_, was), (_, now) in zip(found.before.iterrows(), found.after.iterrows(), strict=True)
     ]
-    what = "the delegate around the culprit" if culprit.place.inside is not None else "the culprit"
-    message = f"With the correct output of {what} substituted, and every other operator's error as it was."
+    message = "With the correct output of the culprit substituted, and every other operator's error as it was."
     others = [item.name for item in decision.others() if item.instruction != culprit.instruction]
     if others and any(item["matches"] is False for item in outputs):
         message += f" Other operators are at fault too: {', '.join(others[:_OTHERS])}"

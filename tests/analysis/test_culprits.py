@@ -62,8 +62,8 @@ def test_the_operator_that_loses_a_nan_is_at_fault() -> None:
     assert "loses NaN" in body["finding"]["text"]
     origin = gaps[gaps["non_finite"] == "created"].iloc[0]
     assert f"NaN arises at #{origin['instruction']} asin" in body["finding"]["text"]
-    assert found.digest.level == "bad"
-    assert "reference is at fault" not in found.digest.verdict
+    assert found.analysis.digest.level == "bad"
+    assert "reference is at fault" not in found.analysis.digest.verdict
     assert body["attribution"]["sum"] is None or "NaN or Inf" in body["attribution"]["note"]
     assert not check(found.analysis, Rules()).passed
 
