@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import etviz
-from etviz.analysis.summary import summarize
+from etviz.analysis.summary import judge_outputs
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.events import Layout, TensorRef
 from etviz.artifacts.files import only_user, parse_json
@@ -263,13 +263,14 @@ def test_a_flipped_bit_of_a_weight(executed: Make, tmp_path: Path, monkeypatch: 
         etviz.load(**files)
 
 
-@pytest.mark.parametrize(("side", "words"), [("runtime", "where the reference is not"), ("reference", "at fault")])
+@pytest.mark.parametrize(
+    ("side", "words"), [("runtime", "where the reference is not"), ("reference", "finite where the reference")]
+)
 def test_whose_nan_it_is_is_said(side: str, words: str, executed: Make) -> None:
     analysis = executed("counter").load().analysis
     outputs = analysis.tables.outputs.copy()
     outputs["status"], outputs[f"{side}_nan"] = MISMATCH, 3
-    found = summarize(analysis.gaps, analysis.tables.coverage, outputs, None, [])
-    assert words in found.verdict
+    assert words in judge_outputs(outputs)[1]
 
 
 @pytest.mark.parametrize(
@@ -286,17 +287,16 @@ def test_how_many_outputs_differ_is_said(wrong: int, total: int, verdict: str, e
     analysis = executed("counter").load().analysis
     outputs = pd.concat([analysis.tables.outputs.iloc[:1]] * total, ignore_index=True)
     outputs["output"] = range(total)
-    assert summarize(analysis.gaps, analysis.tables.coverage, outputs, None, []).level == "ok"
+    assert judge_outputs(outputs)[0] == "ok"
     outputs.loc[: wrong - 1, ["matches", "allclose"]] = False
     outputs.loc[: wrong - 1, ["rmse", "sqnr_db"]] = 2.0, 5.0
     outputs.loc[: wrong - 1, "close"] = [0.25, 0.5, 0.75][:wrong]
-    found = summarize(analysis.gaps, analysis.tables.coverage, outputs, None, [])
-    assert found.verdict.startswith(verdict)
-    assert found.level == "bad"
-    assert " of run " not in found.verdict
+    level, said = judge_outputs(outputs)
+    assert said.startswith(verdict)
+    assert level == "bad"
+    assert " of run " not in said
     twice = pd.concat([outputs, outputs.assign(event_block=7, close=0.0)], ignore_index=True)
-    assert "output 0 of run 7: " in summarize(analysis.gaps, analysis.tables.coverage, twice, None, []).verdict
-    given = (analysis.gaps, analysis.tables.coverage, outputs.iloc[:0], None, [])
-    drawn = summarize(*given, judged=[False, False], undetermined="random numbers")
-    assert drawn.verdict == "None of the 2 executions can be judged: their outputs follow from random numbers."
-    assert "give inputs= for each execution" in summarize(*given, judged=[False, False]).verdict
+    assert "output 0 of run 1: " in judge_outputs(twice)[1]
+    drawn = judge_outputs(outputs.iloc[:0], [False, False], "random numbers")
+    assert drawn[1] == "None of the 2 executions can be judged: their outputs follow from random numbers."
+    assert "give inputs= for each execution" in judge_outputs(outputs.iloc[:0], [False, False])[1]

@@ -188,10 +188,11 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str
         found = analysis.what_if(decision.beside(culprit))
     except EtvizError as error:
         return {"message": str(error), "outputs": []}
+    numbers = {run.event_block: number for number, run in enumerate(analysis.tables.compared.runs)}
     outputs = [
         {
             "output": int(was["output"]),
-            "event_block": int(was["event_block"]),
+            "run": numbers[int(was["event_block"])],
             "rmse": or_none(float(was["rmse"])),
             "without": or_none(float(now["rmse"])),
             "status": str(was["status"]),
@@ -242,7 +243,7 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
     try:
         frame = analysis.attribution()
     except EtvizError as error:
-        return {"sum": None, "output": None, "event_block": None, "note": str(error), "shares": []}
+        return {"sum": None, "output": None, "run": None, "note": str(error), "shares": []}
     known = frame[frame["share"].notna()].head(_SHARES)
     rows, culprit = analysis.tables.rows, analysis.finder.decision().culprit
     note = frame.attrs["note"]
@@ -251,7 +252,7 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
     return {
         "sum": or_none(float(frame.attrs["sum"])),
         "output": frame.attrs["output"],
-        "event_block": int(analysis.tables.compared.runs[frame.attrs["run"]].event_block),
+        "run": int(frame.attrs["run"]),
         "note": note,
         "shares": [
             {

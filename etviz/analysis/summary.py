@@ -60,7 +60,10 @@ class Summary:
 def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary:
     """The summary of one program: its outputs, and who is at fault by the `decision`."""
     accused = decision.culprit is not None or bool(findings.constants)
-    level, verdict = _with_culprit(*_judge(tables, accused=accused), findings.constants, decision.culprit)
+    comparisons = [run.comparison for run in tables.compared.runs]
+    undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
+    own = judge_outputs(tables.outputs, [item.judged for item in comparisons], undetermined, accused=accused)
+    level, verdict = _with_culprit(*own, findings.constants, decision.culprit)
     gaps, coverage = tables.rows, tables.coverage
     facts = [_constants(gaps, findings.constants), _compared(coverage), _delegated(findings.delegation)]
     facts += [_worst(tables), _first_divergence(tables, decision.culprit), _nonfinite(tables)]
@@ -92,11 +95,14 @@ def _fault(culprit: Culprit) -> str:
     return BEYOND
 
 
-def _judge(tables: Tables, *, accused: bool) -> tuple[str, str]:
-    """Level and sentence of the executions whose outputs can be judged, and the number of the others."""
-    comparisons = [run.comparison for run in tables.compared.runs]
-    undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")
-    judged, outputs = [item.judged for item in comparisons], tables.outputs
+def judge_outputs(
+    outputs: pd.DataFrame, judged: Sequence[bool] = (), undetermined: str = "", *, accused: bool = False
+) -> tuple[str, str]:
+    """Level and verdict of the final outputs.
+
+    `judged` says of each execution whether its outputs can be judged. If the program does not determine them, they
+    follow from what is `undetermined`. If an operator is `accused`, rounding is not offered as an explanation.
+    """
     unknown = len(judged) - sum(judged)
     if not unknown or len(judged) == 1:  # the notes say why a single execution can't be judged
         return _verdict(outputs, undetermined, accused=accused)
@@ -164,10 +170,11 @@ def _outputs(count: int, total: int, singular: str, plural: str) -> str:
 
 
 def _worst_of(worst: pd.Series, wrong: pd.DataFrame, outputs: pd.DataFrame) -> str:
-    """The output that the numbers are of, if there are several; its run, if there are several."""
+    """The output that the numbers are of, if there are several; the number of its execution, if there are several."""
     if len(outputs) == 1:
         return ""
-    run = f" of run {int(worst['event_block'])}" if outputs["event_block"].nunique() > 1 else ""
+    blocks = outputs["event_block"].drop_duplicates().tolist()
+    run = f" of run {blocks.index(worst['event_block'])}" if len(blocks) > 1 else ""
     return f"{'worst is ' if len(wrong) > 1 else ''}output {int(worst['output'])}{run}: "
 
 

@@ -47,7 +47,8 @@ class WhatIf:
     def __repr__(self) -> str:
         lines = [f"With {', '.join(self.names)} exact:"]
         for (_, was), (_, now) in zip(self.before.iterrows(), self.after.iterrows(), strict=True):
-            run = f"run {int(was['event_block'])}, " if len(self.runs) > 1 else ""
+            blocks = list(dict.fromkeys(self.before["event_block"]))
+            run = f"run {self.runs[blocks.index(was['event_block'])]}, " if len(self.runs) > 1 else ""
             lines.append(f"{run}output {int(was['output'])}: rmse {was['rmse']:.3g} → {now['rmse']:.3g}")
         return "\n".join(lines)
 

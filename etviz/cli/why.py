@@ -80,9 +80,9 @@ def _shares(attribution: dict[str, Any], width: int) -> Iterator[tuple[str, str]
 
 
 def _proof(proof: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    several = len({item["event_block"] for item in proof["outputs"]}) > 1
+    several = len({item["run"] for item in proof["outputs"]}) > 1
     found = [
-        (f"run {item['event_block']}, " if several else "")
+        (f"run {item['run']}, " if several else "")
         + f"output {item['output']}: {_change(item)}"
         + (", which matches the reference" if item["matches"] else "")
         for item in proof["outputs"]

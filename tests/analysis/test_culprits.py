@@ -152,10 +152,10 @@ def test_statements_follow_the_execution_that_is_wrong(executed: Make, tmp_path:
     shutil.copy(program.path("pte"), tmp_path / "model.pte")
     shutil.copy(program.path("etrecord"), tmp_path / "etrecord.bin")
     inputs = [tuple(item + 0.1 * run for item in program.inputs) for run in range(4)]
-    run = execute(tmp_path / "model.pte", [list(item) for item in inputs], workdir=tmp_path)
-    assert run.etdump is not None
-    assert run.debug_buffer is not None
-    blocks = [block for block in read_etdump(run.etdump).blocks if block.name == "Execute"]
+    ran = execute(tmp_path / "model.pte", [list(item) for item in inputs], workdir=tmp_path)
+    assert ran.etdump is not None
+    assert ran.debug_buffer is not None
+    blocks = [block for block in read_etdump(ran.etdump).blocks if block.name == "Execute"]
     events = blocks[2].debug
     last = max(event.instruction_id for event in events if event.chain >= 0 and not event.is_output)
     refs = {
@@ -164,24 +164,24 @@ def test_statements_follow_the_execution_that_is_wrong(executed: Make, tmp_path:
         if event.is_output or (event.chain >= 0 and event.instruction_id == last)
         for tensor in event.tensors[-1:]
     }
-    data = np.memmap(run.debug_buffer, np.uint8, "r+")
+    data = np.memmap(ran.debug_buffer, np.uint8, "r+")
     for offset in refs:
         data[offset:][:4].view(np.float32)[:] += np.float32(5)
     data.flush()
     files: dict[str, Any] = {
         "etrecord": tmp_path / "etrecord.bin",
-        "debug_buffer": run.debug_buffer,
+        "debug_buffer": ran.debug_buffer,
         "pte": tmp_path / "model.pte",
     }
-    found = etviz.load(run.etdump, inputs=inputs, **files)
-    wrong = int(found.outputs.loc[~found.outputs["matches"].astype(bool), "event_block"].iloc[0])
+    found = etviz.load(ran.etdump, inputs=inputs, **files)
+    wrong, run = int(found.outputs.loc[~found.outputs["matches"].astype(bool), "event_block"].iloc[0]), 2
     first, body = found.first_divergence, found.diagnosis(look_inside=False)
     assert first is not None
     assert (first["event_block"], first["instruction"]) == (wrong, last)
-    assert f", run {wrong}" in body["finding"]["text"]
-    assert body["attribution"]["event_block"] == wrong
+    assert f", run {run}" in body["finding"]["text"]
+    assert body["attribution"]["run"] == run
     assert body["culprit"]["share"] == pytest.approx(1.0, abs=0.05)
-    assert [item["event_block"] for item in body["culprit"]["proof"]["outputs"]] == [wrong]
+    assert [item["run"] for item in body["culprit"]["proof"]["outputs"]] == [run]
     assert body["culprit"]["proof"]["outputs"][0]["matches"]
     assert body["suspects"] == []
     both = found.what_if([int(str(first.name)), 0])

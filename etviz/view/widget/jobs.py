@@ -134,13 +134,14 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
         raise UsageError(f"what_if needs a list of rows, found {rows!r}")
     found = analysis.what_if(rows)
     runs = [analysis.tables.compared.runs[number] for number in found.runs]
+    numbers = {run.event_block: number for run, number in zip(runs, found.runs, strict=True)}
     reference = [value for run in runs for value in run.comparison.reference_outputs]
     runtime = [value for run in runs for value in run.comparison.runtime_outputs]
     outputs: list[dict[str, Any]] = []
     for at in range(len(found.before)):
         was, now = found.before.iloc[at], found.after.iloc[at]
         sides = (reference[at], runtime[at], found.outputs[at])
-        label = f"run {int(was['event_block'])}, " if len(runs) > 1 else ""
+        label = f"run {numbers[int(was['event_block'])]}, " if len(runs) > 1 else ""
         outputs.append(
             {
                 "name": f"{label}{int(was['output'])}: {list(was['shape'])} {was['dtype']}",
