@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _ADVICE: Final = "give the files of one training: each with those that were written together with it"
 _FAR: Final = 0.5
 """Relative L2 error from which weights, and what they make, are taken for those of another training."""
+_MOST: Final = 0.5
+"""Maximum share of close elements in a weight of another training."""
 _MOST_LIKELY: Final = (
     "Every value that weights go into is far off, and no other: the run most likely had other weights than {}. Give "
     "the files of one training."
@@ -90,10 +92,13 @@ class _Telling:
 
 
 def _is_other(gap: Gap) -> bool:
-    """True if a logged weight has other values, not only another order of them."""
+    """True if most elements of a logged weight have other values, not only another order of them.
+
+    A weight in which one channel is wrong is a fault, not another training.
+    """
     sums = gap.introduced_sums
     moved = sums is not None and math.isclose(sums.rr, sums.qq, rel_tol=1e-9)
-    return _is_far(gap) and not moved
+    return _is_far(gap) and not moved and gap.introduced is not None and gap.introduced["allclose"] < _MOST
 
 
 def _is_far(gap: Gap) -> bool:
