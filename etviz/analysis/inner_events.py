@@ -1,8 +1,8 @@
-"""Which operator inside of a delegate each event is of that its backend timed there, and how sure that is.
+"""Joins the events that a backend timed inside a delegate to the delegate's operators.
 
-A backend that says so is believed: by its delegate map, or by calling an event as the operator is called. XNNPACK says
-neither; but it runs the operators of a delegate in the order of the graph and names each by its kind, so where as many
-events of a kind were timed as there are operators of it, they are likely these, in that order.
+The join is certain if the backend names the operator: in its delegate map, or as the event's name. XNNPACK names only
+the kind of each operator, but runs them in the order of the graph. If a kind has as many events as operators, the
+events are likely these operators, in that order.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class Joined(NamedTuple):
 
 
 def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequence[int]]) -> dict[str, Joined]:
-    """The operators of a delegate's events, as far as they are known.
+    """The operators of a delegate's events, if known.
 
     Parameters
     ----------
     inner
         The delegate's graph.
     names
-        Of its events, in the order in which they were timed.
+        Names of its events, in the order of timing.
     handles
-        The delegate's map: identifiers, as text, to debug handles.
+        The delegate map: identifiers, as text, to debug handles.
     """
     nodes = list(operators(inner.nodes))
     by_name = {node.name: node for node in nodes}

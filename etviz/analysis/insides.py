@@ -1,4 +1,4 @@
-"""Delegates that are looked into without being asked for, and what their insides say of their own error."""
+"""Zooms into delegates in the background, and explains a delegate's error by the rounding of its operators."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ logger = logging.getLogger(__name__)
 
 Inside = TypeVar("Inside")
 SHARE: Final = 1 / 3
-"""Share of the program's operators from which on a delegate is looked into unasked."""
+"""Threshold of a delegate's share of the program's operators: larger ones are zoomed into unasked."""
 _LARGEST: Final = 512 << 20
-"""Bytes of weights up to which that is done in the background."""
+"""Maximum number of bytes of weights for a background zoom."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
 
 
 class Insides(Generic[Inside]):
-    """Looks into the delegates of one program on a thread of its own.
+    """Zooms into the delegates of one program on a background thread.
 
     Parameters
     ----------
     rows
-        Tells which rows are due, see `due`; asked on the thread. Like `zoom`, it does not keep the program alive.
+        Returns the rows that are due, see `due`; called on the thread. Like `zoom`, it does not keep the program alive.
     zoom
-        Looks into the delegate of one row.
+        Zooms into the delegate of one row.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Insides(Generic[Inside]):
         self.problems: dict[int, str] = {}
 
     def begin(self) -> None:
-        """Start in the background, once; delegates with very large weights are left out."""
+        """Start the thread, once; it skips delegates with very large weights."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="etviz-look-inside", daemon=True)
@@ -93,12 +93,12 @@ class Insides(Generic[Inside]):
 
     @during("looking inside of the delegates")
     def wait(self) -> list[Inside]:
-        """Wait for what was begun, look into the rest that is due, and give back all of it, in program order.
+        """Wait for the thread, zoom into the remaining rows that are due, and return all results in program order.
 
         Raises
         ------
         ExecutionError
-            If something is due, and all of it failed.
+            If every zoom failed.
         """
         thread = self._thread
         while thread is not None and thread.is_alive():
@@ -112,7 +112,7 @@ class Insides(Generic[Inside]):
         return found
 
     def stop(self) -> None:
-        """End what runs in the background."""
+        """Stop the thread."""
         self._cancel.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -120,9 +120,9 @@ class Insides(Generic[Inside]):
 
 
 def due(graph: Graph, tables: Tables, zooms: Zooms, *, bounded: bool) -> list[int]:
-    """The delegate rows to look into: first those beyond the threshold, then those with much of the program.
+    """The delegate rows to zoom into: first rows beyond the threshold, then delegates with much of the program.
 
-    Each instruction once. `bounded` leaves out very large weights.
+    Each instruction occurs once. `bounded` skips very large weights.
     """
     beyond: dict[int, int] = {}
     large: dict[int, int] = {}
@@ -153,17 +153,17 @@ def _inside(graph: Graph, instruction: int) -> Graph:
 
 
 def _weights(inside: Graph) -> int:
-    """About how many bytes of constants a delegate has."""
+    """Approximate number of bytes of a delegate's constants."""
     metas = [item.meta for item in inside.inputs if item.kind != "user" and item.meta is not None]
     sizes = (math.prod(size for size in meta.shape if isinstance(size, int)) for meta in metas)
     return sum(size * (1 if "int8" in meta.dtype else 4) for size, meta in zip(sizes, metas, strict=True))
 
 
 def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared | None:
-    """The comparison again, where the inside of a delegate call explains its error by the rounding of its operators.
+    """The comparison, if the rounding of a delegate's operators explains the delegate's error; else None.
 
-    That is so if it is faithful, shows every operator, and none of them introduces more than s times its noise, with s
-    below the threshold. The delegate's error is then at most s times its noise. None if nothing is explained.
+    It does if the zoom is faithful, shows every operator, and no operator introduces more than s times its noise, with
+    s below the threshold. The delegate's error is then at most s times its noise.
     """
     run, instruction = call
     own = {at: gap for at, gap in enumerate(tables.gaps) if (gap.run, gap.instruction) == (run, instruction)}

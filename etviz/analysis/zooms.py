@@ -38,7 +38,7 @@ _NO_DELEGATE: Final = (
 
 
 class Zooms:
-    """What can be zoomed into.
+    """Zooms into the delegate calls of one program.
 
     Parameters
     ----------

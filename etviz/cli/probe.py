@@ -21,17 +21,19 @@ def probe(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Folder for the probes; by default the program's.")
     ] = None,
-    budget: Annotated[str, typer.Option("--budget", help="Memory that a probe may take more: 512KB, 64MB.")] = "64MB",
+    budget: Annotated[
+        str, typer.Option("--budget", help="Maximum additional memory of a probe: 512KB, 64MB.")
+    ] = "64MB",
     instructions: Annotated[
         str | None, typer.Option("--instructions", metavar="1,2,…", help="Only the values of these.")
     ] = None,
     inside: Annotated[
-        str | None, typer.Option("--inside", metavar="1,2,…", help="Also the values inside of these delegate calls.")
+        str | None, typer.Option("--inside", metavar="1,2,…", help="Also the values inside these delegate calls.")
     ] = None,
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
 ) -> None:
-    """Make programs whose ordinary outputs are the inner values of another, for runners that write outputs only."""
+    """Make programs whose ordinary outputs are inner values of another program, for runners that only write outputs."""
     from etviz.errors import UsageError
     from etviz.pipeline.probe import probe as make
 
@@ -82,7 +84,7 @@ def load_outputs(
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
 ) -> None:
-    """Compare outputs that a runner without ETDump wrote: final ones, or those of probes."""
+    """Compare outputs that a runner without ETDump wrote: final outputs, or outputs of probes."""
     from etviz.api import load
     from etviz.errors import UsageError
 

@@ -196,7 +196,6 @@ def _written_by(value: Any) -> Any:
 
 
 def _attribute(node: FxNode) -> Any:
-    """What a ``get_attr`` names."""
     return getattr(node.graph.owning_module, str(node.target), None)
 
 
@@ -271,8 +270,8 @@ def number_instructions(graph: Graph, instructions: list[str]) -> bool:
     """Give every node the id of the instruction that the runtime executes for it.
 
     Nodes and instructions come in the same order, but a static view has no instruction, and jumps and moves have no
-    node, so the two are walked side by side and matched by operator. What counts the rounds of a
-    loop has no node either.
+    node, so the two are walked together and matched by operator. The instructions that count the rounds of a loop have
+    no node either.
 
     Returns
     -------

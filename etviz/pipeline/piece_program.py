@@ -1,4 +1,4 @@
-"""A piece of a program as a program of its own: built, lowered to its backend, run, with inner values as outputs."""
+"""Builds a piece of a program as a separate program, lowers and runs it, with inner values as outputs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from etviz.graph.ir import Meta
 
-_NO_VALUE: Final = "its program has no such value by itself"
+_NO_VALUE: Final = "the backend's program does not have this value"
 ATTEMPTS: Final = 40
-"""Programs that are lowered at most, to find out which inner values a backend gives as outputs."""
+"""Maximum number of programs that are lowered to find out which inner values a backend returns."""
 
 Outputs = list[Any]
 Marks = Mapping[str, dict[str, Any]]
@@ -53,7 +53,7 @@ class _Builder:
         return node
 
     def _word(self, name: str) -> str:
-        """What a value is called in code."""
+        """A value's name in code."""
         plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "self"
         return name if plain else f"value_{len(self.nodes)}"
 
@@ -135,7 +135,7 @@ def edge_program(
     Raises
     ------
     UsageError
-        If the graph has state, or gives back something else than tensors that it computed.
+        If the graph has state, or returns a value that it does not compute.
     """
     if graph.mutations or any(item.kind == "buffer" for item in graph.inputs):
         raise UsageError(f"{graph.name} keeps a state between runs, so it can't be run alone")
@@ -172,7 +172,7 @@ def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any
 
 def _output(builder: _Builder, out: Any) -> str:
     if not isinstance(out, Ref) or out.name not in builder.nodes or builder.nodes[out.name].op == "placeholder":
-        raise UsageError("the graph gives back a value that it does not compute")
+        raise UsageError("the graph returns a value that it does not compute")
     return out.name
 
 
@@ -189,7 +189,7 @@ class PieceProgram:
     names: list[str] = field(default_factory=list)
 
     def __call__(self, extra: Sequence[str]) -> Outputs:
-        """Outputs of the piece, then the values of `extra`; raises whatever upstream raises."""
+        """Outputs of the piece, then the values of `extra`; raises upstream's errors."""
         content = self.lower(extra)
         self.step = "run"
         return run_program(content, self.pte, self.inputs)
@@ -220,7 +220,7 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 
 @dataclass(slots=True)
 class Shown:
-    """What can be seen: the values of `names`, after the piece's own outputs; and why others can't."""
+    """The piece's outputs followed by the values of `names`, and why others were left out."""
 
     names: list[str]
     outputs: Outputs
@@ -228,10 +228,10 @@ class Shown:
 
 
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> Shown:
-    """As many of the candidates as the backend gives at once.
+    """As many candidates as the backend returns at once.
 
-    All of them, if it can; else halves of what is refused are tried again, so that one value that it can't give costs
-    a few attempts and not all the others.
+    If it refuses them, halves of the refused group are tried again. So one value that it can't return costs a few
+    attempts, and not the other values.
     """
     names = list(candidates)
     try:
@@ -270,11 +270,11 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     Parameters
     ----------
     graph
-        Of the delegate; its debug handles are those that the payload was made with.
+        The delegate's subgraph, with the debug handles that the payload was made with.
     payload
-        What the delegate executes.
+        The bytes that the delegate executes.
     names
-        Inner values to give out; those that the payload does not have are left out.
+        Wanted inner values; values that the payload does not have are left out.
     inputs
         One for each user input.
     pte
@@ -292,12 +292,12 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     own = list(refs(graph.outputs))
     places = {name: place for name in dict.fromkeys((*own, *names)) if (place := values.place(name)) is not None}
     if not places.keys() >= set(own):
-        raise UsageError("the payload does not give what the graph gives back")
+        raise UsageError("the payload does not return the outputs of the graph")
     at = dict(zip(places, values.give_out(list(places.values())), strict=True))
     shapes = _shapes(graph, values, list(places), inputs)
     given = {at[name]: (places[name].order(shape), dtype) for name, (shape, dtype) in shapes.items()}
     if sorted(given) != list(range(len(given))):
-        raise UsageError("the payload has outputs that the graph does not give back")
+        raise UsageError("the payload has outputs that the graph does not return")
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     packed = pack_graph(unpacked)
     outputs = [given[position] for position in range(len(given))]
@@ -332,7 +332,7 @@ def _like(meta: Meta | None) -> torch.Tensor:
 
 
 def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
-    """What XNNPACK makes of a piece, and the graph with a debug handle for each node."""
+    """XNNPACK's payload for a piece, and the graph with a debug handle for each node."""
     seen: list[Payload] = []
 
     def look(payload: bytes, named: Mapping[str, bytes]) -> None:
@@ -346,9 +346,9 @@ def own_payload(attempt: PieceProgram) -> tuple[Graph, Payload]:
 
 
 def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
-    """What the payload that ran has otherwise than XNNPACK makes of the piece here: names of operators, and what.
+    """Differences between the payload that ran and XNNPACK's payload for the piece here: names of operators, and what.
 
-    Nothing where the two are of different structure: then it was lowered with other options or by another version.
+    Empty if the two have different structure: then other options or another version lowered the program.
     """
     _, own = own_payload(attempt)
     names = dict(enumerate(attempt.names))
@@ -356,7 +356,7 @@ def alterations(attempt: PieceProgram, ran: Payload) -> list[tuple[str, str]]:
 
 
 def reason_of(error: Exception) -> str:
-    """The line of an error that says what happened; passes wrap it in how they were called."""
+    """The line of an error that says what happened, without the wrapping of passes."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

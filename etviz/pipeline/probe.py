@@ -1,12 +1,11 @@
-"""Probe programs: a program's own `.pte`, changed so that inner values are among its ordinary outputs.
+"""Probe programs: a program's `.pte`, changed so that inner values are among its ordinary outputs.
 
-Whatever runs a program gives its outputs: a release build without event tracer, Java, Swift, a browser, a
-microcontroller. A probe is made from the `.pte` alone: nothing is exported or lowered again, so every kernel call and
-every delegate's blob is the one that ships. Memory planning lets values overwrite one another, so each value that is to
-survive until the end gets memory of its own, which costs that much more; a budget decides how many values one probe
-gives out, and several probes cover a program.
+Every runtime returns outputs: a release build without event tracer, Java, Swift, a browser, a microcontroller. A probe
+is made from the `.pte` alone: nothing is exported or lowered again, so kernel calls and delegates' blobs are those that
+ship. Memory planning lets values overwrite one another, so each returned value gets separate memory. A budget limits
+the values of one probe; several probes cover a program.
 
-The last output of a probe is a constant that says which probe of which program it is.
+The last output of a probe is a constant that identifies the probe and its program.
 """
 
 from __future__ import annotations
@@ -67,17 +66,17 @@ class Probe:
     Attributes
     ----------
     name
-        What its outputs are to be called: ``probe-0``, ``probe-1``, …
+        Name for its outputs: ``probe-0``, ``probe-1``, …
     path
         The `.pte`.
     values
-        What it gives out, after the program's own outputs.
+        The inner values among its outputs, after the program's outputs.
     own
         How many outputs the unmodified program has: the first ones.
     outputs
         How many outputs the probe has: the program's own, the values, and a mark.
     nbytes
-        Bytes of memory that it takes more than the unmodified program.
+        Additional bytes of memory, compared with the unmodified program.
     model, record
         The unmodified program, and its record, beside which the table of the probes lies; the record is None where
         there is none.
@@ -125,20 +124,20 @@ def probe(
     partitioner
         Partitioners of the backends to delegate to, if a model is lowered; None means portable kernels only.
     budget
-        Memory that a probe may take more than the unmodified program: bytes, or such as ``"512KB"`` or ``"1GiB"``. A
-        value that is larger by itself has a probe of its own.
+        Maximum additional memory of a probe: bytes, or a text such as ``"512KB"`` or ``"1GiB"``. A larger value gets a
+        separate probe.
     method
         The method, if there are several.
     instructions
         Only the values of these; by default of all.
     inside
-        Instructions of delegate calls: further probes give out the values of the operators inside, as far as the
-        backend gives them. Such a delegate is lowered again, with these as outputs, so it is another program: the
-        delegate's own outputs are held against those of the other probes, bit for bit. It takes the record, the
-        ETRecord if that has the weights, and the backend, installed here.
+        Instructions of delegate calls: further probes return the values of the operators inside, if the backend returns
+        them. The delegate is lowered again with these outputs, so it is another program: its own outputs are compared
+        with the other probes' bit for bit. This needs the record, the ETRecord if that has the weights, and the
+        backend, installed here.
     workdir
-        Folder for ``probe-0.pte``, …, ``probes.json``, and, where a model is lowered, its artifacts; by default the
-        record's folder, or a temporary one that lasts as long as the probes.
+        Folder for ``probe-0.pte``, …, ``probes.json``, and the artifacts of a lowered model. By default the record's
+        folder, or a temporary folder that lasts as long as the probes.
 
     Returns
     -------
@@ -270,7 +269,7 @@ class _Maker:
         return probes
 
     def _choose(self, wanted: set[int] | None) -> tuple[list[_Chosen], dict[int, str]]:
-        """What can be given out, in program order, and why the rest can't."""
+        """The values that can be returned, in program order, and why others can't."""
         writers: dict[int, int] = {}
         for instruction in self.method.instructions:
             for slot in self._written(instruction):
@@ -303,7 +302,7 @@ class _Maker:
         """A delegate call whose inside is asked for."""
         node, graph = self.nodes.get(instruction), self.graph
         if graph is None or self.record is None:
-            raise UsageError("values inside of a delegate take the record (model.etviz) beside the program")
+            raise UsageError("values inside a delegate need the record (model.etviz) beside the program")
         calls = sorted(at for at, item in self.nodes.items() if item.target == "delegate")
         if node is None or node.target != "delegate":
             raise UsageError(f"inside must be instructions of delegate calls, found {instruction}; they are {calls}")
@@ -400,7 +399,7 @@ class _Opened:
     own: int
 
     def parts(self, budget: int) -> list[_Part]:
-        """As many values in each as the budget allows, of those that the backend gives out."""
+        """The values that the backend returns, as many in each part as the budget allows."""
         names = [name for name in expose(self.inner).candidates if name in self.sizes]
         groups: list[list[str]] = []
         used = 0
@@ -429,7 +428,7 @@ class _Opened:
         return found
 
     def _lowered(self, names: Sequence[str]) -> _Part | None:
-        """The piece with these values as outputs, and without those that the backend refuses."""
+        """The piece with these values as outputs, without values that the backend refuses."""
         piece = Piece(self.inner, self.constants, self.inputs, [])
         with Scratch() as folder:
             path = Path(folder) / "piece.pte"
@@ -456,7 +455,7 @@ class _Part:
         try:
             slots = file.replace_delegate(plan, self.of.instruction, self.of.own, self.piece, sizes)
         except ValueError as error:
-            raise UsageError(f"no probe goes inside of the delegate call {self.of.instruction}: {error}") from error
+            raise UsageError(f"no probe goes inside the delegate call {self.of.instruction}: {error}") from error
         found = []
         for name, slot, value in zip(self.names, slots, self.values, strict=True):
             tensor = plan.values[slot].val
@@ -497,7 +496,7 @@ def _conditional(method: Method) -> set[int]:
 
 
 def _aliases(method: Method, written_by: Any) -> dict[int, list[int]]:
-    """By value: those that are the same memory under another shape, a view that the emitter left out."""
+    """By value: other names of the same memory with another shape, views that the emitter left out."""
     written = {at for at, value in enumerate(method.values) if value.tensor and _initialized(value.tensor)}
     written |= set(method.inputs)
     last: dict[tuple[int, int], int] = {}

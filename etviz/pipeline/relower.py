@@ -1,4 +1,4 @@
-"""Runs a piece of a program by itself, in a child process: a delegate's subgraph, or one operator."""
+"""Runs a piece of a program alone, in a child process: a delegate's subgraph, or one operator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STEPS = ("start", "lower", "run", "read")
 
 
 class BackendRefusedError(EtvizError):
-    """A backend can't lower, or can't run, a piece of a program by itself.
+    """A backend can't lower or run a piece of a program alone.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class BackendRefusedError(EtvizError):
                 f"That is a fault of etviz, not of {self.backend}. Zoom into another row; the gap of this one is valid."
             )
         verb = "lower" if self.step != "run" else "run"
-        text = f"{self.backend} can't {verb} this part of the program by itself: {self.problem.rstrip('.')}. "
+        text = f"{self.backend} can't {verb} this part of the program alone: {self.problem.rstrip('.')}. "
         if not self.missing:
             return text + "Zoom into another row; the gap of this one is valid."
         if self.step == "run":
@@ -83,7 +83,7 @@ class Piece:
     ran
         What the runtime executed: path of the `.pte`, method and instruction; None if not known.
     rounds
-        Number of times that a loop executed it, of which this is the last; 0 outside loops.
+        Number of times that a loop executed it; this is the last. 0 outside loops.
     """
 
     graph: Graph
@@ -140,7 +140,7 @@ def run_alone(
     piece
         What to run.
     candidates
-        Names of the wanted inner values; those that the backend can't return are left out.
+        Names of the wanted inner values; values that the backend can't return are left out.
     label
         Name of the progress bar.
     keep_pte
@@ -215,7 +215,7 @@ def _interpret(
 def alterations(
     piece: Piece, timeout: float | None = None, cancel: threading.Event | None = None
 ) -> list[tuple[str, str]]:
-    """What differs between the program that ran and what XNNPACK makes of a piece here: names of operators, and what.
+    """Differences between the program that ran and XNNPACK's program for a piece here: names of operators, and what.
 
     Empty for other backends, and if the two have different structure. Raises as `run_alone` does.
     """

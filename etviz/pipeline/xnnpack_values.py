@@ -1,9 +1,9 @@
-"""Which values of a delegate's graph its XNNPACK payload computes, and the payload with these among its outputs.
+"""Finds the values of a delegate's graph in its XNNPACK payload, and makes them outputs of the payload.
 
-Nothing is lowered: the bytes that ran are taken, so that every weight, grid and range is that of the run. A node of the
-payload is the operator that is of its kind, reads the same values and, where that is not enough, carries the same debug
-handle. What XNNPACK put in (changes of layout) is passed over, what it left out (an activation in the range of a
-convolution, a batch norm in its weights) is part of the value before.
+Nothing is lowered: the bytes that ran are used, so every weight, grid and range is that of the run. A node of the
+payload matches the operator of its kind that reads the same values and, if that is not enough, carries the same debug
+handle. Nodes that XNNPACK inserted (changes of layout) are skipped. An operator that XNNPACK left out (an activation in
+the range of a convolution, a batch norm in its weights) is part of the value before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS: Final = {
     "XNNCopy": "clone _clone_dim_order alias_copy lift_fresh_copy _to_copy _to_dim_order_copy",
     **dict.fromkeys((f"XNNConcatenate{count}" for count in range(2, 6)), "cat"),
 }  # fmt: skip
-"""The operators that a node may be."""
+"""By kind of a node: the edge operators that it may be."""
 _MOVES: Final = ("XNNStaticTranspose", "XNNStaticReshape", "XNNCopy")
 _TURNED: Final = {
     *("XNNConv2d", "XNNDepthwiseConv2d", "XNNConvTranspose2d", "XNNAvgPooling2d", "XNNMaxPooling2d"),
@@ -58,7 +58,7 @@ _COPIES: Final = {
 _ACTIVATIONS: Final = {"relu", "relu6", "hardtanh", "clamp"}
 _BATCH_NORMS: Final = {"native_batch_norm", "_native_batch_norm_legit_no_training", "_native_batch_norm_legit"}
 _LEFT_OUT: Final = _COPIES | _ACTIVATIONS | _BATCH_NORMS
-"""Operators that XNNPACK may leave out: what comes before has their value."""
+"""Operators that XNNPACK may leave out: the value before has their value."""
 _FLOATS: Final = {1: "float32", 2: "float16", 14: "bfloat16"}
 _DTYPES: Final = {**_FLOATS, 3: "int8", 4: "uint8"}
 
@@ -109,7 +109,7 @@ class Values:
     graph
         Of the delegate.
     payload
-        What the delegate executes.
+        The payload that the delegate executes.
     """
 
     def __init__(self, graph: Graph, payload: Unpacked) -> None:
@@ -195,7 +195,7 @@ class Values:
                 self._holders.setdefault(value, []).append(node)
 
     def _value(self, node: Node, reads: Sequence[int]) -> int | None:
-        """What a step gives that is of the operator's kind, reads the same, and has its handle if there are several."""
+        """The value of the step of the operator's kind that reads the same values, and has its handle if several do."""
         roots = self._roots(reads)
         fits = [step for step in self._left.get(roots, ()) if self._may_be(step, _short(node))]
         own = {*node.handles, INSERTED} if node.name in self._results else {*node.handles}  # copied before it is given
@@ -229,14 +229,14 @@ class Values:
         return [bool(turned) for turned, order in enumerate(orders) if _same(order, self._tensors[value]["dims"])]
 
     def meta(self, name: str) -> Meta:
-        """What is known of a value that has a place."""
+        """Shape and dtype of a value that has a place."""
         meta = self._metas[name]
         if meta is None:
             raise UsageError(f"the shape of {name} is not known")
         return meta
 
     def place(self, name: str) -> Place | None:
-        """Where a value of the graph is; None if the payload has no such value."""
+        """Where a value of the graph is; None if the payload does not have it."""
         value, meta = self._ids.get(name), self._metas.get(name)
         if value is None or meta is None:
             return None

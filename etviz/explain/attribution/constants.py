@@ -1,7 +1,7 @@
-"""Constants in float64 while they are needed: the last used ones are kept, so that one step widens each once.
+"""Constants in float64 while they are needed; the last used ones are kept.
 
-All of them together would take twice the memory of the weights. What autograd would keep of a constant for the
-backward pass is its name instead, and where in it the saved view lies; of a weight that is dequantized, its node.
+All of them together would take twice the memory of the weights. For the backward pass autograd keeps the name of a
+constant and the place of the saved view in it, and for a dequantized weight the node.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
 
 KEPT: Final = 96 << 20
-"""Bytes of widened constants that are kept."""
+"""Maximum number of bytes of widened constants that are kept."""
 _COMPACT: Final = 1 << 16
-"""Elements from which autograd keeps a tensor as float32."""
+"""Threshold in elements: autograd keeps larger tensors as float32."""
 _SAVED_TWICE: Final = 6
-"""How many of the tensors before are looked at, whether one was saved already."""
+"""Number of saved tensors that are searched for one that was saved already."""
 _GIVEN_BACK: Final = 64 << 20
-"""Bytes that are saved, or taken again, after which free memory is given back."""
+"""Threshold in bytes: after so much was saved or read again, free memory is returned to the system."""
 
 
 def widen(value: Any) -> Any:
@@ -72,7 +72,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
-        """The constant of which `wide`, or a view of it, is the widened copy; None if it is none that is kept."""
+        """The constant whose widened copy `wide` is, or is a view of; None if no such copy is kept."""
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None
@@ -82,7 +82,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return own.as_strided(wide.shape, wide.stride(), own.storage_offset() + wide.storage_offset())
 
     def _keep(self, target: str, wide: torch.Tensor) -> None:
-        """Keep a constant that is a copy of its own; those that were used longest ago make room."""
+        """Keep a widened copy; the copies that were used longest ago make room."""
         self._bytes += wide.nbytes
         while self._kept and self._bytes > KEPT:
             dropped = self._kept.pop(next(iter(self._kept)))
@@ -95,13 +95,13 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
     def compact(self, again: Callable[[int], Callable[[], torch.Tensor] | None] = lambda _: None) -> Generator[None]:
         """Let autograd keep constants by name, and other large tensors as float32: derivatives need no more.
 
-        `again` gives what computes the tensor at an address once more, None where that is not known.
+        `again` returns a function that recomputes the tensor at an address, None if that is not known.
         """
         last: deque[tuple[torch.Tensor, int, torch.Tensor]] = deque(maxlen=_SAVED_TWICE)
         passed = 0
 
         def count(size: int) -> None:
-            """What is saved lies between what was freed, and leaves holes when it goes."""
+            """Saved tensors lie between freed ones, and leave holes when they go."""
             nonlocal passed
             passed += size
             if passed > _GIVEN_BACK:

@@ -78,7 +78,7 @@ class _Lane:
 class Float64(Interpreter):
     """Evaluates the graphs of one method in float64; constants are widened when they are needed.
 
-    Every value of the graph `seen` is looked at; inside of others, weights stay quantized until products take them.
+    Every value of the graph `seen` is computed; inside other graphs, weights stay quantized until products take them.
     """
 
     constants: WideConstants
@@ -210,7 +210,7 @@ class Float64(Interpreter):
         return torch.float64 if tag.kind == "dtype" and value.is_floating_point else value
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What an operator gives on widened arguments; a `PairingError` if it fails in the program's types too."""
+        """An operator's result on widened arguments; a `PairingError` if it fails in the program's types too."""
         if self._unpacked.holds(graph, node):
             weight = self._streamed(graph, node, args, kwargs)
             return weight or self._unpacked.value(graph, node, partial(self._unpack, graph, node, args, kwargs))
@@ -225,7 +225,7 @@ class Float64(Interpreter):
         return weight if weight is not None and weight.has_rows else None
 
     def _products(self, weight: Quantized, given: Sequence[list[Any]]) -> list[Any]:
-        """What `LINEAR` gives for the operands of several lanes, in one product where none has a gradient."""
+        """The results of `LINEAR` for the operands of several lanes, in one product if none has a gradient."""
         like = weight.like
         whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
         if whole:
@@ -283,7 +283,7 @@ class Float64(Interpreter):
         return _function().apply(x, forward, backward)
 
     def again(self, address: int) -> Callable[[], torch.Tensor] | None:
-        """What computes a dequantized weight at an address once more; None where there is none."""
+        """A function that recomputes the dequantized weight at an address; None if there is none."""
         source = self._unpacked.source(address)
         return partial(self._weight, *source) if source is not None else None
 
@@ -388,7 +388,7 @@ def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def _tables(graph: Graph) -> set[str]:
-    """The constants that rows are taken out of, and nothing else: the rows are widened, not the tables."""
+    """The constants of which only rows are read: the rows are widened, not the tables."""
     found, others = set[str](), set[str]()
     for part in _parts(graph):
         targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}
@@ -427,7 +427,7 @@ def _zip_args(described: Any, values: Any, leaf: Callable[[Any, Any], Any]) -> A
 
 
 def _rounded(target: str, args: Sequence[Any]) -> torch.Tensor:
-    """What rounding, quantize and dequantize give; the derivative is 1/scale inside of the range (straight-through)."""
+    """The result of rounding, quantize or dequantize; the derivative is 1/scale within the range (straight-through)."""
     x, grid = args[0], grid_arguments(target, args, {})
     if grid is None:
         return _through(x, resolve(target)(x.detach()), 1.0)

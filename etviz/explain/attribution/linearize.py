@@ -1,9 +1,9 @@
-"""The reference in float64 with a gradient, and how far each instruction's output is from what its inputs gave.
+"""The reference in float64 with a gradient, and the difference that each instruction introduced.
 
-Three values go side by side through the graph: the reference, what the runtime had, and the point halfway between
-them, where the derivatives are taken: with those, the difference of an operator's outputs follows from that of its
-inputs up to the third order, while derivatives at the reference leave the second (midpoint rule). Where the two are
-closer than `NEAR`, the reference itself is taken, which saves evaluating the operator once more.
+Three values travel through the graph together: the reference's, the runtime's, and the point halfway between them,
+where derivatives are taken. There, derivatives give the difference of an operator's outputs up to the third order; at
+the reference only up to the second (midpoint rule). If the two values are closer than `NEAR`, derivatives are taken at
+the reference, which saves an evaluation.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 NEAR: Final = 1e-4
-"""Relative L2 distance of runtime and reference up to which derivatives are taken at the reference."""
+"""Threshold of the relative L2 distance of runtime and reference: derivatives are taken at the reference below it."""
 
 
 @dataclass(slots=True)
 class Lanes:
     """The values of one node, side by side.
 
-    `middle` carries the gradient; it equals `reference` where `near`. `reach` and `rounded` are sets of contributions,
-    as bits: those that this value depends on, and those whose way here leads through a rounding. `parts` are what each
-    of several outputs depends on.
+    `middle` carries the gradient; it equals `reference` if `near`. Two sets of contributions, as bits: `reach` has the
+    contributions that this value depends on, `rounded` the contributions that pass a rounding on their way here.
+    `parts` has `reach` for each of several outputs.
     """
 
     reference: Any
@@ -139,7 +139,7 @@ class Contribution:
         Raises
         ------
         PairingError
-            If the value is not one that could have the difference: no tensor, or one of another shape.
+            If the value can't have the difference: it is no tensor, or has another shape.
         """
         other = self.replacement[1] if self.replacement is not None else self.difference
         if other is None:
@@ -152,7 +152,7 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """What a walk gave: contributions in program order, outputs, and which instructions logged none."""
+    """The result of a walk: contributions in program order, outputs, and instructions that logged nothing."""
 
     contributions: list[Contribution] = field(default_factory=list)
     outputs: list[Lanes] = field(default_factory=list)
@@ -211,7 +211,7 @@ class Linearizer:
         return lanes
 
     def _look_up(self, env: dict[str, Lanes], leaf: Any) -> Lanes:
-        """What an argument stands for, weights read."""
+        """The value of an argument, weights read."""
         if not isinstance(leaf, Ref):
             return Lanes.same(leaf)
         lanes = env[leaf.name]
@@ -294,9 +294,9 @@ class Linearizer:
         return lanes
 
     def _depend(self, graph: Graph, node: Node, lanes: Lanes, given: dict[str, Lanes], passes: list[bool]) -> None:
-        """Add what the arguments depend on; an output of a delegate depends on those that lead to it.
+        """Add the contributions that the arguments depend on; for a delegate, by output.
 
-        Nothing leads to an output that errors do not pass to.
+        Nothing is added to an output that errors do not reach.
         """
         before = _union(given.values())
         for used in given.values():
@@ -351,7 +351,7 @@ class Linearizer:
     def _runtime_value(
         self, node: Node, output: int, reference: Any, local: Any, logged: Any, problem: str
     ) -> tuple[Any, Contribution | None]:
-        """What later operators get as this output at runtime, and what it adds to the error if it was logged."""
+        """The runtime value of an output for later operators, and its contribution if it was logged."""
         computed = local if local is not None else reference
         if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
             return computed, None
@@ -379,8 +379,8 @@ class Linearizer:
     def _link(self, contribution: Contribution | None, lanes: Lanes, *, near: bool) -> tuple[Any, bool]:
         """The point between reference and runtime, through which the gradient flows on; and if it is the reference.
 
-        `near`: ``lanes.middle`` is the reference's value. The result is a tensor of its own: inside of a delegate
-        one output may be computed from another, and this one's gradient must not count for both.
+        `near`: ``lanes.middle`` is the reference's value. The result is a new tensor: inside a delegate one output may
+        be computed from another, and a gradient must not count for both.
         """
         middle = lanes.middle
         if not self._gradients:
@@ -429,7 +429,7 @@ def _union(lanes: Iterable[Lanes]) -> int:
 
 
 def _rounds(graph: Graph, node: Node) -> bool:
-    """True if a node, or an operator inside of a delegate, rounds what flows through it."""
+    """True if a node, or an operator inside a delegate, rounds its input."""
     if node.target == "delegate":
         inner = graph.inside(node)
         return any(_rounds(inner, item) for item in inner.nodes)

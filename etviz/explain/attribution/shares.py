@@ -1,9 +1,9 @@
-"""Which share of an output's error each instruction caused.
+"""Attributes an output's error to instructions.
 
 With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is
 ⟨∂⟨y, Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to
-1 as far as the program is linear within the error; their sum is the check. What has no derivative is patched: the
-difference is put into the reference, which runs once more. Where the sum is not 1, all are, one after the other.
+1 if the program is linear within the error; their sum is the check. An instruction without a derivative is patched:
+its difference is put into the reference, which runs again. If the sum is not 1, all instructions are patched in turn.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 GRADIENT, STRAIGHT_THROUGH, PATCH, UNKNOWN = "gradient", "straight-through", "patch", "unknown"
 PATCHES: Final = 8
-"""Instructions without a gradient that are patched, those with the largest differences first."""
+"""Maximum number of instructions without a gradient that are patched, the largest differences first."""
 PASSES: Final = 24
-"""Times that the reference runs at most, or one more, where derivatives do not explain the error."""
+"""Maximum number of runs of the reference (plus one) if derivatives do not explain the error."""
 TOLERANCE: Final = 0.05
-"""How far the sum may be from 1 before the shares are doubted."""
+"""Threshold of the distance of the sum from 1 for doubting the shares."""
 _ELEMENTS: Final = 1 << 22
-"""Elements that all evaluations which go side by side may have in the value of one operator."""
+"""Maximum number of elements in one operator's value, for all evaluations that run together."""
 Progress = Callable[[int, int], None]
 Loss = Callable[[list[Any]], Any]
 NAN: Final = float("nan")
@@ -56,7 +56,7 @@ class Share:
 
 @dataclass(slots=True)
 class Attribution:
-    """Shares of all logged values by ``(instruction, output)``, and what is to be said about them.
+    """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
     `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
     the share of what earlier executions left in mutable buffers.
@@ -263,7 +263,7 @@ def _patched_share(patch: Callable[[Sequence[Contribution]], float], item: Contr
 
 
 def _parts(items: list[Contribution]) -> list[list[Contribution]]:
-    """What is put in at a time, in program order: the largest differences alone, what lies between them together."""
+    """Groups of differences that are put in together, in program order: the largest alone, those between together."""
     alone = {id(item) for item in (items if len(items) <= PASSES else sorted(items, key=_by_size)[: PASSES // 2])}
     parts: list[list[Contribution]] = []
     for item in items:
@@ -297,10 +297,10 @@ def _left_out(item: Contribution) -> str:
 def _explain(result: Attribution, linearization: Linearization, target: ErrorTarget) -> None:
     methods = [share.method for share in result.shares.values()]
     if target.excluded:
-        result.notes.append(f"{target.excluded} elements of the output are NaN or Inf and were left out.")
+        result.notes.append(f"{target.excluded} elements of the output are NaN or Inf and were skipped.")
     if linearization.missing:
         result.notes.append(
-            f"{len(linearization.missing)} instructions logged nothing: their errors count for those that follow."
+            f"{len(linearization.missing)} instructions logged nothing: their errors count for the next instructions."
         )
     if result.carried:
         result.notes.append(f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers.")
@@ -347,8 +347,8 @@ def _putting_in(items: Sequence[Contribution]) -> After:
 class Patches:
     """The reference with more and more differences in it.
 
-    What comes before the next one is not evaluated again; what comes after it, for several at a time where the program
-    has weights to dequantize. `tell` is called often.
+    Operators before the next difference are not evaluated again. If the program dequantizes weights, the operators
+    after it are evaluated for several differences at a time. `tell` is called often.
     """
 
     def __init__(
@@ -403,13 +403,13 @@ class Patches:
 
 
 def _together(graph: Graph) -> int:
-    """How many evaluations go side by side: as many as take little memory, where weights are dequantized for each."""
+    """Number of evaluations that run together: as many as take little memory, if weights have to be dequantized."""
     largest = largest_value(graph) if has_unpacked(graph) else None
     return max(1, min(PASSES, _ELEMENTS // max(1, largest))) if largest is not None else 1
 
 
 class ErrorTarget:
-    """What is attributed: `seeds` are the derivatives of it by the outputs, `error` its size."""
+    """The attributed quantity: `seeds` are its derivatives by the outputs, `error` its size."""
 
     def __init__(self, outputs: Sequence[Lanes], logged: Sequence[Any], output: int, loss: Loss | None) -> None:
         self.references = [lanes.reference for lanes in outputs]

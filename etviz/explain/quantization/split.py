@@ -45,14 +45,14 @@ COLUMNS: Final = (
 )
 NOT_LOGGED: Final = "no runtime value"
 Logged = dict[Key, list[tuple[int, "torch.Tensor"]]]
-"""What the runtime logged in one execution: by value of the inlined graph, rows and their tensors."""
+"""The logged values of one execution: by value of the lowered form, rows and their tensors."""
 
 
 @dataclass(slots=True)
 class RowSplit:
-    """One row: its numbers, the float model's values at the same place, and the grid that they are put on.
+    """One row: its numbers, the float model's values at the same place, and the grid.
 
-    `integers` tells that the row holds integers of the grid, not the numbers that they stand for.
+    `integers` is True if the row holds integers of the grid, not the numbers that they stand for.
     """
 
     numbers: dict[str, float]
@@ -67,9 +67,9 @@ class RowSplit:
 
 @dataclass(slots=True)
 class Split:
-    """What the split gave: a dict for each execution and operator (see `split_frame`), and rows by index.
+    """The split: a dict for each execution and operator (see `split_frame`), and rows by number.
 
-    Rows inside of delegates count on after the gap rows.
+    Rows inside delegates are numbered after the gap rows.
     """
 
     operators: list[dict[str, Any]] = field(default_factory=list)
@@ -137,7 +137,7 @@ def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataF
 
 
 def _logged(form: Form, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
-    """The rows of one execution, those of faithful zooms too."""
+    """The rows of one execution, and of its faithful zooms."""
     parts = [(0, gaps, None)]
     parts += [(item.first, item.zoom.comparison.gaps, item) for item in zooms if item.zoom.faithful is True]
     logged: Logged = {}
@@ -178,7 +178,7 @@ class _Part:
         self.weights: dict[str, dict[str, Any]] = {}
 
     def hooks(self, *, weights: bool) -> dict[Key, Hook]:
-        """What takes the values of the quantized program."""
+        """Hooks for the values of the quantized program."""
         hooks: dict[Key, Hook] = {}
         values = self._lowered.values
         for partner in self._partners:

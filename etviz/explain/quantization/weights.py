@@ -1,4 +1,4 @@
-"""The error of quantized weights: those of the float model against what the quantized integers stand for."""
+"""The error of quantized weights: the float model's weights against the numbers that the integers stand for."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class WeightPair:
 
 
 def weight_pairs(floats: OperatorValues, quantized: OperatorValues, partners: Iterable[Partner]) -> list[WeightPair]:
-    """The weights of all operators that have a partner with a quantized weight."""
+    """The weights of all operators whose partner has a quantized weight."""
     weights = []
     for partner in partners:
         if partner.value is None or partner.output:

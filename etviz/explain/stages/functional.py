@@ -30,9 +30,9 @@ _ALIAS: Final = "aten.alias.default"
 def functional(graph: Graph) -> Graph:
     """The graph without in-place operators.
 
-    What reads an overwritten value later reads the result, through views of it too. What a buffer holds at the end is
-    left to the next execution. Where elements can't be put back through a view, the in-place operator stays, which the
-    evaluator refuses.
+    Later readers of an overwritten value, or of a view of it, read the result. The next execution starts with the final
+    values of buffers. If elements can't be put back through a view, the in-place operator stays, and the evaluator
+    refuses it.
     """
     state = _State(graph)
     for at, node in enumerate(graph.nodes):
@@ -124,7 +124,7 @@ def _role(target: str, *, write: bool) -> str:
 
 @functools.cache
 def _roles(target: str) -> tuple[tuple[str, ...], str, str]:
-    """Names of an operator's arguments, of the one that it overwrites, and of the one that its result is a view of."""
+    """Names of an operator's arguments, of the overwritten one, and of the one that the result is a view of."""
     if not target.startswith("aten."):
         return (), "", ""
     try:

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     *("status", "reason"),
 )
 """Columns of the ladder's frame."""
-_UNSEEN: Final = "the runtime logged no value of it: it is inside of a delegate, or was folded"
+_UNSEEN: Final = "the runtime logged no value of it: it is inside a delegate, or was folded"
 
 
 @question
@@ -38,8 +38,8 @@ def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]],
     replay
         The executions, and makers of evaluators of each form.
     comparisons
-        What the runtime gave: the execution's comparison with None, and the comparison inside each delegate call that
-        was zoomed into with the call's instruction.
+        The execution's comparison with None, and for each zoomed delegate call its comparison with the call's
+        instruction.
     run
         Number of the execution.
 

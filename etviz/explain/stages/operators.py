@@ -1,8 +1,9 @@
 """The operators of a float program and of the quantized one, and which answers which.
 
 Lowering turns one operator of the exported program into several nodes (``linear`` into permute and addmm), and
-quantization puts conversions between them. All keep the operator's name as their origin, so its value is what leaves
-the nodes of that name, and the operators of two programs are paired by it. What PT2E folds or drops has no partner.
+quantization puts conversions between them. All keep the operator's name as their origin. So an operator's value is the
+value that leaves the nodes of that name, and names pair the operators of two programs. Operators that PT2E folds or
+drops have no partner.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class OperatorValues(Uses):
         self._find_quantized()
 
     def meta(self, key: Key) -> Meta | None:
-        """What is known of a value, None if it is no tensor."""
+        """Shape and dtype of a value, None if it is no tensor."""
         node = self.nodes.get(key[0])
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
@@ -158,7 +159,7 @@ def _partner(
     elif answer is None or node is None:
         reason = "it is not in the lowered program: dropped, or merged into another operator"
     elif len(answer.last) > 1 or len(source.last) > 1:
-        reason = "lowering made several operators of it, whose values can't be told apart"
+        reason = "lowering made several operators of it, whose values can't be distinguished"
     elif module and answer.module and module != answer.module:
         reason = f"the operator of this name belongs to the module {answer.module} in the lowered program"
     elif key[1] >= len(node.outputs):

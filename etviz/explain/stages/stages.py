@@ -66,7 +66,7 @@ class Form:
     constants
         Its weights, by `Input.target`.
     inside
-        What the names of a delegate's operators begin with, by instruction of the call.
+        Prefix of the names of a delegate's operators, by instruction of the call.
     """
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits | None = None) -> None:
@@ -136,7 +136,7 @@ class Form:
         return found, outputs
 
     def logged(self, gap: Gap, call: int | None = None) -> Key | None:
-        """The value of this form that a gap's runtime value is; `call` is the delegate call that a row is inside of."""
+        """The value of this form that a gap's runtime value belongs to; `call`: the delegate call with the row."""
         if call is not None:
             return self.inside.get(call, "") + gap.source[0], gap.source[1]
         key = self._written.get((gap.instruction, gap.output))
@@ -271,7 +271,7 @@ class Stages:
         return (operator, grid.dequantize(gap.runtime)) if grid is not None else None
 
     def runtime(self, comparisons: Sequence[tuple[Comparison, int | None]], run: int, lowered: Stage) -> Stage:
-        """What the runtime logged in one execution, and inside zoomed delegate calls; its noise is the lowered one's.
+        """The logged values of one execution and of its zoomed delegate calls, with the lowered stage's noise.
 
         `comparisons` holds the program's own one with None, and each zoomed one with the instruction of its call.
         """

@@ -47,7 +47,7 @@ for k, found in enumerate(program.load_method("forward").execute(values)):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the README says: the operator, where it runs, its place in the user's code, introduced RMSE, and more."""
+    """The README's facts: the operator, its backend, its place in the user's code, introduced RMSE, and more."""
 
     operator: str
     backend: str
@@ -80,7 +80,7 @@ def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = 
     ArtifactError
         If the folder can't be written.
     BackendRefusedError, ExecutionError
-        If the piece can't be lowered or run by itself.
+        If the piece can't be lowered or run alone.
     """
     _check_free(path)
     with whole_folder(path, "the repro") as fresh:
@@ -91,7 +91,7 @@ def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = 
 
 
 def _of_last_round(alone: Alone, about: About) -> About:
-    """What is to be said of the last execution in a loop, where a row is of several."""
+    """The facts of the last round, if a loop executed the piece several times."""
     if alone.piece.rounds < 2:
         return about
     runtime, expected = alone.piece.outputs[about.output], alone.expected[about.output]
@@ -139,13 +139,13 @@ def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor
 def _readme(about: About, versions: dict[str, str], *, same: bool) -> str:
     where = f" ({markdown(about.source)})" if about.source else ""
     shape = f"{about.dtype} [{', '.join(map(str, about.shape))}]"
-    again = "Run alone, it gives" if same else "Run alone, it does not give exactly"
+    again = "Run alone, it gives" if same else "Run alone, it does not exactly give"
     return (
         f"# {markdown(about.operator)} on {markdown(about.backend or 'the portable kernels')}{where}\n\n"
         "`python repro.py` runs it on ExecuTorch and prints the gap (needs torch, executorch, numpy, safetensors).\n\n"
         f"Output {about.output}, {shape}: RMSE {about.rmse:.9g} between eager PyTorch and ExecuTorch on the same "
         f"inputs, with executorch {versions['executorch']} and torch {versions['torch']}. "
-        f"{again} the outputs that it gave within the whole program (`runtime.safetensors`).{about.note}\n"
+        f"{again} the outputs of the whole program's run (`runtime.safetensors`).{about.note}\n"
     )
 
 
@@ -165,7 +165,7 @@ def _layout(tensor: torch.Tensor) -> str:
 
 
 def about_row(row: Any) -> About:
-    """What a row of `gaps` says of itself."""
+    """The facts in a row of `gaps`."""
     return About(
         operator=str(row["reference_ops"] or row["op"]),
         backend=str(row["backend"]),

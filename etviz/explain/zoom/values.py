@@ -1,4 +1,4 @@
-"""Values inside one delegate call, whatever they come from: `InnerValues`, and what makes them.
+"""Values inside one delegate call: `InnerValues`, and its makers.
 
 `inner_values` decides, in this order:
 
@@ -41,7 +41,7 @@ _NO_HANDLES: Final = "the delegate map names no operator of this graph"
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What a backend logged inside one delegate call.
+    """Values that a backend logged inside one delegate call.
 
     Attributes
     ----------
@@ -69,11 +69,11 @@ class Subject:
     piece
         The call with its inputs and outputs at runtime.
     logged
-        What the backend logged inside; None if nothing.
+        Values that the backend logged inside; None if there are none.
     fixed
         Inputs of the call that are constants of the program, by position, as the reference has them.
     constants
-        Constants of the piece of which the `.pte` has other versions.
+        Constants of the piece that differ in the `.pte`.
     unjudged
         Why the reference's inputs of the call are not known; empty if they may be.
     custom
@@ -135,13 +135,13 @@ class InnerValues:
     parts
         By number of an operator that the backend runs as part of another one: the number of that one.
     faithful
-        True if the delegate's outputs are those of the run, bit for bit; None if that is not known.
+        True if the delegate's outputs equal the run's bit for bit; None if that is not known.
     deviation
         Largest absolute difference of the outputs from the run's; NaN if not known.
     message
         The same in words.
     notes
-        What else to know.
+        Further remarks.
     logged
         True if nothing was run again.
     """
@@ -159,7 +159,7 @@ class InnerValues:
     problems: dict[int, str] = field(default_factory=dict)
 
     def values(self, instruction: int) -> list[Any]:
-        """The outputs of an operator: this and the following methods are those of a `Log`."""
+        """The outputs of an operator; this and the following methods make it a `Log`."""
         return list(self.given.get(instruction, ()))
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
@@ -239,7 +239,7 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
 
 
 def numbered(inner: Graph, exposure: Exposure) -> Graph:
-    """The subgraph with a number for each operator; an operator carries the names of those that are part of it."""
+    """The subgraph with a number for each operator; an operator carries the names of its parts, too."""
     nodes: list[Node] = []
     origins = {node.name: node for node in inner.nodes}
     for node in inner.nodes:
@@ -379,8 +379,8 @@ def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None =
 
 def _fidelity_of_log(backend: str, logged: Logged) -> tuple[bool | None, float, str]:
     if not logged.probed:
-        return True, 0.0, f"The inner values are those that {backend} logged in the run itself."
-    start = "The inner values are those of probes, for which the delegate was lowered again"
+        return True, 0.0, f"{backend} logged the inner values in the run itself."
+    start = "The inner values come from probes, for which the delegate was lowered again"
     if logged.deviation is None:
         return None, math.nan, f"{start}; whether its outputs equal the program's is not known."
     if logged.deviation:
@@ -407,7 +407,7 @@ def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing |
 
 
 def _misfit(node: Node, value: Any) -> str:
-    """What is wrong with a value that can't be the operator's, empty if it may be."""
+    """Why a value can't be the operator's, empty if it can."""
     import torch
 
     meta = node.outputs[0] if len(node.outputs) == 1 else None

@@ -46,7 +46,7 @@ _NOT_REACHED: Final = "the reference does not reach this call, so there is nothi
 
 @dataclass(slots=True)
 class Zoom:
-    """The inside of one delegate call, compared as a program is.
+    """One delegate call's operators, compared as a program is.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Zoom:
     faithful, deviation, message, logged
         As of `InnerValues`.
     notes
-        What else to know.
+        Further remarks.
     """
 
     graph: Graph
