@@ -36,7 +36,7 @@ ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-"""What the standard library raises for archives that are damaged."""
+"""Errors that the standard library raises for archives that are damaged."""
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
@@ -139,7 +139,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
     path
         The file.
     what
-        What it should be, with its article: "an ETDump".
+        The expected kind of file, with its article: "an ETDump".
     advice
         How such a file is made, for the message when it is missing or empty.
 
@@ -176,7 +176,7 @@ def path_of(path: object, what: str) -> str:
     Raises
     ------
     UsageError
-        If it is something else than `str` or `os.PathLike`.
+        If it is neither `str` nor `os.PathLike`.
     ArtifactError
         If no file can have this name: the system's own errors come from many places.
     """
@@ -323,7 +323,7 @@ def whole_file(path: PathLike, what: str) -> Generator[Path]:
     path
         The file to make or to replace.
     what
-        What is written, with its article: "the report".
+        The content, with its article: "the report".
 
     Raises
     ------
@@ -358,7 +358,7 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_files(folder: Path) -> Generator[Path]:
-    """Give a temporary folder inside of `folder`, which is made if it is missing; its files are moved out at the end.
+    """Give a temporary folder inside `folder`, which is made if it is missing; its files are moved out at the end.
 
     What stood there before stays until then, and stays as it is where it is mapped.
 
@@ -440,7 +440,7 @@ def whole_folder(path: Path, what: str) -> Generator[Path]:
 
 @contextmanager
 def _workshop(parent: Path) -> Generator[Path]:
-    """A folder inside of `parent` that only its owner can look into, and that is gone at the end."""
+    """A folder inside `parent` that only its owner can look into, and that is gone at the end."""
     with Scratch(parent) as name:
         yield Path(name)
 

@@ -38,9 +38,9 @@ class FlatBuffer:
     path
         The file that they came from, for messages.
     what
-        What the file is, for messages: "ETDump".
+        Kind of file, for messages: "ETDump".
     advice
-        What a user can do about a damaged one.
+        Advice for a user with a damaged file.
     """
 
     def __init__(self, data: Any, path: str, what: str, advice: str) -> None:
@@ -197,7 +197,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """A vector of scalars or of tables in each of n tables; one that is absent is empty.
+    """A vector of scalars or of tables in each of n tables; absent vectors are empty.
 
     Attributes
     ----------

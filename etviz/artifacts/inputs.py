@@ -116,7 +116,7 @@ def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
 
 
 def read_values(path: PathLike) -> Any:
-    """What a ``.safetensors``, ``.npz``, ``.npy`` or ``.pt`` file holds; nothing of it stays tied to the file.
+    """The content of a ``.safetensors``, ``.npz``, ``.npy`` or ``.pt`` file, independent of the file.
 
     Returns
     -------

@@ -24,7 +24,7 @@ _MOST: Final = 4000
 
 
 def identity(path: PathLike) -> str:
-    """What tells this state of a file from any other on this machine.
+    """A digest of this state of a file on this machine.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def note_whole(path: PathLike) -> None:
 
 
 def alike(files: Mapping[str, PathLike], what: str) -> str:
-    """What stands for these states of files agreeing in something; empty if one is not there."""
+    """A digest of the claim that these states of files agree in `what`; empty if a file is missing."""
     try:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:

@@ -73,7 +73,7 @@ READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not
 
 
 def torch_dtype(name: str) -> torch.dtype | None:
-    """What torch reads the elements of a type as, None if it can't.
+    """The dtype as which torch reads the elements of a type, None if it can't.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def torch_dtype(name: str) -> torch.dtype | None:
 
 
 def scalar_type_name(code: int) -> str:
-    """Name a scalar type, also one that is not known.
+    """Name a scalar type, including unknown ones.
 
     Examples
     --------

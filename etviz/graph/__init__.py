@@ -1,1 +1,1 @@
-"""What the program is: its tree, its delegation, its source."""
+"""The program: its tree, its delegation, its source."""

@@ -38,7 +38,7 @@ class Delegation:
 
     @property
     def num_delegated_nodes(self) -> int:
-        """Nodes inside of delegates."""
+        """Nodes inside delegates."""
         return sum(self.delegated.values())
 
     @property

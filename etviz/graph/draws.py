@@ -26,7 +26,7 @@ def draws(node: Node) -> bool:
 
 
 def drawing(graph: Graph) -> list[Node]:
-    """The nodes of a graph that draw random numbers, by themselves, in a branch or inside of a delegate."""
+    """The nodes of a graph that draw random numbers, by themselves, in a branch or inside a delegate."""
     return [
         node
         for node in graph.nodes

@@ -1,7 +1,7 @@
 """Who reads whose values: the edges between the nodes of the program tree.
 
 Edges join the nodes of one level (instructions of the method or of a branch, operators inside one delegate) and cross
-levels where a delegate is opened: an operator inside of it reads the value of an instruction outside, its value is the
+levels where a delegate is opened: an operator inside it reads the value of an instruction outside, its value is the
 delegate's output, and is read by the instruction that reads that output.
 """
 
@@ -35,7 +35,7 @@ class DataEdge(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """Who makes a value, and, for the output of a delegate, which operator inside of it does; -1 if none does."""
+    """Who makes a value, and, for the output of a delegate, which operator inside it does; -1 if none does."""
 
     node: int
     output: int

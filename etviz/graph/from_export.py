@@ -306,7 +306,7 @@ def is_exported_operator(target: str) -> bool:
 
 
 def _origin(value: Json, fallback: str) -> str:
-    """Name of the eldest ancestor that is an operator; `from_node` is JSON inside of a text."""
+    """Name of the eldest ancestor that is an operator; `from_node` is JSON inside a text."""
     import orjson
 
     if not isinstance(value, str):

@@ -89,7 +89,7 @@ def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> di
 
 
 def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> list[Any]:
-    """Append the inside of a delegate; returns its outputs."""
+    """Append the inside a delegate; returns its outputs."""
     given = iter(args)
     names: dict[str, Any] = {}
     for item in inner.inputs:

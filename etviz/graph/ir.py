@@ -54,7 +54,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What is known of one value before anything runs.
+    """The properties of one value that are known before anything runs.
 
     `shape` holds ints, or the symbol's text where a size is dynamic. `scale` is the step of the quantization grid that
     the value lies on (None: not on a grid, or not known).

@@ -1,4 +1,4 @@
-"""What people call an operator, and where in the model it comes from."""
+"""Names of operators and rows, and where in the model it comes from."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
 
 
 def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The debug handles of an instruction, or those of the operators inside its delegate; ascending."""
+    """The debug handles of an instruction and of the operators inside its delegate, ascending."""
     inner = graph.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
     own = [handle for item in inner.nodes for handle in item.handles] if inner is not None else []
     return tuple(sorted({*node.handles, *own} - {-1, 0}))
@@ -190,7 +190,7 @@ def short_operator(name: str) -> str:
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """What a tree or a diagram calls a node: an operator by its short name, a delegate by what it computes.
+    """Name of a node in a tree or a diagram: an operator by its short name, a delegate by what it computes.
 
     Of a delegate's operators the first are named and the others counted: ``conv2d, relu, +12``.
     """
@@ -203,9 +203,9 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
-    """What the table calls an operator: what a delegate computes, a kernel without ATen's namespace.
+    """Name of an operator in the table: what a delegate computes, a kernel without ATen's namespace.
 
-    Outputs after the first have their number in brackets. Inside of a delegate, quantize and dequantize are named after
+    Outputs after the first have their number in brackets. Inside a delegate, quantize and dequantize are named after
     the operators whose result they hand on.
 
     Examples
@@ -230,7 +230,7 @@ def _rank(name: str) -> int:
 
 
 def salient_operator(reference_ops: str) -> str:
-    """What a delegate is called: its most telling operator, and how many others it has.
+    """Name of a delegate: its most telling operator, and how many others it has.
 
     Examples
     --------

@@ -26,7 +26,7 @@ RESET: Final = "executorch_prim::sub.Scalar"
 
 
 def body_of(graph: Graph, node: Node) -> Graph:
-    """What a loop runs."""
+    """The body of a loop."""
     return graph.subgraphs[node.subgraphs[0]]
 
 
@@ -63,7 +63,7 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
 
 
 def _rename(graph: Graph, prefix: str) -> None:
-    """Put something before all names of values; names of subgraphs stay, and those inside of delegates."""
+    """Put something before all names of values; names of subgraphs stay, and those inside delegates."""
 
     def renamed(leaf: Any) -> Any:
         return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf

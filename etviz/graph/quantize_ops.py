@@ -1,7 +1,7 @@
 """Which operators put numbers on a quantization grid or take them off it, and what the grid is.
 
-Two libraries have such operators: ``quantized_decomposed`` (PT2E) and ``torchao``. Whoever asks gets one answer for
-both, be it by operator or by the name that an exported program gave its node.
+Two libraries have such operators: ``quantized_decomposed`` (PT2E) and ``torchao``. There is one answer for
+both, by operator or by the name of a node in an exported program.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ORDER: Final = {
     "per_channel_group": ("scale", "zero_point", "quant_min", "quant_max", "dtype", "group_size"),
     "affine": ("block_size", "scale", "zero_point", "dtype", "quant_min", "quant_max"),
 }
-"""What quantize and dequantize take after the value itself, by granularity."""
+"""Arguments of quantize and dequantize after the value itself, by granularity."""
 _ALSO: Final = {"scales": "scale", "zero_points": "zero_point"}
 
 
 @functools.cache
 def conversion(name: str) -> str:
-    """What an operator does, or a node of that name: `QUANTIZE`, `DEQUANTIZE`, `CHOOSE` (a grid), or nothing of these.
+    """Kind of an operator, or of a node of that name: `QUANTIZE`, `DEQUANTIZE`, `CHOOSE` (a grid), or nothing of these.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def converted(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GridArguments:
-    """What a quantize or a dequantize is told of its grid; in a graph, values of other nodes are `Ref`.
+    """The grid arguments of a quantize or a dequantize; in a graph, values of other nodes are `Ref`.
 
     `axis`, `group` and `block` say which elements share a scale, as far as the granularity does not.
     """
@@ -160,7 +160,7 @@ def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _range(dtype: Any) -> tuple[int | None, int | None]:
-    """Least and largest number of an integer dtype, be it torch's or a `Tag`."""
+    """Least and largest number of an integer dtype (torch's or a `Tag`)."""
     match = re.search(r"(u?)int(\d+)\b", str(getattr(dtype, "value", dtype)))
     if match is None:
         return None, None
@@ -169,7 +169,7 @@ def _range(dtype: Any) -> tuple[int | None, int | None]:
 
 
 def grid_of(node: Node) -> GridArguments | None:
-    """What a quantize or a dequantize is told of its grid, if that is one for all elements."""
+    """The grid arguments of a quantize or a dequantize, if that is one for all elements."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     shape = node.outputs[0].shape if node.outputs and node.outputs[0] is not None else ()
     if grid is None or grid.granularity not in ("per_tensor", "affine"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1
-"""In the place of an output: the node is the instruction; it is inside of one and makes none of its outputs."""
+"""In the place of an output: the node is the instruction; it is inside one and makes none of its outputs."""
 NAN: Final = float("nan")
 
 

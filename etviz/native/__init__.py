@@ -1,4 +1,4 @@
-"""What is compiled where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
+"""Compiled passes, where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
 
 `pair_sums` does what `etviz.tensors.sums` does with NumPy, ten times faster, for the pairs that nearly all rows are:
 float32, contiguous, every element finite. `describe` and `count` do what `etviz.tensors.histogram` does. The tests hold
@@ -32,7 +32,7 @@ class PairSums(ctypes.Structure):
 
 
 class Series(ctypes.Structure):
-    """What is in one array: of its finite elements all but `zeros`, which is of all."""
+    """Sums over the finite elements of one array; `zeros` counts all elements."""
 
     _fields_ = (
         ("low", ctypes.c_double),

@@ -45,9 +45,9 @@ class Loop:
     first
         Copies of the first carries.
     body
-        What runs once for each row.
+        Instructions that run once for each row.
     results
-        What puts the rows of the results together.
+        Instructions that put the rows of the results together.
     everything
         All of it.
     """

@@ -26,7 +26,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What the content of constants tells.
+    """Matches of constants by their content.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
 
 
 def equal_bytes(a: Bytes, b: Bytes) -> bool:
-    """True if two arrays of bytes are the same; what differs early is told early."""
+    """True if two arrays of bytes are the same; early differences are found early."""
     if a.size != b.size:
         return False
     if not np.array_equal(_ends(a), _ends(b)):

@@ -77,7 +77,7 @@ def derive(
 
 @dataclass(slots=True)
 class _Past:
-    """What a delegate computes a value from.
+    """The origin of a delegate's value.
 
     `values` are all of them, itself included, `handles` those of the operators, and `slices` of those that take a part:
     handle, and where it begins, None where that is not known.
@@ -582,7 +582,7 @@ class _Search:
                 derived.values[call.index, position] = name
 
     def _possible(self, value: int) -> set[str]:
-        """What a value that a delegate reads may be."""
+        """The edge values that a delegate's input may be."""
         if domain := self.domains.get(value):
             return domain
         return self._fitting(self._spec(value), self._all)

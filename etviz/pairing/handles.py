@@ -68,7 +68,7 @@ class Match:
 
 
 def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
-    """What each instruction of an execution logged; without those whose values were lost."""
+    """The tensors that each instruction of an execution logged; without those whose values were lost."""
     found: dict[int, list[TensorRef]] = {}
     for event in block.debug:
         if event.delegate_debug_id is None and not event.is_output:
@@ -269,7 +269,7 @@ class Cut:
 
     @property
     def together(self) -> str:
-        """What to say of a gap that several instructions made; empty if it is one."""
+        """The note for a gap of several instructions; empty for one."""
         ids = self.instructions
         return f"introduced by {instructions_text(ids)} together" if len(ids) > 1 else ""
 
@@ -281,7 +281,7 @@ class HandleGroups:
     are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
     and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
     group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the instructions of matches that
-    read each of them. What can only be inside of a delegate is noted in the edge graph.
+    read each of them. What can only be inside a delegate is noted in the edge graph.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ class HandleGroups:
         return self._uses.nodes.get(name)
 
     def meta(self, name: str) -> Meta | None:
-        """What is known of an edge value, None if it is no tensor."""
+        """Type and shape of an edge value, None if it is no tensor."""
         node = self._uses.nodes.get(name)
         if node is not None:
             return node.outputs[0] if node.outputs else None
@@ -340,7 +340,7 @@ class HandleGroups:
         return f"a value of {instructions_text(group.instructions)} that is not paired"
 
     def _taken_along(self) -> set[str]:
-        """Values that add no error of their own between two groups."""
+        """Values between two groups that add no error."""
         fixed, free = set(self._weights), set[str]()
         for node in self.edge.nodes:
             if node.subgraphs or (node.name in self._claimed and not is_size(node)):

@@ -38,7 +38,7 @@ class Form(NamedTuple):
     order: tuple[int, ...] | None = None
 
     def difference(self, layout: Layout | None) -> str:
-        """What contradicts it, in words; empty if nothing does."""
+        """The contradiction in words; empty if nothing does."""
         if layout is None:
             return "no tensor in the one and one in the other"
         if layout.dtype != self.dtype:
@@ -111,7 +111,7 @@ def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
 
 
 def outline(block: RunBlock) -> tuple[list[Any], ...]:
-    """What of a block is held against a method's calls: it is the same in every execution of a static program."""
+    """What of a block is compared with a method's calls: it is the same in every execution of a static program."""
     events = block.profile
     values = [
         (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])

@@ -1,6 +1,6 @@
 """The program's instructions where the lowered graph was not recorded: from the `.pte`, the ETDump and the ETRecord.
 
-A skeleton has the same form as a recorded graph, but no dataflow: one node for each instruction, and inside of a
+A skeleton has the same form as a recorded graph, but no dataflow: one node for each instruction, and inside a
 delegate the edge operators whose debug handles it claims. It is enough for the tree, latency and coverage.
 """
 

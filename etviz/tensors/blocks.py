@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BLOCK: Final = 1 << 15
 """Elements a block: they stay in the cache, and torch starts no threads for them."""
 CLASSES: Final = ("finite", "+inf", "-inf", "nan")
-"""What an element may be; `class_counts` counts them in this order."""
+"""Classes of elements; `class_counts` counts them in this order."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the order of the shape, whatever the strides; a copy only where the strides need one."""
+    """The elements in the order of the shape, for any strides; a copy only where the strides need one."""
     return tensor.detach().reshape(-1)
 
 

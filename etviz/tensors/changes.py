@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 3
 """Maximum number of rows that a sentence lists."""
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes of which every order is tried."""
+"""Maximum number of axes whose orders are all tried."""
 _EXACT: Final = 1e-2
 """Share of a change that may remain after ``×f`` or ``+c``: weights are rounded to their dtype after the change."""
 
@@ -122,7 +122,7 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
 
 
 def _changed_part(name: str, a: Floats, b: Floats) -> str:
-    """What happened to the smallest part that holds every change: one element, some rows, or everything."""
+    """The change of the smallest part that holds all differences: one element, some rows, or everything."""
     import numpy as np
 
     changed = a != b
@@ -194,7 +194,7 @@ def _axis_words(ndim: int, axis: int) -> tuple[str, str, str]:
 
 
 def shortest_number(value: float, error: float) -> str:
-    """The shortest text within an error of a fitted number, of three digits at most.
+    """The shortest text, up to three digits, within an error of a fitted number.
 
     Examples
     --------

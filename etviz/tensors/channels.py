@@ -67,7 +67,7 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
     Raises
     ------
     UsageError
-        If the tensors can't be compared or there is no such axis.
+        If the tensors can't be compared or the axis does not exist.
     """
     check_pair(reference, runtime)
     shape = tuple(runtime.shape) or (1,)

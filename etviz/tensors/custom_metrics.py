@@ -1,6 +1,6 @@
 """Metrics that users bring: functions of a pair of tensors, and comparators of the upstream Inspector.
 
-What a user's function does is not ours, so whatever goes wrong in it stays in its own column.
+Errors in a user's function stay in its own column.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Comparator:
         self.comparator = comparator
 
     def compare(self, reference: Any, runtime: Any, handles: Sequence[int]) -> Any:
-        """What it says of a pair, after its own preprocessing."""
+        """Its result for a pair, after its preprocessing."""
         key = tuple(handles)
         mapping = self.comparator.preprocessing({(key, reference): (key, runtime)})
         self.comparator._validate_preprocessing_output(mapping)

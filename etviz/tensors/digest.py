@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def digest(values: Iterable[Any]) -> bytes:
-    """A hash (XXH3, 128 bits) of some values with their types and shapes, whatever their strides."""
+    """A hash (XXH3, 128 bits) of some values with their types and shapes, for any strides."""
     import torch
 
     sha = xxhash.xxh3_128()

@@ -1,6 +1,6 @@
 """Where in a tensor the error is: along one axis, and in a 2-D slice.
 
-Everything is worked in blocks, honours strides, and leaves pairs of which one is not finite out of the sums.
+All functions work in blocks, honour strides, and skip pairs that are not finite in both.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> tuple
 
 
 def _kinds(rows: Sequence[Floats], lost: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """What is not finite: of the last of the planes, else of the one before it."""
+    """Class of non-finite elements: of the last plane, else of the one before."""
     kinds = np.zeros(lost.shape, np.uint8)
     for values in reversed(rows):
         kind = np.where(np.isnan(values), 3, np.where(values == np.inf, 1, np.where(values == -np.inf, 2, 0)))

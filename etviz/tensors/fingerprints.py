@@ -202,11 +202,11 @@ def in_short(evidence: str, *, several: bool) -> str:
 
     Examples
     --------
-    >>> evidence = "Each index has an offset of its own, as of another bias: this explains 95 % of the squared error."
+    >>> evidence = "Each index has another offset, as of another bias: this explains 95 % of the squared error."
     >>> in_short(evidence, several=False)
-    'Each index has an offset of its own, as of another bias'
+    'Each index has another offset, as of another bias'
     >>> in_short(evidence, several=True)
-    'Each index has an offset of its own'
+    'Each index has another offset'
     """
     text = evidence.partition(_EXPLAINS)[0].rstrip(".")
     return text.partition(_GUESS)[0] if several else text
@@ -327,7 +327,7 @@ def _cut(r: Floats) -> Floats:
 
 
 def constant_output(pair: Pair) -> Iterator[Fingerprint]:
-    """Every value of the runtime is the same, those of the reference are not."""
+    """All runtime values are equal; the reference's are not."""
     m = pair.moments
     if m.low_q == m.high_q and m.low_r < m.high_r:
         text = f"Every runtime value is {m.low_q:.4g}; the reference ranges from {m.low_r:.4g} to {m.high_r:.4g}."
@@ -447,7 +447,7 @@ def _signed(value: float) -> str:
 
 
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes of which every order is tried; of more, swaps and moves of one axis."""
+"""Maximum number of axes whose orders are all tried; for more, swaps and moves of one axis."""
 _CONFIRMED: Final = 2
 _TRIED: Final = 2048
 

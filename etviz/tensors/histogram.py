@@ -1,4 +1,4 @@
-"""What a pair of tensors looks like: histograms on shared bins, statistics, the elements that are worst.
+"""The distribution of a pair of tensors: histograms on shared bins, statistics, the elements that are worst.
 
 Two passes over a pair, the first for what is in it, the second for how it is distributed. They are compiled (see
 `etviz.native`) and have the same in NumPy; a large tensor costs time but no memory.
@@ -79,7 +79,7 @@ def histogram(
     reference
         None where there is no reference.
     runtime
-        What the runtime logged.
+        The logged tensor.
     bins
         Number of bins, from 1 to 4096.
     own
@@ -154,7 +154,7 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
 
 
 class _Pair:
-    """What is in reference, runtime and error of a pair, and then how it is distributed; or in the runtime alone."""
+    """Content and distribution of reference, runtime and error; of the runtime alone without a reference."""
 
     def __init__(self, reference: torch.Tensor | None, runtime: torch.Tensor) -> None:
         self._reference, self._runtime = reference, runtime

@@ -1,1 +1,1 @@
-"""What the runtime recorded: the ETDump and the debug buffer."""
+"""The runtime's recordings: the ETDump and the debug buffer."""

@@ -116,7 +116,7 @@ class DebugBuffer:
         return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        """The offset at which a tensor lies in the mapped file, None if it lies elsewhere."""
+        """The offset at which a tensor lies in the mapped file, None if it is elsewhere."""
         for whole in self._views.values():
             at = tensor.data_ptr() - whole.data_ptr()
             return at if 0 <= at < whole.nbytes else None

@@ -1,4 +1,4 @@
-"""What the runtime logged in one execution, instruction by instruction, as torch tensors over the mapped buffer."""
+"""The values that one execution logged, by instruction, as torch tensors over the mapped buffer."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RuntimeLog:
         return [self._value(item, instruction) for item in stored[-count:]]
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """What a backend logged inside of its call, in order: its own identifier of the value, and the value."""
+        """Values that a backend logged inside its call, in order: its own identifier of the value, and the value."""
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
@@ -135,7 +135,7 @@ def _is_result(event: DebugEvent) -> bool:
 
 
 def _stored(event: DebugEvent) -> Sequence[Any]:
-    """What an event holds: references of tensors, or a plain value."""
+    """The content of an event: references of tensors, or a plain value."""
     return event.tensors if event.kind in _TENSORS else (event.value,)
 
 

@@ -1,7 +1,7 @@
 """Finds the events in an ETDump whose top structure is broken.
 
 The runtime's writer gives up in the middle of a value whose tensor type it does not support, and leaves
-its builder in a state from which no valid file comes out. Each event that was complete by itself is in
+its builder in a state from which no valid file comes out. Each event that was complete alone is in
 the bytes all the same. The writer fills its buffer from the end, so a later event has a lower address.
 """
 

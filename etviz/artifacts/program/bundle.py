@@ -44,7 +44,7 @@ class BundledTensor:
     data: npt.NDArray[Any]
 
     def tensor(self) -> torch.Tensor:
-        """The same for torch, with memory of its own."""
+        """The same for torch, in new memory."""
         import torch
 
         return torch.from_numpy(self.data.copy(order="K")).view(getattr(torch, self.dtype))

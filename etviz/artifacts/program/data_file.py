@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give the file that write_tensor_data_to_file() wrote together with the .pte"
 _NAMED: Final = 5
-"""Names that a message lists at most."""
+"""Maximum number of names in a message."""
 
 
 def read_data_file(path: PathLike) -> Mapping[str, memoryview]:

@@ -155,7 +155,7 @@ class Instruction:
     operator
         "aten::add.out" for a kernel call, else None.
     args
-        Value ids as stored: for a kernel the operator's arguments, then its result once more; for a
+        Value ids as stored: for a kernel the operator's arguments, then its result again; for a
         delegate its inputs, then its outputs.
     inputs, outputs
         Value ids that it reads, and those that it writes. A list of tensors is one value.
@@ -189,7 +189,7 @@ class Method:
     backends
         The backend of each delegate by its id, such as "XnnpackBackend".
     compile_specs
-        What each delegate was lowered with, as (key, value).
+        The compile specs of each delegate, as (key, value).
     payloads
         Where the bytes of each delegate are: whether in a segment, and which; else which of the inline ones.
     """
@@ -256,7 +256,7 @@ class Program:
     named
         Data that delegates share, by its key: XNNPACK's weights are there.
     segments, inline
-        What `Method.payloads` counts.
+        The data that `Method.payloads` refers to.
     external
         Constants that are in a `.ptd`, by name; see `with_data_file`.
     """

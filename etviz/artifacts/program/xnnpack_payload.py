@@ -1,4 +1,4 @@
-"""What a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
+"""The operators that a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
 
 Its nodes carry the debug handles of the operators that they were made from. A piece that is lowered again is what the
 reference is lowered to. The program that ran may hold something else: other weights, another padding. What differs is
@@ -78,7 +78,7 @@ class Unpacked:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an output is computed from: debug handles of the operators, and which of the delegate's inputs.
+    """The origin of an output: debug handles of the operators, and which of the delegate's inputs.
 
     `slices` are those operators that take a part along one axis: debug handle, and where the part begins.
     """
@@ -90,7 +90,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Change:
-    """What a node has otherwise: arguments, and by the name of its argument, the grid and the content of its values."""
+    """The other properties of a node: arguments; grid and content of its values by argument name."""
 
     handle: int
     arguments: Json = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""What was recorded when the program was lowered: the record file and the ETRecord."""
+"""Recordings made when the program was lowered: the record file and the ETRecord."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
 _TRANSFORMED: Final = "edge_after_transform/"
-"""What transform passes made of the edge program, before it was delegated."""
+"""The edge program after transform passes, before it was delegated."""
 _BLOCK: Final = 1 << 20
 _ADVICE: Final = "write it again with ETRecord.save()"
 _UNPACK: Final = "take the file as ETRecord.save() wrote it, or zip its members again without compression (zip -0)"
@@ -160,7 +160,7 @@ class ETRecord:
         return found
 
     def delegate_info(self, method: str) -> dict[str, Any]:
-        """What backends told of their delegates while they were lowered, by name of the lowered module.
+        """Information of backends about their delegates while they were lowered, by name of the lowered module.
 
         It is one JSON table (``delegate_info``) with keys such as ``forward/lowered_module_0``, or a member for each.
         """
@@ -197,7 +197,7 @@ class ETRecord:
 
     @property
     def further(self) -> list[str]:
-        """Those that upstream does not make by itself: `add_extra_export_modules` adds them."""
+        """Those that upstream does not make alone: `add_extra_export_modules` adds them."""
         return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
 
     def edge_graph(self, method: str) -> Graph:

@@ -66,7 +66,7 @@ class Record:
     delegation
         By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
     extra
-        What else is kept: names of the tensors that are the representative inputs (``inputs``), and `LISTINGS`.
+        Further content: names of the tensors that are the representative inputs (``inputs``), and `LISTINGS`.
     references
         By method: the graph of the float model that the quantization split compares with.
     tensors

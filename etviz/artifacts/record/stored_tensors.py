@@ -57,7 +57,7 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
     data
         Safetensors bytes: the length of the header (uint64, little-endian), the header (JSON), the values.
     checksums
-        What `tensor_checksum` gave for each tensor.
+        The `tensor_checksum` of each tensor.
     path
         The file that they are in, for messages.
 

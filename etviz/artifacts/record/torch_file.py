@@ -1,4 +1,4 @@
-"""Tensors in torch's own file format, inside of an ETRecord: safely, and without reading what is not used.
+"""Tensors in torch's own file format, inside an ETRecord: safely, and without reading what is not used.
 
 `torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run; before, the archive is checked
 to hold no more than it has bytes, and afterwards every tensor to be a plain one. While a fake mode is being traced
@@ -117,7 +117,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
 
 
 def _bytes(data: memoryview) -> torch.Tensor:
-    """Bytes where they lie."""
     import torch
 
     with warnings.catch_warnings():
@@ -167,7 +166,7 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
 
 
 def _load(data: memoryview) -> Any:
-    """What the file holds; torchao's tensors are known to torch only when torchao has told it of them."""
+    """The content of the file; torchao's tensors are known to torch only when torchao has told it of them."""
     import torch
 
     try:
