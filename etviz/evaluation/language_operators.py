@@ -17,11 +17,9 @@ from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.upstream.operators import parsed_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
-
-    Size = tuple[int, int]
 
 
 class LanguageFunction:
@@ -96,21 +94,36 @@ def attend(
     """
     import torch
 
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores, _, _, v = scored(query.to(wide), key.to(wide), value.to(wide), start, mask, causal=causal, scale=scale)
+    return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype)
+
+
+def scored(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    start: int,
+    mask: torch.Tensor | None,
+    *,
+    causal: bool,
+    scale: float | None,
+) -> tuple[torch.Tensor, ...]:
+    """The scores of `attend`, and what they are scores of: ``[batch, head, position, width]`` of query, key, value."""
+    import torch
+
     steps, heads, width = query.shape[1:]
     if mask is None:
         _check_place(start, steps, key.shape[1])
         key, value = key[:, : start + steps], value[:, : start + steps]
-    wide = torch.promote_types(query.dtype, torch.float32)
     shared = heads // key.shape[2]
-    q, k, v = (item.to(wide).transpose(1, 2) for item in (query, key, value))
+    q, k, v = (item.transpose(1, 2) for item in (query, key, value))
     k, v = (item.repeat_interleave(shared, 1) for item in (k, v))
     scores = q @ k.transpose(2, 3) * (1 / math.sqrt(width) if scale is None else scale)
     if causal:
         seen = torch.ones(steps, scores.shape[-1], dtype=torch.bool).tril(start)
         scores = scores.masked_fill(~seen, -math.inf)
-    if mask is not None:
-        scores = scores + mask.to(wide)
-    return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype)
+    return (scores if mask is None else scores + mask.to(scores.dtype)), q, k, v
 
 
 def _custom_sdpa(
@@ -143,12 +156,17 @@ def _custom_quantized_sdpa(
     v_scales: torch.Tensor | None = None,
     is_seq_at_dim_2: bool = False,
 ) -> torch.Tensor:
-    grids = (q_scales, q_zero_points), (k_scales, k_zero_points), (v_scales, v_zero_points)
-    q, k, v = (_dequantized(item, *grid) for item, grid in zip((query, key, value), grids, strict=True))
-    if is_seq_at_dim_2:
-        q, k, v = (item.transpose(1, 2) for item in (q, k, v))
+    grids = q_zero_points, q_scales, k_zero_points, k_scales, v_zero_points, v_scales
+    q, k, v = off_grids((query, key, value), grids, second=is_seq_at_dim_2)
     found = attend(q, k, v, start_pos, attn_mask, causal=is_causal, scale=scale)
     return found.transpose(1, 2) if is_seq_at_dim_2 else found
+
+
+def off_grids(values: Sequence[torch.Tensor], grids: Sequence[Any], *, second: bool) -> list[torch.Tensor]:
+    """Dequantized values in the layout of `attend`; positions may be at axis 2. `grids` are zero points and scales."""
+    pairs = zip(values, grids[1::2], grids[::2], strict=True)
+    found = [_dequantized(*pair) for pair in pairs]
+    return [item.transpose(1, 2) for item in found] if second else found
 
 
 def _dequantized(value: torch.Tensor, scale: torch.Tensor | None, zero_point: torch.Tensor | None) -> torch.Tensor:

@@ -42,10 +42,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from etviz.evaluation.language_operators import off_grids, scored
 from etviz.evaluation.narrow_grids import as_kernels_choose
 from etviz.evaluation.operators import by_position
 from etviz.evaluation.unpacked import Quantized
 from etviz.evaluation.values import flat_values
+from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.graph.quantize_ops import chooses_grid, is_quantize
 from etviz.graph.uses import only_moves
 from etviz.tensors.metrics import BY_LAW, EPS, FALSE_ALARMS, NO_NOISE, THRESHOLD, Noise
@@ -366,6 +368,36 @@ def _softmax(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
     return [torch.nan_to_num(value * (1 + steps).sqrt(), 0.0, 0.0, 0.0)]
 
 
+def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
+    """Of the attention with a cache: the scores' products, their softmax, and the sum of K weighted values.
+
+    A score's error s is one of the exponential's argument, so each term ``t = p·v`` has a relative error of
+    ``√(s² + (x − max x)² + (K+1)/9)``; the terms are summed like those of any product.
+    """
+    names = LANGUAGE_OPERATORS[target].names
+    given = dict(zip(names, args, strict=False))
+    query, key, value = (given[name] for name in ("query", "key", "value"))
+    second = bool(given.get("is_seq_at_dim_2"))
+    if "quantized" in target:
+        query, key, value = off_grids((query, key, value), [given.get(name) for name in names[8:14]], second=second)
+    if "key_cache" in given:
+        used = given["start_pos"] + given["seq_len"]
+        key, value = values[1][:, :used], values[2][:, :used]
+    rest: dict[str, Any] = {"causal": bool(given.get("is_causal")), "scale": given.get("scale")}
+    query, key, value = (item.double() for item in (query, key, value))
+    scores, q, k, v = scored(query, key, value, given["start_pos"], given.get("attn_mask"), **rest)
+    width, count = q.shape[-1], scores.shape[-1]
+    factor = rest["scale"] or width**-0.5
+    norms = q.square().sum(-1, keepdim=True) * k.square().sum(-1)[:, :, None] / width
+    own = factor**2 * (width + 1) * (norms / 18 + (q @ k.transpose(2, 3)).square() / 9) + scores.square()
+    steps = (scores - scores.amax(-1, keepdim=True)).square() + (count + 1) / 9
+    weights = torch.nan_to_num(scores.softmax(-1).square(), 0.0, 0.0, 0.0)
+    relative = torch.nan_to_num(own + steps + 1, 0.0, 0.0, 0.0)
+    total = (weights * relative) @ v.square() + (count + 1) * (weights @ v.square() / 18)
+    total = (total.transpose(1, 2) if not second else total) + (count + 1) * values[0].double().square() / 9
+    return [total.sqrt(), *[None] * (len(values) - 1)]
+
+
 def _logsumexp(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     terms = _share(args[0].numel(), values)
     return [(_wide(values[0]).square() + 1 + (terms + 1) / 9).sqrt()]
@@ -603,6 +635,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
     "_native_batch_norm_legit": _group_norm,
     **dict.fromkeys(("_native_batch_norm_legit_no_training", "native_batch_norm", "batch_norm"), _batch_norm),
     **dict.fromkeys(("_softmax", "softmax", "_log_softmax", "log_softmax"), _softmax),
+    **dict.fromkeys(("custom_sdpa", "custom_quantized_sdpa", "sdpa_with_kv_cache"), _attention),
     "logsumexp": _logsumexp,
     **dict.fromkeys(
         ("upsample_bilinear2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bilinear2d_aa"), _resized

@@ -10,7 +10,9 @@ import torch
 from executorch.extension.llm.custom_ops import custom_ops as _  # noqa: F401 - registers them
 
 from etviz.errors import PairingError
+from etviz.evaluation.law import sizes
 from etviz.evaluation.operators import resolve
+from etviz.graph.ir import Node
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 
 CLOSE = {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}
@@ -86,6 +88,24 @@ def test_attention(
     for mask in (_normal(steps, room, seed=3), torch.where(_normal(steps, room, seed=4) > 0, 0.0, -math.inf)):
         mask[:, 0] = 0.0
         assert_close(*both(target, query, key, value, 0, mask, 0.0, False), CLOSE[dtype])
+
+
+@pytest.mark.parametrize(("steps", "start", "width"), [(1, 63, 16), (1, 7, 128), (40, 20, 32), (4, 0, 64)])
+def test_the_law_of_noise_knows_the_error_of_the_kernel(steps: int, start: int, width: int) -> None:
+    query, key, value = (
+        _normal(2, steps, 8, width),
+        _normal(2, 64, 2, width, seed=1),
+        _normal(2, 64, 2, width, seed=2),
+    )
+    args = (query, key, value, start, None, 0.0, True)
+    exact = resolve("llama.custom_sdpa.default")(*(item.double() for item in args[:3]), *args[3:])
+    found = _kernel("llama.custom_sdpa.default")(*args)
+    node = Node("attention", "llama.custom_sdpa.default", args)
+    (size,) = sizes(node, args, {}, found, lambda target, given, named: resolve(target)(*given, **named))
+    assert size is not None
+    noise = 2.0**-24 * float(size.square().mean().sqrt())
+    error = float((found.double() - exact).square().mean().sqrt())
+    assert 0.05 < error / noise < 3
 
 
 def test_attention_of_a_row_that_sees_nothing_is_undefined() -> None:
