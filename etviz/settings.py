@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traitlets import Bool, Enum, Float, HasTraits, List, TraitError, Unicode, observe
 
 from etviz.errors import UsageError
-from etviz.upstream.libraries import set_users_libraries
+from etviz.upstream.libraries import NAME_A_LIBRARY, load_library, set_users_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,17 +123,21 @@ options: Final = Options()
 
 
 def use_libraries(libraries: Iterable[str | os.PathLike[str]] | None) -> None:
-    """Add to `options.operator_libraries`; a file is named by its absolute path.
+    """Load the libraries of the session and these, and add these to `options.operator_libraries`, files by full path.
 
     Raises
     ------
     UsageError
-        If it is no list of names.
+        If it is no list of names, or a library can't be loaded.
     """
-    if libraries is None:
-        return
-    named = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries)
+    named = [libraries] if isinstance(libraries, (str, os.PathLike)) else list(libraries or ())
     if not all(isinstance(name, (str, os.PathLike)) for name in named):
         raise UsageError(f"libraries must be a list of names of modules, or of paths, found {libraries!r}")
     places = [str(Path(name).absolute()) if Path(name).exists() else os.fspath(name) for name in named]
-    options.operator_libraries = [*dict.fromkeys([*options.operator_libraries, *places])]
+    known = [*dict.fromkeys([*options.operator_libraries, *places])]
+    for name in known:
+        try:
+            load_library(name)
+        except Exception as error:
+            raise UsageError(f"libraries: {name} can't be loaded ({error}); {NAME_A_LIBRARY}") from error
+    options.operator_libraries = known
