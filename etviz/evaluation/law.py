@@ -164,18 +164,18 @@ def _unit(value: torch.Tensor) -> float:
 
 def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Sums over axes."""
-    value, x = values[0], args[0].double()
-    squares = call(target, [x.square(), *_without_dtype(args[1:])], {})
-    return [_plain_sum(_share(x.numel(), values), squares, value.double(), _unit(value)).sqrt()]
+    x, rest = args[0].double(), _without_dtype(args[1:])
+    squares, total = (call(target, [item, *rest], {}) for item in (x.square(), x))
+    return [_plain_sum(_share(x.numel(), values), squares, total, _unit(values[0])).sqrt()]
 
 
 def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Averages over axes or windows: the sum's size over the number of terms."""
-    value, x = values[0], args[0].double()
-    squares = call(target, [x.square(), *_without_dtype(args[1:])], {})
+    x, rest = args[0].double(), _without_dtype(args[1:])
+    squares, mean = (call(target, [item, *rest], {}) for item in (x.square(), x))
     terms = math.prod(_pair(args[1])) if "avg_pool2d" in target and "adaptive" not in target else 0
     terms = terms or _share(x.numel(), values)
-    return [_plain_sum(terms, terms * squares, terms * value.double(), _unit(value)).sqrt() / terms]
+    return [_plain_sum(terms, terms * squares, terms * mean, _unit(values[0])).sqrt() / terms]
 
 
 def _without_dtype(args: Sequence[Any]) -> list[Any]:
@@ -189,11 +189,11 @@ def _pair(size: Any) -> list[int]:
 
 def _running(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
     """Sums of all elements up to each, which are the partial sums; equal terms as in `_plain_sum`."""
-    value, dim = values[0].double(), args[1]
-    if not value.ndim:
-        return [value.abs()]
+    x, dim = args[0].double(), args[1]
+    if not x.ndim:
+        return [x.abs()]
+    value = x.cumsum(dim)
     size = (value.square().cumsum(dim) / 3).sqrt()
-    x = args[0].double()
     along = [-1 if at == dim % x.ndim else 1 for at in range(x.ndim)]
     count = torch.arange(1, x.shape[dim] + 1, dtype=x.dtype).view(along)
     spread = x.square().cumsum(dim) - value.square() / count

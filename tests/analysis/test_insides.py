@@ -107,37 +107,27 @@ def test_the_look_ends_with_its_inspection(made: Programs, monkeypatch: pytest.M
 
 
 def _severities(made: Programs) -> tuple[float, float]:
-    """Of the delegate, which is off by more roundings than any of its operators: how many depends on the processor."""
+    """Of the worst operator inside of a delegate, and of the delegate."""
     whole = made("channels_last").load_own("exact")
     inside, outside = (float(part.gaps["introduced_severity"].max()) for part in (whole.zoom(0), whole))
-    assert outside > 1.1 * inside > 0
     return inside, outside
 
 
-@pytest.mark.parametrize("way", ["exact", "derived"])
-def test_accumulated_rounding_is_no_culprit(made: Programs, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
-    """A delegate whose operators are each off by less than it is, with a threshold between the two."""
-    inside, outside = _severities(made)
-    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", ((inside + outside) / 2, 1e3))
+@pytest.mark.parametrize("way", ["exact", "derived", "handles"])
+def test_accumulated_rounding_is_no_culprit(made: Programs, way: str) -> None:
+    """What the operators of a delegate make of each other's rounding is part of its noise."""
     inspection = made("channels_last").load_own(way)
-    before = inspection.gaps.loc[0]
-    assert before["introduced_severity"] == pytest.approx(outside, rel=0.1)
-    divergent = inspection.first_divergence
-    assert divergent is not None
-    assert divergent["instruction"] == before["instruction"]
-    inspection.look_inside()
     row = inspection.gaps.loc[0]
-    assert row["reason"].startswith("accumulated rounding of 4 operators")
-    assert row["introduced_noise"] == row["introduced_rmse"] == before["introduced_rmse"]
-    assert row["introduced_severity"] == pytest.approx(1.0)
+    assert row["introduced_rmse"] > 0
+    assert 0 < row["introduced_severity"] < 3
+    assert row["introduced_noise"] == pytest.approx(row["introduced_rmse"] / row["introduced_severity"])
     assert inspection.first_divergence is None
     assert "First divergence: none" in inspection.summary()
 
 
 def test_a_fault_inside_is_not_explained_away(made: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same delegate with a threshold that one of its operators exceeds too."""
-    inside, _ = _severities(made)
-    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", (0.95 * inside, 1e3))
+    monkeypatch.setitem(METRICS["severity"].thresholds, "float32", (0.9 * min(_severities(made)), 1e3))
     inspection = made("channels_last").load_own("exact")
     before = inspection.gaps
     inspection.look_inside()

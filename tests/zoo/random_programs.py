@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import etviz
+from etviz.errors import EtvizError
 from etviz.pipeline.execute import execute
 from etviz.tensors.metrics import FALSE_ALARMS, THRESHOLD
 from tests.zoo import judge
@@ -401,7 +402,7 @@ def _counted(item: tuple[int, int]) -> tuple[int, int, list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             return seed, *named_values(seed, count, Path(folder))
-        except (NotMadeError, etviz.EtvizError):
+        except (NotMadeError, EtvizError):
             return seed, 0, []
 
 
