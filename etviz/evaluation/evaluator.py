@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_ROUND: Final = 200_000
-"""Multiply-adds that count for a round of a loop, beside its operators: no more than a row of one number justifies."""
 _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so there is nothing to compare with"
 
 
@@ -217,7 +215,6 @@ class Evaluator(Interpreter):
         like = weight.like
         full = [[args[0], like, *args[2:]] for args in lanes]
         if not self.limits.is_plain(target) or not all(is_cut(weight, args) for args in full):
-            self.limits.admit(target, like.numel() * like.itemsize, 0)
             whole = weight.whole()
             return [self.limits.call(target, [args[0], whole, *args[2:]], {}) for args in lanes]
         calls = [self.limits.admitted(target, args, {}) for args in full]
@@ -516,7 +513,6 @@ class Evaluator(Interpreter):
         for at in range(reference.rounds):
             starts = [self.bind(body, course.given(at)) if course is not None else None for course in courses]
             env, own, other = starts
-            limits.admit(node.target, 0, _ROUND)
             self._walk(body, Scope(env or {}, own, rounds.see if rounds is not None else None, turns, perturbed=other))
             for course, start in zip(courses, starts, strict=True):
                 if course is not None and start is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from etviz.evaluation.limits import Budget, Limits
+from etviz.evaluation.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +35,8 @@ class OwnFunctions:
 class OwnOperators(Limits):
     """Calls the user's function where there is one for an operator; where that fails, the operator itself stands in."""
 
-    def __init__(self, own: OwnFunctions, files: int = 0, budget: Budget | None = None) -> None:
-        super().__init__(files, budget)
+    def __init__(self, own: OwnFunctions, files: int = 0) -> None:
+        super().__init__(files)
         self._own = own
 
     def is_plain(self, target: str) -> bool:

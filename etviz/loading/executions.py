@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,6 @@ from etviz.comparison.references import KEPT_BYTES
 from etviz.comparison.truncated_buffer import blank_tail, drop_blank_tail
 from etviz.comparison.undetermined import Undetermined
 from etviz.errors import UsageError
-from etviz.evaluation.limits import Budget
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state import seen_later
 from etviz.loading.paired import HANDLES
@@ -108,8 +106,7 @@ def compare_executions(
     """
     paired = paired.with_forgotten_state()
     artifacts, executions = paired.artifacts, paired.executions
-    work = Budget()
-    evaluator = paired.evaluator(work)
+    evaluator = paired.evaluator()
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(NO_INPUTS,))
@@ -143,7 +140,7 @@ def compare_executions(
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
     notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))
-    judge([item.comparison for item in runs], [item.inputs for item in replayed], partial(paired.evaluator, work))
+    judge([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
 

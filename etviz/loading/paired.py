@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
     from etviz.evaluation.interpreter import Prepared
-    from etviz.evaluation.limits import Budget, Limits
+    from etviz.evaluation.limits import Limits
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.graph.ir import Graph
     from etviz.loading.artifact_set import ArtifactSet
@@ -141,10 +141,8 @@ class Paired:
         told = record.extra.get(REFUSALS) if record is not None else None
         return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
 
-    def evaluator(self, budget: Budget | None = None) -> Evaluator:
+    def evaluator(self) -> Evaluator:
         """An evaluator in the initial state: of the graph with the instructions, else of the ETRecord's.
-
-        Several may share a `budget` of work.
 
         Raises
         ------
@@ -154,7 +152,7 @@ class Paired:
         from etviz.evaluation.evaluator import Evaluator
 
         graph, weights = self.reference()
-        evaluator = Evaluator(graph, weights, self._limits(budget), self.prepared)
+        evaluator = Evaluator(graph, weights, self._limits(), self.prepared)
         evaluator.runtime_state = dict(self.forgotten)
         return evaluator
 
@@ -274,15 +272,15 @@ class Paired:
                 found[name.get(module or program, program)] = partial(make, program)
         return found
 
-    def _limits(self, budget: Budget | None = None) -> Limits:
+    def _limits(self) -> Limits:
         from etviz.evaluation.limits import Limits
 
         size = self.artifacts.size
         if self.own_operators is None:
-            return Limits(size, budget)
+            return Limits(size)
         from etviz.evaluation.own_operators import OwnOperators
 
-        return OwnOperators(self.own_operators, size, budget)
+        return OwnOperators(self.own_operators, size)
 
 
 def _quantizes(graph: Graph) -> bool:

@@ -1,8 +1,8 @@
 """Values as JSON and one file of tensors, so that two processes can exchange them: nothing is pickled.
 
-Plain values, containers, tensors, arrays, tables, errors of etviz and its dataclasses can travel. Unpacking runs no
-code: a dataclass gets its fields and no constructor is called. What both processes have already travels by the name
-that a `Known` gives it, for example a node of the graph or a tensor that lies in the debug buffer.
+Plain values, containers, tensors, arrays, tables, and etviz's errors, dataclasses and kinds of float can travel.
+Unpacking runs no code: a dataclass gets its fields and no constructor is called. What both processes have already
+travels by the name that a `Known` gives it, for example a node of the graph or a tensor that lies in the debug buffer.
 """
 
 from __future__ import annotations
@@ -102,6 +102,9 @@ class Packer:
             return ["bytes", base64.b64encode(value).decode()]
         if isinstance(value, np.generic):
             return self.pack(value.item())
+        if isinstance(value, float) and kind.__module__.startswith("etviz."):
+            members = {name: getattr(value, name) for name in getattr(kind, "__slots__", ())}
+            return ["number", kind.__module__, kind.__qualname__, float(value), self.pack(members)]
         if isinstance(value, EtvizError):
             return ["error", kind.__module__, kind.__qualname__, self.pack(value.args), self.pack(vars(value))]
         number = len(self._seen)
@@ -120,7 +123,7 @@ class Packer:
                 *((name, self.pack(getattr(value, name))) for name in fields),
             ]
         if kind.__name__ == "DataFrame":
-            return ["table", number, len(value), *self._columns(value)]
+            return ["table", number, value.shape[0], *self._columns(value)]
         raise TypeError(f"a value of type {kind.__name__} can't be handed to another process")
 
     def _columns(self, value: Any) -> list[Json]:
@@ -210,6 +213,13 @@ class Unpacker:
     def _record(self, module: str, name: str, *items: Json) -> Any:
         return _class(module, name)(*self._all(items))
 
+    def _number(self, module: str, name: str, value: float, members: Json) -> float:
+        kind = _class(module, name)
+        made = float.__new__(kind, value)
+        for member, item in self.unpack(members).items():
+            setattr(made, member, item)
+        return made
+
     def _error(self, module: str, name: str, args: Json, members: Json) -> EtvizError:
         kind = _class(module, name)
         error = kind.__new__(kind)
@@ -277,11 +287,11 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _class(module: str, name: str) -> Any:
-    """A dataclass, a named tuple or an error of etviz."""
+    """A dataclass, a named tuple, an error, or a kind of float of etviz."""
     found: Any = importlib.import_module(module) if module.startswith("etviz.") else None
     for part in name.split("."):
         found = getattr(found, part, None)
-    is_error = isinstance(found, type) and issubclass(found, EtvizError)
-    if not (is_error or dataclasses.is_dataclass(found) or hasattr(found, "_fields")):
+    is_own = isinstance(found, type) and issubclass(found, (EtvizError, float))
+    if not (is_own or dataclasses.is_dataclass(found) or hasattr(found, "_fields")):
         raise TypeError(f"{module}.{name} can't be handed to another process")
     return found

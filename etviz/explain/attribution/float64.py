@@ -23,7 +23,6 @@ from etviz.evaluation.interpreter import Interpreter, State
 from etviz.evaluation.limits import Limits
 from etviz.evaluation.operators import by_position, constant, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
-from etviz.evaluation.result_sizes import in_order
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
 from etviz.explain.attribution.constants import WideConstants, widen
@@ -228,8 +227,6 @@ class Float64(Interpreter):
         """The results of `LINEAR` for the operands of several lanes, in one product if none has a gradient."""
         like = weight.like
         whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
-        if whole:
-            self._limits.admit(LINEAR, like.numel() * like.itemsize, 0)
         own = weight.whole() if whole else like
         full = [[item[0], own, *item[2:]] for item in given]
         if whole:
@@ -250,7 +247,7 @@ class Float64(Interpreter):
     def _compute(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         target = node.target
         if target in ("aten.copy_.default", "aten.copy.default"):  # torch has no derivative of the latter
-            into, source = in_order(("self", "src"), args, kwargs)[:2]
+            into, source = [*args, *(kwargs[name] for name in ("self", "src")[len(args) :])][:2]
             return source.expand_as(into).clone()
         if target in _STEPS or granularity(target):
             return _rounded(target, by_position(target, args, kwargs)[0])
