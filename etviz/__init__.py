@@ -18,6 +18,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "api": ["compare", "debug", "from_inspector", "load"],
         "gate.bundle": ["bundle", "verify"],
         "pipeline.probe": ["Probe", "probe"],
+        "pipeline.recipe": ["Recipe", "recipe"],
         "pipeline.record": ["record"],
         "comparison.results": ["Results", "compare_results"],
         "evidence.census": ["Census", "census"],

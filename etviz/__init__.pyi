@@ -19,6 +19,8 @@ from etviz.gate.bundle import verify as verify
 from etviz.inspection import Inspection as Inspection
 from etviz.pipeline.probe import Probe as Probe
 from etviz.pipeline.probe import probe as probe
+from etviz.pipeline.recipe import Recipe as Recipe
+from etviz.pipeline.recipe import recipe as recipe
 from etviz.pipeline.record import record as record
 from etviz.settings import options as options
 from etviz.side_by_side import Comparison as Comparison

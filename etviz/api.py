@@ -25,6 +25,7 @@ from etviz.artifacts.scratch import Scratch, sweep
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
+from etviz.pipeline.recipe import lowering
 from etviz.settings import options, use_libraries
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from etviz.analysis.findings import Findings
     from etviz.artifacts.files import PathLike
     from etviz.inspection import Inspection
+    from etviz.pipeline.recipe import Recipe
     from etviz.side_by_side import Comparison
     from etviz.view.widget.state import ViewState
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 def debug(
     model: torch.nn.Module | ExportedProgram,
     example_inputs: Sequence[Any],
+    recipe: Recipe | str | None = None,
     *,
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
@@ -67,6 +70,9 @@ def debug(
     example_inputs
         A tuple of the model's arguments; the comparison runs on them. Of a model that keeps state, also a list with
         such a tuple for each call, which follow one another; the model is exported with the first.
+    recipe
+        How to lower the model: ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, or an `etviz.recipe`
+        of the next four arguments.
     partitioner
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
@@ -99,6 +105,7 @@ def debug(
     from etviz.pipeline.lower import flatten, lower
     from etviz.pipeline.worker import warm
 
+    how = lowering(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
     use_libraries(libraries)
     warm()
     calls = _calls(example_inputs)
@@ -109,11 +116,8 @@ def debug(
             model,
             calls[0],
             folder,
-            partitioner=partitioner,
-            quantizer=quantizer,
-            calibration=calibration,
             reference=reference,
-            strict=strict,
+            **how,
         )
         runs = [flatten(tuple(call)) for call in calls]
         run = execute(
@@ -146,9 +150,9 @@ def debug(
                 timing=timing,
                 keep_alive=temporary,
             )
-        made = {"model": model, "example_inputs": tuple(calls[0]), "partitioner": partitioner, "strict": strict}
-        if not isinstance(calibration, Iterator):
-            made |= {"quantizer": quantizer, "calibration": calibration}
+        if isinstance(how["calibration"], Iterator):
+            how |= {"quantizer": None, "calibration": None}
+        made = {"model": model, "example_inputs": tuple(calls[0]), **how}
     return _inspection(_analysis(replace(findings, made=made)))
 
 

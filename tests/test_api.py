@@ -28,7 +28,9 @@ COLUMNS = (
     "mse rmse mean_abs max_abs l1 rel_l2 sqnr_db psnr_db cosine allclose max_ulp severity "
     "reference_nan reference_inf runtime_nan runtime_inf latency_ms"
 )
-DEBUG = "model example_inputs partitioner quantizer calibration reference strict workdir debug_buffer_size timeout"
+DEBUG = (
+    "model example_inputs recipe partitioner quantizer calibration reference strict workdir debug_buffer_size timeout"
+)
 LOAD = "etdump etrecord debug_buffer pte record inputs method delegate_metadata_parser source_time_scale"
 
 
@@ -73,7 +75,7 @@ def test_public_names() -> None:
         _ = etviz.lod  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize(("function", "names", "positional"), [("debug", DEBUG, 2), ("load", LOAD, 1)])
+@pytest.mark.parametrize(("function", "names", "positional"), [("debug", DEBUG, 3), ("load", LOAD, 1)])
 def test_signatures(function: str, names: str, positional: int) -> None:
     parameters = inspect.signature(getattr(etviz, function)).parameters
     assert " ".join(parameters).startswith(names)

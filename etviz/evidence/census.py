@@ -28,6 +28,7 @@ from etviz.graph.uses import Uses, is_stateful
 from etviz.inspection import Inspection
 from etviz.loading.paired import HANDLES
 from etviz.pipeline.lower import flatten
+from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.digest import bits, digest
 from etviz.text import printable
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from etviz.evidence.subject import Subject
     from etviz.graph.ir import Graph
     from etviz.loading.paired import Paired
+    from etviz.pipeline.recipe import Recipe
 
 _TOGETHER: Final = 25
 """Maximum number of runs of one load, so that differences between loads show as well."""
@@ -154,6 +156,7 @@ def census(
     inputs: Sequence[Any],
     n: int = 100,
     *,
+    recipe: Recipe | str | None = None,
     method: str | None = None,
     runner: str | None = None,
     timeout: float | None = None,
@@ -178,7 +181,7 @@ def census(
         lack; None for the bindings.
     timeout
         Seconds for the runs of one load, 600 if None.
-    partitioner, quantizer, calibration
+    recipe, partitioner, quantizer, calibration
         Arguments of `etviz.debug` to lower a model with.
 
     Raises
@@ -193,7 +196,7 @@ def census(
         raise UsageError(f"n must be 2 or more, found {n}")
     if not isinstance(inputs, (tuple, list)):
         raise UsageError(f"inputs must be a tuple of the program's arguments, found {type(inputs).__name__}")
-    lowering = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
+    lowering = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration)
     with Scratch() as scratch:
         example = arguments_of(program, inputs) if not isinstance(program, Inspection) else None
         subject = subject_of(program, example, Path(scratch) / "lowered", method, **lowering)

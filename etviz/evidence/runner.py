@@ -28,6 +28,7 @@ from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.task_metrics import refuse_columns
 from etviz.graph.uses import is_stateful
 from etviz.inspection import Inspection
+from etviz.pipeline.recipe import lowering as arguments
 from etviz.tensors.blocks import whole
 from etviz.tensors.custom_metrics import choose as choose_metrics
 from etviz.tensors.metrics import BUILT_IN, NAN
@@ -35,6 +36,8 @@ from etviz.text import one_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from etviz.pipeline.recipe import Recipe
 
 CHUNK: Final = 32
 """Maximum number of inputs that run together."""
@@ -57,6 +60,7 @@ def study(
     metrics: Iterable[Any] | None = None,
     chunk: int | None = None,
     timeout: float | None = None,
+    recipe: Recipe | str | None = None,
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
@@ -102,7 +106,7 @@ def study(
         Number of inputs that run together; None for as many as fill 32 MB of debug buffer, 32 at most.
     timeout
         Seconds for a chunk, 600 if None.
-    partitioner, quantizer, calibration, reference, strict
+    recipe, partitioner, quantizer, calibration, reference, strict
         Arguments of `etviz.debug` to lower a model with.
 
     Raises
@@ -122,13 +126,8 @@ def study(
     refuse_columns("metrics", custom.names, (*gap_columns(()), *TAKEN), _TABLES)
     store = Store(folder)
     first, inputs = first_item(inputs)
-    lowering = {
-        "partitioner": partitioner,
-        "quantizer": quantizer,
-        "calibration": calibration,
-        "reference": reference,
-        "strict": strict,
-    }
+    lowering = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
+    lowering["reference"] = reference
     example = arguments_of(program, first) if first is not None else None
     store.claim()
     try:

@@ -27,10 +27,13 @@ from etviz.evidence.sweep import split
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.inspection import Inspection
+from etviz.pipeline.recipe import lowering as arguments
 from etviz.text import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from etviz.pipeline.recipe import Recipe
 
 GOALS: Final = (0.1, 0.25, 0.5)
 """Shares of the error that may remain, tried in this order."""
@@ -133,6 +136,7 @@ def suggest(
     inputs: Any = None,
     labels: Sequence[Any] | None = None,
     task: Any = None,
+    recipe: Recipe | str | None = None,
     partitioner: Sequence[Any] | None = None,
     quantizer: Any = None,
     calibration: Iterable[Sequence[Any]] | None = None,
@@ -152,7 +156,7 @@ def suggest(
         An Inspection of `etviz.debug`, or a Study of a model; with others, give `model` and its lowering arguments.
     budget
         Largest latency of the proposal, as a multiple of the present latency.
-    model, partitioner, quantizer, calibration
+    model, recipe, partitioner, quantizer, calibration
         As for `etviz.debug`; by default those of `found`.
     inputs, labels
         Inputs of the measurements, 64 at most; by default those of `found`, the worst first, and the calibration data.
@@ -177,7 +181,7 @@ def suggest(
     if not isinstance(found, (Inspection, Study)):
         raise UsageError(f"suggest takes an Inspection or a Study, found {type(found).__name__}")
     made = dict(_made(found))
-    given = {"partitioner": partitioner, "quantizer": quantizer, "calibration": calibration}
+    given = arguments(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration)
     lowering = {name: made.get(name) if value is None else value for name, value in given.items()}
     if made.get("strict") is not None:
         lowering["strict"] = made["strict"]

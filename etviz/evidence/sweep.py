@@ -19,6 +19,7 @@ from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.variants import NUMBERS, Variant, float_outputs, lower_variant, measure_latency, run_variant
 from etviz.pipeline.environment import interpreter, versions_in
 from etviz.pipeline.lower import flatten
+from etviz.pipeline.recipe import of_variant
 from etviz.text import printable
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from etviz.inspection import Inspection
+    from etviz.pipeline.recipe import Recipe
 
 LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")
@@ -116,7 +118,7 @@ class Sweep:
 @during("comparing the recipes")
 def sweep(
     model: Any,
-    recipes: Mapping[str, Mapping[str, Any]],
+    recipes: Mapping[str, Recipe | str | Mapping[str, Any]],
     inputs: Any,
     executor: Executor | int | str | None = None,
     *,
@@ -133,7 +135,8 @@ def sweep(
     model
         An eager `nn.Module`, or an `ExportedProgram`, in float.
     recipes
-        Arguments of `etviz.debug` by the recipe's name: ``partitioner``, ``quantizer``, ``calibration`` (a list),
+        By a name that you choose: a known recipe (``"xnnpack-int8"``), an `etviz.recipe`, or
+        arguments of `etviz.debug`: ``partitioner``, ``quantizer``, ``calibration`` (a list),
         ``strict``. ``{}`` is the portable kernels in float. A recipe that can't be lowered or run is a row with the
         reason. ``python``, the path of another environment's interpreter, lowers and runs the variant there; etviz need
         not be installed there. Then name the partitioner and the quantizer as ``"package.module:name"`` or
@@ -163,6 +166,7 @@ def sweep(
     wrong = [name for name in recipes if not isinstance(name, str) or "/" in name or name in ("", ".", "..")]
     if wrong:
         raise UsageError(f"a recipe's name must be a text that can name a folder, found {wrong[0]!r}")
+    recipes = {name: of_variant(how) for name, how in recipes.items()}
     tasks = choose_tasks(task, ("recipe", *_ABOUT, *NUMBERS, "pareto"), "a sweep's table")
     values, known = split(model, inputs, labels)
     keep = Scratch() if folder is None else None

@@ -36,6 +36,7 @@ from etviz.graph.exposure import expose
 from etviz.graph.labels import owners_of
 from etviz.graph.uses import operators
 from etviz.pipeline.lower import lower
+from etviz.pipeline.recipe import lowering
 from etviz.pipeline.relower import Piece, run_alone
 from etviz.upstream.program_file import ProgramFile
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
     from etviz.artifacts.program.program import Instruction
     from etviz.graph.ir import Graph
+    from etviz.pipeline.recipe import Recipe
 
 _ALIGNMENT: Final = 64
 _UNITS: Final = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -102,6 +104,7 @@ def probe(
     model_or_record: torch.nn.Module | ExportedProgram | PathLike,
     inputs: Sequence[Any] | None = None,
     *,
+    recipe: Recipe | str | None = None,
     partitioner: Sequence[Any] | None = None,
     budget: int | str = "64MB",
     method: str | None = None,
@@ -121,6 +124,8 @@ def probe(
         folder with the two.
     inputs
         The model's arguments, to export and lower it.
+    recipe
+        How to lower a model, as for `etviz.debug`.
     partitioner
         Partitioners of the backends to delegate to, if a model is lowered; None means portable kernels only.
     budget
@@ -156,6 +161,7 @@ def probe(
     import torch
     from torch.export import ExportedProgram
 
+    how = lowering(recipe, partitioner=partitioner, quantizer=None, calibration=None, strict=True)
     allowed = parse_size(budget)
     temporary = None
     if isinstance(model_or_record, (torch.nn.Module, ExportedProgram)):
@@ -163,11 +169,11 @@ def probe(
             raise UsageError("a model is exported and lowered on its inputs; give them as the second argument")
         temporary = None if workdir is not None else Scratch()
         folder = Path(temporary.name if temporary else workdir or "")
-        lowered = lower(model_or_record, inputs, folder, partitioner=partitioner)
+        lowered = lower(model_or_record, inputs, folder, **how)
         pte, record = lowered.pte, lowered.record
     else:
-        if partitioner is not None:
-            raise UsageError("partitioner is for models; this program is lowered already")
+        if how["partitioner"] is not None or recipe is not None:
+            raise UsageError("recipe and partitioner are for models; this program is lowered already")
         pte, record = _files(model_or_record)
         folder = Path(workdir) if workdir is not None else pte.parent
     maker = _Maker(pte, record, folder, method, allowed)

@@ -1,0 +1,125 @@
+"""Recipes: one way to lower a model, given once to `debug`, `study`, `census`, `sweep`, `suggest` and `probe`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError, checked, told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to lower a model, made by `recipe`; the attributes are the arguments of `etviz.debug`."""
+
+    partitioner: Sequence[Any] | None = None
+    quantizer: Any = None
+    calibration: Iterable[Sequence[Any]] | None = None
+    strict: bool = True
+
+
+@checked
+def recipe(
+    name: str | None = None,
+    *,
+    partitioner: Sequence[Any] | None = None,
+    quantizer: Any = None,
+    calibration: Iterable[Sequence[Any]] | None = None,
+    strict: bool = True,
+) -> Recipe:
+    """One way to lower a model.
+
+    Parameters
+    ----------
+    name
+        A known recipe, to which the other arguments are added: ``portable``, ``xnnpack``, ``xnnpack-int8``,
+        ``openvino``.
+    partitioner, quantizer, calibration, strict
+        As for `etviz.debug`.
+
+    Raises
+    ------
+    UsageError
+        If there is no such recipe, or its backend is not installed.
+
+    Examples
+    --------
+    >>> int8 = etviz.recipe("xnnpack-int8", calibration=batches)  # doctest: +SKIP
+    >>> etviz.debug(model, example_inputs, int8)  # doctest: +SKIP
+    """
+    known = _named(name) if name is not None else Recipe()
+    own = Recipe(partitioner, quantizer, calibration, strict)
+    return Recipe(
+        own.partitioner or known.partitioner, own.quantizer or known.quantizer, own.calibration, known.strict and strict
+    )
+
+
+def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
+    """The arguments of a recipe, or the ones that were given without a recipe.
+
+    Raises
+    ------
+    UsageError
+        If both were given, or `how` is no recipe.
+    """
+    if how is None:
+        return given
+    found = _named(how) if isinstance(how, str) else how
+    if not isinstance(found, Recipe):
+        raise UsageError(f"recipe must be a name ({', '.join(_KNOWN)}) or made by etviz.recipe, found {told(how)}")
+    own = {name: getattr(found, name) for name in given if hasattr(found, name)}
+    doubled = [name for name in own if given[name] not in (None, True)]
+    if doubled:
+        raise UsageError(f"{doubled[0]} is a part of the recipe; give it to etviz.recipe, or leave the recipe out")
+    return given | own
+
+
+def of_variant(how: Recipe | str | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A recipe as `sweep` takes it: names of arguments and their values."""
+    if isinstance(how, (str, Recipe)):
+        return lowering(how, partitioner=None, quantizer=None, calibration=None, strict=True)
+    return how
+
+
+def _named(name: str) -> Recipe:
+    if name not in _KNOWN:
+        raise UsageError(f"recipe must be one of {', '.join(_KNOWN)}, found {name[:40]!r}")
+    try:
+        return _KNOWN[name]()
+    except ImportError as error:
+        raise UsageError(f"the recipe {name} needs a package that is not installed here ({error})") from error
+
+
+def _xnnpack() -> Recipe:
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+
+    return Recipe([XnnpackPartitioner()])
+
+
+def _xnnpack_int8() -> Recipe:
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+        XNNPACKQuantizer,
+        get_symmetric_quantization_config,
+    )
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    return Recipe(_xnnpack().partitioner, quantizer)
+
+
+def _openvino() -> Recipe:
+    from executorch.backends.openvino.partitioner import OpenvinoPartitioner
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    return Recipe([OpenvinoPartitioner([CompileSpec("device", b"CPU")])])
+
+
+_KNOWN: Final[Mapping[str, Callable[[], Recipe]]] = {
+    "portable": Recipe,
+    "xnnpack": _xnnpack,
+    "xnnpack-int8": _xnnpack_int8,
+    "openvino": _openvino,
+}
+"""Recipes by name."""
