@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from etviz.artifacts.program.logged import logged_by
 from etviz.artifacts.program.program import dense_strides
+from etviz.graph.state import written_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -97,7 +98,10 @@ def calls_of_graph(graph: Graph) -> Calls:
 
 
 def _own(node: Node) -> tuple[Form | None, ...]:
-    return tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
+    """What a call logs as its own: its results, of a call that only writes a tensor that holds nothing."""
+    forms = tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
+    written = len(written_by(node)[1])
+    return forms if not written else forms[: len(forms) - written] or (None,)
 
 
 def _form(dtype: str, shape: Sequence[int | str]) -> Form:
