@@ -123,11 +123,15 @@ class Packer:
                 *((name, self.pack(getattr(value, name))) for name in fields),
             ]
         if kind.__name__ == "DataFrame":
-            return ["table", number, value.shape[0], *self._columns(value)]
+            return ["table", number, *self._columns(value)]
         raise TypeError(f"a value of type {kind.__name__} can't be handed to another process")
 
     def _columns(self, value: Any) -> list[Json]:
-        return [[str(name), str(value[name].dtype), self.pack(value[name].tolist())] for name in value.columns]
+        """The number of rows, and each column."""
+        return [
+            len(value),
+            *([str(name), str(value[name].dtype), self.pack(value[name].tolist())] for name in value.columns),
+        ]
 
     def _array(self, value: np.ndarray[Any, Any]) -> list[Json]:
         import torch
