@@ -1,7 +1,7 @@
 """Memory for large tensors that follow one another.
 
-A tensor of many megabytes gets pages from the system, which clears each of them; that takes longer than what is
-computed in it. So the memory of one that nobody refers to any longer is given to the next.
+The system clears each page of a tensor of many megabytes, which takes longer than the computation. So memory that
+nothing refers to any longer is given to the next tensor.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import torch
 
 LARGE: Final = 1 << 20
-"""Elements from which that pays."""
+"""Number of elements from which reuse pays."""
 _KEPT: Final = 320 << 20
-"""Bytes that are kept; what takes more than half of them is not."""
+"""Bytes that are kept; a tensor of more than half of them is not."""
 
 
 class Buffers:

@@ -1,4 +1,4 @@
-"""Activations that a delegate quantizes with a scale that it chooses at run time: what error that alone makes.
+"""The error that a delegate makes by quantizing activations with a scale that it chooses at run time.
 
 The graph chooses one scale for the whole tensor. XNNPACK has no such kernel and chooses one for each row (for each
 image before a convolution), so its results differ from the graph's by about the error of the quantization itself. That

@@ -1,8 +1,8 @@
 """Grids of values of hardly any range, which ExecuTorch's kernels choose otherwise than the operators say.
 
-The operators keep a scale from falling below their ``eps``. The kernels do not look at it: they take 0.1 where all
-values are 0, as the first state of a recurrent network is, and 6.1e-5 where a scale would be smaller than that. Both
-grids hold the values, so neither is wrong.
+The operators keep a scale from falling below their ``eps``. The kernels ignore it: they take 0.1 where all values are
+0, as in the first state of a recurrent network, and 6.1e-5 where a scale would be smaller. Both grids hold the values,
+so neither is wrong.
 """
 
 from __future__ import annotations

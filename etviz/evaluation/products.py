@@ -1,8 +1,8 @@
 """Products with quantized weights, which are dequantized some rows at a time.
 
-A decoder reads all of its weights for one token. As a whole they would not fit, and one of them dequantized does not
-fit into the processor's cache; so what an operator does with several operands (the reference's, the runtime's, with
-other roundings) is done with each block of rows while that is there.
+A decoder reads all of its weights for one token. Dequantized, they do not fit into memory together, and a single one
+does not fit into the processor's cache. So each block of rows is multiplied with all operands (the reference's, the
+runtime's, perturbed ones) while it is in the cache.
 """
 
 from __future__ import annotations

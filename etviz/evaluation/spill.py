@@ -17,7 +17,7 @@ _ALIGNMENT: Final = 64
 
 
 class SpillFile:
-    """Tensors written one after another, and read back as views of the file, which last longer than this object."""
+    """Tensors in a file, read back as views of the file that outlive this object."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="etviz-")  # noqa: SIM115 - closed in __exit__

@@ -111,11 +111,11 @@ def test_noise_over_a_value_that_is_zero_is_no_number() -> None:
 
 
 def test_a_small_layer_norm_is_not_named_in_many_executions(tmp_path: Path) -> None:
-    """Rows of 16 elements share the errors of their mean and deviation, so they say less than 16 numbers."""
+    """Rows of 16 elements share the errors of their mean and deviation; their means are below one deviation here."""
     torch.manual_seed(0)
     features = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     model = nn.Sequential(features, nn.LayerNorm(16)).eval()
-    inputs = [(normal(1, 3, 12, 12, seed=seed) * 10.0 ** (seed % 5 - 2),) for seed in range(60)]
+    inputs = [(normal(1, 3, 12, 12, seed=seed) * 10.0 ** (seed % 2 - 2),) for seed in range(60)]
     etviz.debug(model, inputs[0], workdir=tmp_path)
     run = execute(tmp_path / "model.pte", [list(values) for values in inputs], workdir=tmp_path)
     found = etviz.load(
