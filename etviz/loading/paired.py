@@ -202,7 +202,7 @@ class Paired:
         files = {
             kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
         }
-        state = ledger.alike(files, f"constants of {self.method}")
+        state = ledger.alike(files, f"constants and their order of {self.method}")
         if state and ledger.is_noted(state):
             return None
         from etviz.comparison.constants import ComparingConstants
