@@ -26,7 +26,7 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench bench-large zoo test-openvino fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench bench-large zoo test-openvino matrix canary fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,12 @@ test-openvino: ## run the tests of the OpenVINO delegate, in .venv-openvino
 	.venv-openvino/bin/python -m pip install '$(TORCH)'
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 .venv-openvino/bin/python -m pip install --editable '.[dev,openvino]'
 	.venv-openvino/bin/python -m pytest tests/kinds -k 'openvino or two_delegates'
+
+matrix: install ## try pairs of versions in separate environments (some GB each); writes docs/compatibility.md
+	$(BIN)/python -m tests.matrix
+
+canary: install ## try the newest torch and executorch
+	$(BIN)/python -m tests.matrix --newest
 
 fuzz: install ## a long run of the tests on damaged files
 	ETVIZ_FUZZ_EXAMPLES=$(ETVIZ_FUZZ_EXAMPLES) $(BIN)/python -m pytest -m fuzz

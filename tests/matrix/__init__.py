@@ -1,0 +1,1 @@
+"""Versions of torch, executorch and Python that etviz works with; `make matrix` tries them in separate environments."""
