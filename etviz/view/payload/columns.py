@@ -53,6 +53,7 @@ _OPERATOR: Final = (
     Column("dtype", "dtype", "text", "code", "operator", "Element type at runtime."),
     Column("module", "module", "text", "code", "operator", "Path of the nn.Module that called it.", visible=True),
     Column("source", "source", "text", "code", "operator", "File and line in the model's code.", visible=True),
+    Column("debug_handles", "debug handles", "text", "code", "operator", "Debug handles of its operators."),
     Column("run", "run", "number", "int", "operator", "Number of the execution, as run= in Python."),
     Column("input_index", "input", "number", "int", "operator", "Which of the inputs was run."),
     Column(
