@@ -118,10 +118,10 @@ def judge_outputs(
 
 
 def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tuple[str, str]:
-    if outputs.empty:
+    known = outputs[outputs["status"] != NOT_COMPARED]
+    if outputs.empty or (known.empty and undetermined):
         why = f": they follow from {undetermined}" if undetermined else ""
         return "unknown", f"Final outputs were not compared{why}."
-    known = outputs[outputs["status"] != NOT_COMPARED]
     if known.empty:
         return "unknown", f"Final outputs could not be compared: {outputs['reason'].iloc[0]}."
     alien = known[known["status"] == DIFFERENT]

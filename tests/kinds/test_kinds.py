@@ -200,7 +200,9 @@ def test_executions_of_one_etdump_are_compared_with_their_own_inputs_and_state(m
         counts = found.gaps["event_block"].value_counts()
         assert counts.nunique() == 1
     twice = made("same_twice").load("exact").gaps
-    first, second = (part.drop(columns=["event_block", "input_index"]) for _, part in twice.groupby("event_block"))
+    first, second = (
+        part.drop(columns=["name", "event_block", "input_index"]) for _, part in twice.groupby("event_block")
+    )
     assert (
         first.drop(columns="latency_ms")
         .reset_index(drop=True)

@@ -112,7 +112,7 @@ def test_what_no_probe_goes_into(executed: Callable[[str], Executed], tmp_path: 
     ):
         etviz.probe(made.path("record"), inside=[kernel], workdir=tmp_path)
     (tmp_path / "model.pte").write_bytes(made.path("pte").read_bytes())
-    with pytest.raises(UsageError, match=r"take the record"):
+    with pytest.raises(UsageError, match=r"need the record"):
         etviz.probe(tmp_path, inside=[0])
 
 
