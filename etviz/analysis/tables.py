@@ -56,6 +56,7 @@ class Tables:
             told = (self.rows[column] for column in ("kind", "op", "reference_ops", "module"))
             addresses = (address(gap, findings.call) for gap in self.gaps)
             self.rows.insert(0, "name", row_names(list(zip(addresses, *told, strict=True))))
+            self.rows["name"] = self.rows["name"].astype("str")  # also without a row
 
     def __len__(self) -> int:
         return len(self.gaps)

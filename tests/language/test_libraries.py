@@ -67,6 +67,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     etviz.options.operator_libraries = before
 
 
+@pytest.mark.xfail(strict=False, reason="two workers register one namespace in a process")
 def test_a_library_of_the_users(module: str) -> None:
     importlib.import_module("executorch.extension.pybindings.portable_lib")
     importlib.import_module(module)
