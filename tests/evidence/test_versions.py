@@ -138,11 +138,11 @@ def test_its_artifacts_are_read_here_like_any_others(local: etviz.Sweep, swept: 
     ("recipe", "reason"),
     [
         ("other weights", "executorch 0.0.7 with torch .* can't export the model: RuntimeError: .*state_dict"),
-        ("an object", "name what makes it there, as .* found a list"),
+        ("an object", "name a callable that makes it, as .* found a list"),
         ("no name", "can't lower the model: ModuleNotFoundError: No module named 'no'"),
         ("no interpreter", "python must be the interpreter of another environment"),
         ("no Python", "The child process ended without an answer"),
-        ("no python", "name its interpreter too, python="),
+        ("no python", "name its interpreter as well, python="),
     ],
 )
 def test_what_can_not_be_had_is_a_row_with_its_reason(swept: etviz.Sweep, recipe: str, reason: str) -> None:
