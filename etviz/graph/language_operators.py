@@ -9,14 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-_FLAGS: Final = "Tensor? attn_mask=None, float drpout_p=0., bool is_causal=False, float? scale=None"
-_GRIDS: Final = ", ".join(f"Tensor? {name}_{part}=None" for name in "qkv" for part in ("zero_points", "scales"))
-_DELTA: Final = "(Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state)"
-_EXPERTS: Final = (
-    "Tensor packed_w13, Tensor packed_w2, int num_activated_experts, int num_experts, int hidden_dim, int dim, "
-    "int group_size, int weight_nbit, str score_func, float route_scale"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class LanguageOperator:
@@ -49,29 +41,38 @@ class LanguageOperator:
         return f"{self.arguments} -> ({', '.join(['Tensor'] * (self.results + len(self.writes)))})"
 
 
-LANGUAGE_OPERATORS: Final = {
-    "llama.update_cache.default": LanguageOperator("(Tensor value, Tensor(a!) cache, SymInt start_pos)", 0),
-    "llama.update_cache_with_indices.default": LanguageOperator(
-        "(Tensor value, Tensor(a!) cache, SymInt start_pos, Tensor indices)", 0
-    ),
-    "llama.custom_sdpa.default": LanguageOperator(
-        f"(Tensor query, Tensor key, Tensor value, SymInt start_pos, {_FLAGS})"
-    ),
-    "llama.custom_quantized_sdpa.default": LanguageOperator(
-        f"(Tensor query, Tensor key, Tensor value, SymInt start_pos, {_FLAGS}, {_GRIDS}, bool is_seq_at_dim_2=False)"
-    ),
-    "llama.sdpa_with_kv_cache.default": LanguageOperator(
-        "(Tensor query, Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, SymInt start_pos, "
-        f"SymInt seq_len, {_FLAGS})"
-    ),
-    "llama.fast_hadamard_transform.default": LanguageOperator("(Tensor mat)"),
-    "llama.gated_delta_rule.default": LanguageOperator(_DELTA, 2),
-    "llama.channelwise_gated_delta_rule.default": LanguageOperator(_DELTA, 2),
-    "llama.quantized_moe_ffn.default": LanguageOperator(
-        f"(Tensor x, Tensor gate_weight, Tensor expert_bias, {_EXPERTS})"
-    ),
-    "llama.fallback.default": LanguageOperator("(Tensor input)"),
-    "executorch.update_cross_attn_cache.default": LanguageOperator("(Tensor value, Tensor cache)"),
-    "executorch.alias.default": LanguageOperator("(Tensor x, Tensor y)", 2),
+_SCHEMAS: Final = """
+llama.update_cache(Tensor value, Tensor(a!) cache, SymInt start_pos) -> 0
+llama.update_cache_with_indices(Tensor value, Tensor(a!) cache, SymInt start_pos, Tensor indices) -> 0
+llama.custom_sdpa(Tensor query, Tensor key, Tensor value, SymInt start_pos, FLAGS) -> 1
+llama.custom_quantized_sdpa(Tensor query, Tensor key, Tensor value, SymInt start_pos, FLAGS, GRIDS, \
+    bool is_seq_at_dim_2=False) -> 1
+llama.sdpa_with_kv_cache(Tensor query, Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, \
+    SymInt start_pos, SymInt seq_len, FLAGS) -> 1
+llama.fast_hadamard_transform(Tensor mat) -> 1
+llama.gated_delta_rule(DELTA) -> 2
+llama.channelwise_gated_delta_rule(DELTA) -> 2
+llama.quantized_moe_ffn(Tensor x, Tensor gate_weight, Tensor expert_bias, Tensor packed_w13, Tensor packed_w2, \
+    int num_activated_experts, int num_experts, int hidden_dim, int dim, int group_size, int weight_nbit, \
+    str score_func, float route_scale) -> 1
+llama.fallback(Tensor input) -> 1
+executorch.update_cross_attn_cache(Tensor value, Tensor cache) -> 1
+executorch.alias(Tensor x, Tensor y) -> 2
+"""
+"""In torch's notation, with the number of results that mean something."""
+_PARTS: Final = {
+    "FLAGS": "Tensor? attn_mask=None, float drpout_p=0., bool is_causal=False, float? scale=None",
+    "GRIDS": ", ".join(f"Tensor? {name}_{part}=None" for name in "qkv" for part in ("zero_points", "scales")),
+    "DELTA": "Tensor query, Tensor key, Tensor value, Tensor decay, Tensor beta, Tensor initial_state",
 }
+
+
+def _parsed(line: str) -> tuple[str, LanguageOperator]:
+    call, _, results = line.partition(" -> ")
+    name, bracket, arguments = call.partition("(")
+    whole = re.sub("|".join(_PARTS), lambda part: _PARTS[part[0]], bracket + arguments)
+    return f"{name}.default", LanguageOperator(whole, int(results))
+
+
+LANGUAGE_OPERATORS: Final = dict(map(_parsed, _SCHEMAS.replace("\\\n    ", "").strip().splitlines()))
 """By target; what an operator writes, its functional form gives after its results."""
