@@ -1,1 +1,1 @@
-"""Bytes on disk become typed records here. No graph is executed, and nothing needs torch."""
+"""Reads artifacts into typed records. Executes no graph and needs no torch."""

@@ -1,7 +1,7 @@
-"""Whatever people send: a folder, a zip, a gzip, or a device's log with files in base64.
+"""Finds artifacts in a folder, a zip, a gzip file or a device's log with base64.
 
-Which file is which is told by the names that ExecuTorch's tutorials, its runners and etviz use. Archives come from
-others: only plain files leave them, under their own names in a temporary folder, and only as much as there is room for.
+File names identify the kinds: those of ExecuTorch's tutorials, its runners and etviz. Archives are untrusted. Only
+plain files are unpacked, into a temporary folder, up to a limit of size.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ USUAL: Final = {
     "data": ("model.ptd", "*.ptd"),
     "timing": ("timing.etdp",),
 }
-"""By kind, the names that are looked for; the first that fits one file is taken."""
+"""File names by kind. The first name that matches one file wins."""
 _NOT: Final = re.compile(r"probe-\d+\.pte|.*\.(gz|zip)")
 _ALONE: Final = frozenset(name for names in USUAL.values() for name in names if "*" not in name)
-"""Names that mean one kind, which no pattern of another takes."""
+"""Names that identify one kind and match no pattern of another."""
 _MOST_RATIO: Final = 200
 _PACKED: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How zip archives pack that can be unpacked in small pieces."""
+"""Compression methods of zip archives that can be unpacked in pieces."""
 _ALWAYS_ALLOWED: Final = 64 << 20
 _MOST_FILES: Final = 10_000
 _LONGEST_NAME: Final = 255
@@ -57,9 +57,10 @@ _ARCHIVE_ADVICE: Final = "copy the archive again, or unpack it and give the fold
 
 @dataclass(frozen=True)
 class Collection:
-    """Artifacts by kind; `keep_alive` is the temporary folder that some of them are in.
+    """Artifacts by kind.
 
-    `cycles` is True where the log of a microcontroller tells that its clock counts cycles.
+    `keep_alive` holds the temporary folder of unpacked files. `cycles` is True if a microcontroller's log reports
+    cycles.
     """
 
     paths: dict[str, Path]
@@ -68,7 +69,7 @@ class Collection:
 
 
 def is_collection(source: PathLike) -> bool:
-    """True for a folder, a zip archive, a gzip file, and a text that holds base64; False for an ETDump."""
+    """True for a folder, a zip archive, a gzip file, or a text with base64. False for an ETDump."""
     path = Path(path_of(source, "an ETDump, a folder or an archive"))
     if path.is_dir():
         return True
@@ -76,14 +77,14 @@ def is_collection(source: PathLike) -> bool:
 
 
 def collect(source: PathLike, given: Container[str] = ()) -> Collection:
-    """The artifacts in a folder, an archive or a log; kinds that are `given` are not looked for.
+    """Find the artifacts in a folder, an archive or a log, except the `given` kinds.
 
     Raises
     ------
     ArtifactError
-        If an archive or a block is damaged or far too large.
+        If an archive or a base64 block is damaged or too large.
     UsageError
-        If several files could be meant.
+        If several files match one kind.
     """
     path = Path(source)
     if path.is_dir():
@@ -104,18 +105,18 @@ def collect(source: PathLike, given: Container[str] = ()) -> Collection:
 
 
 def may_be_artifact(path: Path) -> bool:
-    """True if `collect` may open a file of this name in a folder."""
+    """True if `collect` may open a file with this name."""
     name = Path(path.name.removesuffix(".gz"))
     return any(map(name.match, chain.from_iterable(USUAL.values())))
 
 
 def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
-    """The file of a kind in a folder, None if there is none; `shown` is what the folder is called in messages.
+    """Return the file of a kind in a folder, or None. Messages call the folder `shown`.
 
     Raises
     ------
     UsageError
-        If several files could be meant.
+        If several files match.
     """
     for pattern in USUAL[kind]:
         found = (path for path in folder.glob(pattern) if path.is_file() and not _NOT.fullmatch(path.name))
@@ -129,7 +130,6 @@ def by_name(folder: Path, kind: str, shown: Path | None = None) -> Path | None:
 
 
 def _in_folder(folder: Path, given: Container[str], shown: Path | None = None) -> Collection:
-    """The artifacts of a folder; where one is only there packed with gzip, it is unpacked elsewhere."""
     wanted = [kind for kind in USUAL if kind not in given]
     paths = {kind: path for kind in wanted if (path := by_name(folder, kind, shown)) is not None}
     patterns = [pattern for kind in wanted if kind not in paths for pattern in USUAL[kind]]
@@ -150,7 +150,6 @@ _Unpacker = Callable[[Path, Path], object]
 
 
 def _unpacker(path: Path) -> _Unpacker | None:
-    """How to unpack a file, by its first bytes; None if it is no archive and no log."""
     with path.open("rb") as file:
         head = file.read(4096)
     if head[:4] == b"PK\x03\x04":
@@ -188,7 +187,7 @@ def _from_zip(path: Path, folder: Path) -> None:
 
 
 def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str], size: int) -> str:
-    """Why the files of an archive of that size do not become a folder's, empty if they can."""
+    """Return why an archive is not unpacked, or an empty string."""
     if len(members) > _MOST_FILES:
         return f"it holds more than {_MOST_FILES} files"
     if sum(info.compress_size for info in members) > size:
@@ -201,7 +200,6 @@ def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str], 
 
 @contextmanager
 def _reading(path: Path, what: str) -> Generator[None]:
-    """Let what an archive's reader raises say that it is damaged; a disk that is full is another error."""
     try:
         yield
     except EtvizError:
@@ -214,7 +212,6 @@ def _reading(path: Path, what: str) -> Generator[None]:
 
 
 def _is_name(name: str) -> bool:
-    """True if a file of a folder may be called so."""
     return name not in ("", ".", "..") and len(os.fsencode(name)) <= _LONGEST_NAME
 
 
@@ -225,7 +222,7 @@ def _from_gzip(path: Path, folder: Path, budget: int | None = None) -> int:
 
 
 def _budget(paths: Sequence[Path], folder: Path) -> int:
-    """Bytes that archives may unpack to, all together."""
+    """Maximum number of bytes that all archives may unpack to."""
     free = shutil.disk_usage(folder).free // 2
     return min(max(_MOST_RATIO * sum(path.stat().st_size for path in paths), _ALWAYS_ALLOWED), free)
 
@@ -246,7 +243,6 @@ def _copy(path: Path, packed: IO[bytes] | gzip.GzipFile, target: Path, budget: i
 
 
 def _from_log(path: Path, folder: Path) -> None:
-    """Write the files whose base64 a microcontroller printed."""
     text = bytes(open_artifact(path, "a device's log", _LOG_ADVICE))
     ends = count = 0
     for match in _END.finditer(text):
@@ -272,9 +268,9 @@ def _from_log(path: Path, folder: Path) -> None:
 
 
 def _echoed(text: bytes, start: int, end: int) -> tuple[int, bytes]:
-    """Where the command `echo` begins whose base64 ends there, and the base64; -1 if there is none.
+    """Return the start and the base64 of the `echo` command that ends at `end`, or -1.
 
-    Each byte is looked at a few times: one regular expression for all of it would look at them again from each `echo`.
+    The search goes backwards so that its time stays linear.
     """
     body = text[start:end].rstrip()
     body = body[:-1] if body[-1:] in (b"'", b'"') else body

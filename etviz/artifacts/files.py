@@ -1,4 +1,4 @@
-"""Files that a user named: opened, told what they are, and written whole or not at all."""
+"""Opens, identifies and writes files. A file is written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
 )
-"""Errors that the standard library raises for archives that are damaged."""
+"""Errors that the standard library raises for damaged archives."""
 _HEAD: Final = 64
 _LOCAL_HEADER: Final = 30
 _LOCK: Final = ".etviz-lock"
 _MOMENT: Final = 1e-3
-"""Seconds after which the system is asked again whether a mapped file has changed."""
+"""Seconds between two checks whether a mapped file has changed."""
 _RESIDENT: Final = 96 << 20
 _LONGEST_PATH: Final = 4096
 _LONGEST_NAME: Final = 255
@@ -62,7 +62,7 @@ _MARKS: Final = (
 
 
 def looks_like(head: bytes) -> str | None:
-    r"""Say what a file is by its first 64 bytes, None if nothing is recognised.
+    r"""Name the kind of a file from its first 64 bytes, or return None.
 
     Examples
     --------
@@ -76,22 +76,22 @@ def looks_like(head: bytes) -> str | None:
 
 
 class MappedFile(mmap.mmap):
-    """A file in memory that notices when it is cut or written to after it was opened.
+    """A mapped file that detects truncation and writes by others.
 
-    Reading what was cut off would end the process. A file that another one has replaced stays as it was.
+    Reading truncated pages would end the process. A file that was replaced keeps its content.
     """
 
     def opened(self, path: str, state: os.stat_result) -> None:
-        """Note what the file was when it was opened."""
+        """Record the file's state."""
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """Look whether it is still the same, as of a moment ago.
+        """Check that the file is unchanged; the state is at most a moment old.
 
         Raises
         ------
         FileChangedError
-            If it is not.
+            If it changed.
         """
         if (moment := time.perf_counter()) - self._looked < _MOMENT:
             return
@@ -100,9 +100,9 @@ class MappedFile(mmap.mmap):
         self._looked = moment
 
     def read_into(self, out: memoryview, start: int) -> bool:
-        """Fill `out` with bytes of the file without mapping them, which takes half the time; False if that fails.
+        """Read bytes of the file into `out` without mapping them, in half the time. Return False on failure.
 
-        It does where the file has another name now, or none; then the bytes are where they are mapped.
+        Reading fails if the file was renamed or removed; the bytes are still mapped then.
         """
         with contextlib.suppress(OSError), open(self._path, "rb", buffering=0, opener=_without_waiting) as file:
             if self._is_own(os.fstat(file.fileno())):
@@ -113,7 +113,7 @@ class MappedFile(mmap.mmap):
         return False
 
     def _is_own(self, found: os.stat_result) -> bool:
-        """True for what was opened, False for what has taken its place; a `FileChangedError` if it was written to."""
+        """True for the opened file, False for a replacement. A changed file raises `FileChangedError`."""
         now = _state_of(found)
         if now != self._state and now[:2] == self._state[:2]:
             problem = "the file was cut or written to after it was opened"
@@ -126,7 +126,7 @@ def _state_of(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def check_unchanged(data: memoryview) -> None:
-    """Look whether a mapped file, of which this is a part, is still the one that was opened; see `MappedFile.check`."""
+    """Check the mapped file behind this view; see `MappedFile.check`."""
     if isinstance(data.obj, MappedFile):
         data.obj.check()
 
@@ -139,9 +139,9 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
     path
         The file.
     what
-        The expected kind of file, with its article: "an ETDump".
+        The expected kind, with its article: "an ETDump".
     advice
-        How such a file is made, for the message when it is missing or empty.
+        How to make such a file, for error messages.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def path_of(path: object, what: str) -> str:
     UsageError
         If it is neither `str` nor `os.PathLike`.
     ArtifactError
-        If no file can have this name: the system's own errors come from many places.
+        If the system can't have a file with this name.
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(name, str):
@@ -193,7 +193,7 @@ def path_of(path: object, what: str) -> str:
 
 
 def open_plain(name: str) -> BinaryIO:
-    """Open a file for reading without waiting for anybody: a pipe that nobody writes to opens at once."""
+    """Open a file for reading without blocking on a pipe."""
     return open(name, "rb", opener=_without_waiting)
 
 
@@ -202,16 +202,16 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactError:
-    """Make the error for a file that is not what it should be, saying what it looks like instead."""
+    """Make the error for a file of another kind."""
     found = looks_like(head[:_HEAD])
     problem = f"this is not {what}; it looks like {found}" if found else f"this is not {what}"
     return ArtifactError(path, problem, advice, where=0, found=found, expected=what)
 
 
 class Residency:
-    """Gives the pages of a mapped file back to the system while it is read, so that they don't fill the memory.
+    """Releases the pages of a mapped file while it is read, to bound memory.
 
-    They stay in the system's cache; what is still in use is mapped again when it is touched.
+    Pages stay in the system's cache and are mapped again on access.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ class Residency:
         self._read = 0
 
     def add(self, nbytes: int) -> None:
-        """Take note that so many bytes are being read."""
+        """Count bytes that are being read."""
         self._read += nbytes
         if self._read > _RESIDENT and self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._read = 0
@@ -232,7 +232,7 @@ class Residency:
 
 
 class _BytesFile(io.RawIOBase):
-    """Bytes as a file to read, without the copy that `io.BytesIO` makes."""
+    """Bytes as a readable file, without the copy that `io.BytesIO` makes."""
 
     def __init__(self, data: memoryview) -> None:
         self._data, self._at = data, 0
@@ -259,7 +259,7 @@ class _BytesFile(io.RawIOBase):
 
 
 def as_file(data: memoryview) -> io.BufferedReader:
-    """Mapped bytes as a file to read."""
+    """Mapped bytes as a readable file."""
     return io.BufferedReader(_BytesFile(data))
 
 
@@ -270,7 +270,7 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
     Raises
     ------
     ValueError
-        If it is damaged, a name is there twice, or members overlap; also for what fails while it is open.
+        If it is damaged, a name occurs twice, or members overlap.
     """
     try:
         with zipfile.ZipFile(as_file(data)) as archive:
@@ -289,18 +289,18 @@ def open_archive(data: memoryview) -> Generator[tuple[zipfile.ZipFile, dict[str,
 
 
 def stored_bytes(data: memoryview, info: zipfile.ZipInfo) -> memoryview:
-    """The bytes of a member that is stored as it is, where they lie in the archive; raises as `stored_at`."""
+    """The bytes of an uncompressed member, without copying; raises as `stored_at`."""
     start = stored_at(data, info)
     return data[start : start + info.file_size]
 
 
 def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin that is stored as it is.
+    """Offset of the bytes of an uncompressed member.
 
     Raises
     ------
     ValueError
-        If it is packed, encrypted, or not there.
+        If the member is compressed, encrypted, or missing.
     """
     if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
         raise ValueError(f"the member {info.filename} is compressed or encrypted, not stored as it is")
@@ -341,12 +341,12 @@ def whole_file(path: PathLike, what: str) -> Generator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder to write into, if it is missing.
+    """Create a folder to write into, if it is missing.
 
     Raises
     ------
     ArtifactError
-        If it can't be made or written to.
+        If it can't be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -358,9 +358,9 @@ def make_folder(folder: Path) -> None:
 
 @contextmanager
 def whole_files(folder: Path) -> Generator[Path]:
-    """Give a temporary folder inside `folder`, which is made if it is missing; its files are moved out at the end.
+    """Yield a temporary folder inside `folder`; its files are moved to `folder` at the end.
 
-    What stood there before stays until then, and stays as it is where it is mapped.
+    Earlier files stay until then. Mapped files keep their content.
 
     Raises
     ------
@@ -386,12 +386,12 @@ def whole_files(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def only_user(folder: Path) -> Generator[None]:
-    """Keep other processes from working in a folder, which is made if it is missing.
+    """Lock a folder against other processes; it is created if missing.
 
     Raises
     ------
     UsageError
-        If one does, or the folder can't be made or written to.
+        If another process holds the lock, or the folder can't be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -413,12 +413,12 @@ def only_user(folder: Path) -> Generator[None]:
 
 @contextmanager
 def whole_folder(path: Path, what: str) -> Generator[Path]:
-    """Give a temporary folder beside `path`; it takes the place of `path`, free or a folder, at the end.
+    """Yield a temporary folder beside `path`; it replaces `path` at the end.
 
     Raises
     ------
     ArtifactError
-        If it can't be written. A folder that stood under `path` before stays.
+        If it can't be written. An earlier folder at `path` stays.
     """
     try:
         with _workshop(path.parent) as folder:
@@ -440,18 +440,17 @@ def whole_folder(path: Path, what: str) -> Generator[Path]:
 
 @contextmanager
 def _workshop(parent: Path) -> Generator[Path]:
-    """A folder inside `parent` that only its owner can look into, and that is gone at the end."""
     with Scratch(parent) as name:
         yield Path(name)
 
 
 def check_target(path: PathLike, what: str) -> Path:
-    """Refuse what can't be a file's name before any work is done for it.
+    """Refuse an impossible file name before any work is done for it.
 
     Raises
     ------
     ArtifactError
-        If `path` is a folder or no file's name, or its folder is missing or can't be written to.
+        If `path` is a folder or no valid name, or its folder is missing or not writable.
     """
     target = Path(path_of(path, what))
     try:
@@ -474,19 +473,19 @@ def _unwritable(path: PathLike, what: str, error: OSError) -> ArtifactError:
 
 @contextmanager
 def room_for(*folders: PathLike) -> Generator[None]:
-    """Let whatever fails because a disk is full say so; others' code says it in many ways, or hides it.
+    """Turn any failure on a full disk into one clear error.
 
-    It has to look before what was written is taken away again.
+    The check runs before temporary files are removed.
 
     Parameters
     ----------
     folders
-        Where is written, beside the system's folder of temporary files.
+        Folders that are written to, besides the system's temporary folder.
 
     Raises
     ------
     ArtifactError
-        In place of the error of whoever could not write.
+        In place of the original error, if a disk is full.
     """
     try:
         yield
@@ -501,7 +500,6 @@ def room_for(*folders: PathLike) -> Generator[None]:
 
 
 def _without_room(error: BaseException, folders: Sequence[PathLike]) -> PathLike | None:
-    """The folder on whose disk there is no room for what failed."""
     for folder in folders:
         with contextlib.suppress(OSError):
             if shutil.disk_usage(folder).free < _ROOM:
@@ -522,7 +520,7 @@ _SEPARATORS: Final = (b",", b"[", b"{", b":")
 
 
 def parse_json(data: bytes | memoryview, most: int = _MOST_VALUES) -> Any:
-    """Parse a document; Infinity and NaN, which upstream writes, are read too.
+    """Parse a JSON document. Infinity and NaN, which upstream writes, are accepted.
 
     Raises
     ------
@@ -555,7 +553,7 @@ def _integer(digits: str) -> int:
 
 @contextlib.contextmanager
 def collection_paused() -> Generator[None]:
-    """Keep the collector from running on its own; it is left as it was found.
+    """Pause the garbage collector; its state is restored at the end.
 
     Examples
     --------

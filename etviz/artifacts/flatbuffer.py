@@ -1,11 +1,10 @@
 """Checked, vectorised reading of flatbuffers.
 
-Upstream's `flatbuffers` runtime trusts every offset in a file. Artifacts come from devices, get truncated
-and mixed up, so each offset and length is checked here before it is followed. All tables of a vector are
-read together, a column a field, which is also what makes thousands of events a matter of milliseconds.
+Upstream's `flatbuffers` runtime trusts every offset. Artifacts may be truncated or damaged, so this reader checks each
+offset and length first. All tables of a vector are read together, one column per field: thousands of events take
+milliseconds.
 
-Reading follows a schema of fixed depth, so offsets that form a cycle can't make it loop; a budget in
-proportion to the file bounds the work when many tables claim the same bytes.
+The schema's depth is fixed, so cyclic offsets can't loop. A budget proportional to the file bounds the total work.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _COST_OF_A_TABLE = 64
 
 
 class FlatBuffer:
-    """The bytes of one flatbuffer, and the only place that reads them.
+    """The bytes of one flatbuffer.
 
     Parameters
     ----------
     data
         Bytes, a memoryview or an mmap; never copied as a whole.
     path
-        The file that they came from, for messages.
+        Their file, for messages.
     what
         Kind of file, for messages: "ETDump".
     advice
@@ -54,24 +53,24 @@ class FlatBuffer:
         self._strings: dict[bytes, str] = {}
 
     def damaged(self, problem: str, where: int) -> ArtifactError:
-        """Make the error for something impossible at byte `where`."""
+        """Make the error for a problem at byte `where`."""
         return ArtifactError(
             self.path, f"this {self._what} is damaged at byte {where}: {problem}", self._advice, where=where
         )
 
     def spend(self, cost: int, where: int) -> None:
-        """Account for `cost` bytes of results; a file that claims far more than it holds ends here."""
+        """Account for `cost` bytes of results. Raise if the file claims far more than it holds."""
         self._left -= cost
         if self._left < 0:
             raise self.damaged("its tables claim far more content than the file can hold", where)
 
     def require(self, ok: npt.NDArray[np.bool_], at: Ints, problem: str) -> None:
-        """Raise unless all of `ok`, naming the first position of `at` where it fails."""
+        """Raise unless all of `ok`. The message names the first failing position of `at`."""
         if not ok.all():
             raise self.damaged(problem, int(at[np.argmin(ok)]))
 
     def gather(self, at: Ints, dtype: str) -> npt.NDArray[Any]:
-        """Read a little-endian scalar at each byte position; they need no alignment."""
+        """Read an unaligned little-endian scalar at each byte position."""
         view = self._views.get(dtype)
         if view is None:
             length = max(self.size - np.dtype(dtype).itemsize + 1, 0)
@@ -82,12 +81,12 @@ class FlatBuffer:
         return view[at]
 
     def root(self, at: int = 0) -> Tables:
-        """Return the root table, whose offset stands at byte `at`."""
+        """Return the root table; its offset is stored at byte `at`."""
         start = np.array([at], np.int64)
         return Tables(self, start + self.gather(start, "<u4"))
 
     def text(self, at: int) -> str:
-        """Decode the string at byte `at`; equal strings are one object."""
+        """Decode the string at byte `at`. Equal strings share one object."""
         length = int.from_bytes(self.data[at : at + 4], "little")
         end = at + 4 + length
         if end >= self.size or self.data[end] != 0:
@@ -98,12 +97,12 @@ class FlatBuffer:
 
 
 class Tables:
-    """Tables of one type, read column by column. A table that is absent reads as all defaults.
+    """Tables of one type, read column by column. An absent table reads as all defaults.
 
     Parameters
     ----------
     buffer
-        The flatbuffer that they are in.
+        Their flatbuffer.
     at
         (n,) byte positions, -1 for an absent table.
     """
@@ -133,11 +132,10 @@ class Tables:
         return full
 
     def take(self, rows: npt.NDArray[Any]) -> Tables:
-        """Return the tables of the given rows (a mask or indices)."""
+        """Return the tables at the given rows (a mask or indices)."""
         return Tables(self.buffer, self.at[rows])
 
     def _field(self, index: int, width: int) -> Ints:
-        """Return the byte position of a field in each table, -1 where it is not stored."""
         slot = 4 + 2 * index
         at = np.full(len(self.at), -1, np.int64)
         rows = np.flatnonzero(self._vtable_size >= slot + 2)
@@ -149,11 +147,11 @@ class Tables:
         return at
 
     def has(self, index: int) -> npt.NDArray[np.bool_]:
-        """Tell which tables store the field."""
+        """True for the tables that store the field."""
         return self._field(index, 1) >= 0
 
     def scalar(self, index: int, dtype: str, default: float = 0) -> npt.NDArray[Any]:
-        """Read a scalar field; `dtype` is little-endian, such as "<i4"."""
+        """Read a scalar field; `dtype` is little-endian, for example "<i4"."""
         at = self._field(index, np.dtype(dtype).itemsize)
         values = np.full(len(at), default, dtype)
         rows = at >= 0
@@ -161,7 +159,7 @@ class Tables:
         return values
 
     def reference(self, index: int) -> Ints:
-        """Return where an offset field points to, -1 where it is not stored."""
+        """Return the target of an offset field, -1 where it is not stored."""
         at = self._field(index, 4)
         rows = at >= 0
         step = self.buffer.gather(at[rows], "<u4")
@@ -213,7 +211,7 @@ class Vectors:
     dtype: str
 
     def ends(self) -> Ints:
-        """Return where each vector ends in the flat results: (n,), cumulative."""
+        """End of each vector in the flat results: (n,), cumulative."""
         return np.cumsum(self.length)
 
     def _positions(self) -> Ints:
@@ -227,17 +225,17 @@ class Vectors:
         self.buffer.spend(int(self.length.sum()) * cost, at)
 
     def flat(self) -> npt.NDArray[Any]:
-        """Return all elements of all vectors, one after the other."""
+        """All elements of all vectors, concatenated."""
         self._spend(np.dtype(self.dtype).itemsize)
         return self.buffer.gather(self._positions(), self.dtype)
 
     def tuples(self) -> list[tuple[Any, ...]]:
-        """Return each vector as a tuple of Python numbers."""
+        """Each vector as a tuple of Python numbers."""
         values, ends = self.flat().tolist(), self.ends().tolist()
         return split(values, ends, tuple)
 
     def tables(self) -> Tables:
-        """Return the tables of all vectors, one after the other."""
+        """The tables of all vectors, concatenated."""
         self._spend(_COST_OF_A_TABLE)
         at = self._positions()
         step = self.buffer.gather(at, "<u4")
@@ -245,14 +243,14 @@ class Vectors:
         return Tables(self.buffer, at + step)
 
     def views(self) -> list[memoryview]:
-        """Return the bytes of each vector, without copying."""
+        """The bytes of each vector, without copying."""
         width = np.dtype(self.dtype).itemsize
         pairs = zip(self.start.tolist(), self.length.tolist(), strict=True)
         return [self.buffer.data[start : start + length * width] for start, length in pairs]
 
 
 def split(values: Sequence[Any], ends: Sequence[int], make: Callable[[Sequence[Any]], Any]) -> list[Any]:
-    """Cut `values` at each of `ends` and make something of every piece.
+    """Cut `values` at each of `ends` and apply `make` to every piece.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Artifacts that are in memory: bytes, and upstream's `ETRecord` objects."""
+"""Artifacts in memory: bytes, and upstream's `ETRecord` objects."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from etviz.errors import UsageError
 
 
 def as_files(artifacts: Mapping[str, Any]) -> tuple[dict[str, Any], Scratch | None]:
-    """Artifacts as paths; those in memory are written to a temporary folder, which is returned too.
+    """Return artifacts as paths. Those in memory are written to a temporary folder, which is returned too.
 
     Parameters
     ----------
     artifacts
-        By kind: a path, None, bytes, or an object with upstream's ``save(path)`` such as an `ETRecord`.
+        By kind: a path, None, bytes, or an object with upstream's ``save(path)``, for example an `ETRecord`.
 
     Raises
     ------

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
 _UNPACKED: Final = 256 << 20
-"""Bytes that packed arrays may have beyond those of their file."""
+"""Maximum number of bytes that packed arrays may have beyond those of their file."""
 _LARGEST_LIST: Final = 4 << 20
 _MOST_FILES: Final = 20_000
 _BLOCK: Final = 1 << 20
@@ -38,7 +38,7 @@ _NUMBERS: Final = ("int", "double", "bool")
 
 
 def is_file_name(given: Any) -> bool:
-    """True if inputs are named by files and not given themselves."""
+    """True if inputs are given by file names."""
     if isinstance(given, (str, os.PathLike)):
         return True
     return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(i, (str, os.PathLike)) for i in given)
@@ -88,7 +88,6 @@ def read_inputs(
 
 
 def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> list[tuple[Any, ...]]:
-    """The executions of one file; where it is raw, it is the input `at`."""
     told = _RAW.fullmatch(path)
     if told is not None and not os.path.exists(path):  # noqa: PTH110 - which takes a name of any length
         if told["dtype"] not in READ_TYPES:
@@ -106,7 +105,6 @@ def _read(path: str, at: int, method: Method | None, graph: Graph | None) -> lis
 
 
 def _runs(found: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The executions of what a file holds."""
     if isinstance(found, list) and found and all(isinstance(item, tuple) for item in found):
         return found
     if isinstance(found, dict):
@@ -120,7 +118,7 @@ def read_values(path: PathLike) -> Any:
 
     Returns
     -------
-    A tensor; tensors by name; or of a ``.pt`` whatever of lists, tuples, dicts and plain values it is.
+    A tensor; tensors by name; or the lists, tuples, dicts and plain values of a ``.pt``.
 
     Raises
     ------
@@ -169,7 +167,6 @@ def _npy(data: memoryview, _path: str) -> Any:
 
 
 def _array(data: memoryview) -> torch.Tensor:
-    """The array of a `.npy`, as a view of its bytes where torch has its type."""
     import torch
 
     file = as_file(data)
@@ -203,11 +200,11 @@ _READERS: Final[dict[str, Callable[[memoryview, str], Any]]] = {
     ".pth": _pt,
 }
 READABLE: Final = tuple(_READERS)
-"""How the names of files end that `read_values` reads."""
+"""File name endings that `read_values` reads."""
 
 
 def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
-    """Names as they are expected; else in the order of their last numbers if all have one, else as they are sorted."""
+    """Names in the expected order; else by their last numbers if all have one, else sorted."""
     if set(names) == set(expected):
         return list(expected)
     numbers = [re.findall(r"\d+", name) for name in names]
@@ -217,7 +214,6 @@ def _ordered(names: list[str], expected: Sequence[str]) -> list[str]:
 
 
 def _listed(path: Path) -> list[list[Path]]:
-    """The raw files of each line of a list."""
     data = open_artifact(path, "a list of raw files", _ADVICE)
     if len(data) > _LARGEST_LIST:
         raise ArtifactError(path, f"the list has {len(data):,} bytes, more than any list of inputs", _ADVICE)
@@ -235,10 +231,7 @@ def _listed(path: Path) -> list[list[Path]]:
 
 
 def _beside(path: Path, item: Path) -> Path:
-    """A file of a list, below the list's folder: at its path, or beside the list if the path is of another machine.
-
-    A list may come from other people, so it reaches no file elsewhere.
-    """
+    """A file of a list, below the list's folder. A list may come from others, so it reaches no file elsewhere."""
     near, beside, folder = path.parent / item, path.parent / item.name, path.parent.resolve()
     there = [found for found in (near, beside) if os.path.isfile(found)]  # noqa: PTH113 - takes a name of any length
     inside = [found for found in there if found.resolve().is_relative_to(folder)]

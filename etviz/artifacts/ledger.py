@@ -1,8 +1,8 @@
-"""Which files this user's etviz wrote on this machine, or has seen a child process evaluate to the end.
+"""Remembers which files this user's etviz wrote here, or a child process evaluated without harm.
 
-A file is known by its device, inode, size, and the times of its last change, of which the system sets the latest one:
-a copy, a download, an unpacked archive or an edited file is another one. The ledger holds digests of that, those that
-were asked for last, is readable by its owner only, and where it can't be read or written no file is known.
+A file is identified by device, inode, size and times of change. A copy, a download, an unpacked archive or an edited
+file counts as another file. The ledger holds the most recent digests and is readable by its owner only. If it can't be
+read or written, no file is known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def identity(path: PathLike) -> str:
     Raises
     ------
     OSError
-        If there is no such file.
+        If the file does not exist.
     """
     found = Path(path).stat()
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -37,7 +37,7 @@ def identity(path: PathLike) -> str:
 
 
 def is_known(files: Mapping[str, PathLike]) -> bool:
-    """True if etviz wrote each of these files here, or has seen all of them evaluated together."""
+    """True if etviz wrote each of these files here, or evaluated them together before."""
     try:
         digests = {kind: identity(path) for kind, path in files.items()}
     except OSError:
@@ -72,7 +72,7 @@ def note_evaluated(digests: Mapping[str, str]) -> None:
 
 
 def is_whole(path: PathLike) -> bool:
-    """True if the checksums in this file were found right, or etviz wrote it here."""
+    """True if the checksums in this file were verified, or etviz wrote it here."""
     try:
         digest = identity(path)
     except OSError:
@@ -81,7 +81,7 @@ def is_whole(path: PathLike) -> bool:
 
 
 def note_whole(path: PathLike) -> None:
-    """Remember that the checksums in a file are right."""
+    """Remember that the checksums in a file are correct."""
     try:
         _add([f"{identity(path)}+"])
     except OSError:
@@ -98,12 +98,12 @@ def alike(files: Mapping[str, PathLike], what: str) -> str:
 
 
 def is_noted(what: str) -> bool:
-    """True if that was noted."""
+    """True if a digest of `alike` was noted."""
     return bool(_found((what,)))
 
 
 def note(what: str) -> None:
-    """Remember what `alike` gave."""
+    """Remember a digest of `alike`."""
     _add([what])
 
 
@@ -125,7 +125,7 @@ def _read() -> list[str]:
 
 
 def _found(digests: Iterable[str]) -> set[str]:
-    """Those of some digests that are in the ledger; they are not the next ones to be dropped."""
+    """Return the digests that are in the ledger, and mark them as recently used."""
     known = {digest: at for at, digest in enumerate(_read())}
     found = known.keys() & set(digests)
     if any(known[digest] < _MOST // 2 and len(known) > _MOST // 2 for digest in found):

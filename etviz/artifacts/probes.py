@@ -1,6 +1,6 @@
-"""``probes.json``, written beside a program's probes: which output of which probe is the value of which instruction.
+"""``probes.json``: which output of which probe is the value of which instruction.
 
-`read_table` refuses tables whose numbers lead nowhere.
+It is written beside a program's probes. `read_table` refuses tables with impossible numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from etviz.artifacts.files import PathLike, open_artifact, parse_json, whole_fil
 from etviz.errors import ArtifactError
 
 FILE: Final = "probes.json"
-"""Name of the table, in the folder of the probes."""
+"""Name of the table in the folder of the probes."""
 MODEL: Final = "model"
-"""Name under which the outputs of the unmodified program are given."""
+"""Name for the outputs of the unmodified program."""
 MAGIC: Final = 0x6574_7669_7A70
 """First number of a probe's last output."""
 VERSION: Final = 1
@@ -38,13 +38,13 @@ class ProbeValue:
     position
         Its position among the probe's outputs.
     dtype, shape
-        Of the tensor; the shape's upper bound where it is `dynamic`.
+        Of the tensor; the shape's upper bound if it is `dynamic`.
     order
         Dimensions from outermost to innermost in memory.
     dynamic
         True if the shape is known at run time only.
     inside
-        Name of the value inside a delegate, empty for an instruction's own value.
+        Name of the value inside a delegate, empty for an instruction's value.
     """
 
     instruction: int
@@ -59,7 +59,7 @@ class ProbeValue:
 
 @dataclass(frozen=True, slots=True)
 class ProbeEntry:
-    """One probe program: its values, the number of its outputs, and the expected content of the last one, its mark."""
+    """One probe program: its values, its number of outputs, and the expected content of its last output, the mark."""
 
     name: str
     values: tuple[ProbeValue, ...]
@@ -80,7 +80,7 @@ class ProbeTable:
     pte_checksum
         Of the unmodified program.
     own
-        Number of outputs of the unmodified program, which are the first outputs of every probe.
+        Number of outputs of the unmodified program. They are the first outputs of every probe.
     probes
         In program order.
     missing
@@ -120,7 +120,7 @@ def read_table(path: PathLike) -> ProbeTable:
     Raises
     ------
     ArtifactError
-        If it is missing, something else, or damaged.
+        If it is missing, of another kind, or damaged.
     """
     try:
         body = parse_json(memoryview(open_artifact(path, "a table of probes", _ADVICE)))
@@ -169,7 +169,7 @@ def _check(probes: tuple[ProbeEntry, ...], own: int) -> None:
 
 
 def find_table(*beside: PathLike | None) -> ProbeTable | None:
-    """The table in one of these folders, or in the folder of one of these files; None if there is none."""
+    """Return the table in one of these folders, or beside one of these files, or None."""
     for path in beside:
         if path is None:
             continue

@@ -1,4 +1,4 @@
-"""ExecuTorch's scalar type codes, and what NumPy makes of their bytes.
+"""ExecuTorch's scalar type codes and their NumPy dtypes.
 
 The codes are those of `executorch/schema/scalar_type.fbs`, the same in ETDumps, programs and bundles.
 """
@@ -21,9 +21,9 @@ class ScalarType:
     code
         ExecuTorch's number for it.
     name
-        Its name in torch, such as "float32".
+        Its name in torch, for example "float32".
     numpy
-        The NumPy dtype of its bytes, little-endian; of bfloat16 and float8, which NumPy lacks, of their bits.
+        The NumPy dtype of its bytes, little-endian. For bfloat16 and float8: of their bits.
     """
 
     code: int
@@ -32,7 +32,7 @@ class ScalarType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Bytes per element."""
         return int(self.numpy[2:])
 
 
@@ -65,15 +65,15 @@ SCALAR_TYPES: dict[int, ScalarType] = {
     )
 }
 ITEM_SIZES = {item.name: item.itemsize for item in SCALAR_TYPES.values()}
-"""Bytes an element, by the name in torch."""
+"""Bytes per element, by the name in torch."""
 _OPAQUE: Final = frozenset(("qint8", "quint8", "qint32", "bits16"))
-"""Types that torch has and does not compute with; bytes seen as one that wants a scale end the process."""
+"""Types without computation in torch. Viewing bytes as a type that needs a scale ends the process."""
 READ_TYPES = {item.name: item for item in SCALAR_TYPES.values() if item.name not in _OPAQUE}
 """Types that torch reads, by name."""
 
 
 def torch_dtype(name: str) -> torch.dtype | None:
-    """The dtype as which torch reads the elements of a type, None if it can't.
+    """The dtype with which torch reads the elements of a type, or None.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Temporary folders that do not outlive their process for long, even if it is killed.
+"""Temporary folders that are removed even if their process is killed.
 
-Each is locked while it is in use, and the system unlocks what a dead process had locked. So whoever makes the next one,
-or loads files, removes those that nobody holds any more. No process is asked for by its number.
+Each folder is locked while in use; the system unlocks it when its process dies. The next process that makes a folder
+or loads files removes unlocked ones.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from etviz.errors import ArtifactError
 
 _PREFIX: Final = "etviz-tmp-"
 _NEW: Final = 60.0
-"""Seconds in which a folder may not be locked yet."""
+"""Seconds after its creation in which a folder may still be unlocked."""
 _LONGEST: Final = 5.0
 """Seconds after which no further folder is removed."""
 
 
 class Scratch:
-    """A new folder that only its owner can look into; it goes with this object, or with the process.
+    """A new folder that only its owner can read. It is removed with this object, or with the process.
 
     Parameters
     ----------
     folder
-        Where to make it, by default where the system has such; there its name begins with a dot.
+        Where to make it; by default the system's temporary folder. Elsewhere its name begins with a dot.
 
     Attributes
     ----------
@@ -42,9 +42,9 @@ class Scratch:
     Raises
     ------
     ArtifactError
-        If the system's folder of temporary files can't have one.
+        If the system's temporary folder can't be used.
     OSError
-        If `folder` can't.
+        If `folder` can't be used.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -72,7 +72,7 @@ class Scratch:
 
 
 def _remove(name: str, held: int | None, owner: int) -> None:
-    """Remove a folder, but not in a fork of the process that has it."""
+    """Remove a folder, unless this process is a fork of its owner."""
     if owner == os.getpid():
         shutil.rmtree(name, ignore_errors=True)
         if held is not None:
@@ -80,7 +80,7 @@ def _remove(name: str, held: int | None, owner: int) -> None:
 
 
 def _lock(name: str | Path) -> int | None:
-    """The descriptor of a folder that this process holds now; None where another one does, or there are no locks."""
+    """The descriptor of a locked folder. None if another process holds it, or there are no locks."""
     try:
         import fcntl
 
@@ -96,15 +96,15 @@ def _lock(name: str | Path) -> int | None:
 
 
 def sweep() -> None:
-    """Remove the folders that killed processes left where the system has such, once in each process."""
+    """Remove folders that killed processes left in the temporary folder, once per process."""
     _sweep(Path(tempfile.gettempdir()), _PREFIX)
 
 
 @functools.lru_cache(64)
 def _sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders that killed processes left, once in each place; what is left after a while is the next one's.
+    """Remove folders that killed processes left, once per place and up to a time limit.
 
-    Where anybody may rename what is anybody's, a name means nothing, and nothing is removed.
+    Nothing is removed in a folder where anyone may rename files.
     """
     end = time.monotonic() + _LONGEST
     with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 
 def _sweep_one(path: Path) -> None:
-    """Remove a folder that is this user's own and held by nobody; a link is none."""
+    """Remove an unlocked folder of this user; links are left."""
     found = path.lstat()
     own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU and stat.S_ISDIR(found.st_mode)
     if own and time.time() - found.st_mtime > _NEW:

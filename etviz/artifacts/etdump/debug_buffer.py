@@ -1,7 +1,7 @@
-"""The debug buffer: the raw tensors that an ETDump refers to.
+"""The debug buffer: raw tensors that an ETDump refers to.
 
-It has no header, no length and no checksum, and the Python bindings write it at full capacity. So what a
-tensor claims is checked against the file, and a buffer that never was filled can be told from its zeros.
+The file has no header, length or checksum, and the Python bindings write it at full capacity. Every tensor reference
+is checked against the file. A buffer that was never filled is recognized by its zeros.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _MOST_ELEMENTS: Final = 1 << 58
 
 
 _MOST_TIMES: Final = 8
-"""How often the same bytes may be named: by several runs that wrote to the same place."""
+"""Maximum number of references to the same bytes. Several runs may write to one place."""
 _SPARE: Final = 64 << 20
 _ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 
 
 class DebugBuffer:
-    """A debug buffer, mapped read-only; tensors are views of it.
+    """A debug buffer, mapped read-only. Its tensors are views.
 
     Parameters
     ----------
@@ -65,21 +65,27 @@ class DebugBuffer:
 
     @property
     def size(self) -> int:
-        """Bytes in the file, used or not."""
+        """Bytes in the file."""
         return len(self._data)
 
     @property
     def data(self) -> memoryview:
-        """The whole file; an `ArtifactError` if it is not as it was when it was opened."""
+        """The whole file.
+
+        Raises
+        ------
+        ArtifactError
+            If the file changed since it was opened.
+        """
         check_unchanged(self._data)
         return self._data
 
     def check(self) -> None:
-        """Look whether the file is as it was when it was opened; an `ArtifactError` if it is not."""
+        """Raise an `ArtifactError` if the file changed since it was opened."""
         check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
-        """Return exactly the bytes of a tensor, in memory order, without copying.
+        """Return the bytes of a tensor in memory order, without copying.
 
         Raises
         ------
@@ -95,7 +101,7 @@ class DebugBuffer:
         Raises
         ------
         ArtifactError
-            If it can't be in this file, or has a dtype that torch can't read.
+            If it can't be in this file, or torch can't read its dtype.
         """
         import torch
 
@@ -116,19 +122,18 @@ class DebugBuffer:
         return self._as(dtype).as_strided(layout.sizes, layout.strides, ref.offset // dtype.itemsize)
 
     def place(self, tensor: torch.Tensor) -> int | None:
-        """The offset at which a tensor lies in the mapped file, None if it is elsewhere."""
+        """Return the offset of a tensor in the mapped file, or None."""
         for whole in self._views.values():
             at = tensor.data_ptr() - whole.data_ptr()
             return at if 0 <= at < whole.nbytes else None
         return None
 
     def view(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-        """The tensor at a `place`."""
+        """Return the tensor at a `place`."""
         check_unchanged(self._data)
         return self._as(dtype).as_strided(shape, strides, offset // dtype.itemsize)
 
     def _as(self, dtype: torch.dtype) -> torch.Tensor:
-        """The whole file as elements of one type."""
         import torch
 
         if dtype not in self._views:
@@ -139,7 +144,7 @@ class DebugBuffer:
         return self._views[dtype]
 
     def used(self, refs: Iterable[TensorRef]) -> int:
-        """Return how many bytes of the file the tensors reach into: the end of the last one."""
+        """Return the end of the last tensor, in bytes."""
         return max((ref.offset + size for ref in refs if (size := self._checked_size(ref))), default=0)
 
     def require_whole(self, refs: Iterable[TensorRef]) -> None:
@@ -148,7 +153,7 @@ class DebugBuffer:
         Raises
         ------
         ArtifactError
-            If one does not: the file is truncated, or from another run.
+            If the file is truncated or from another run.
         """
         named = 0
         for ref in refs:
@@ -166,7 +171,7 @@ class DebugBuffer:
         Raises
         ------
         ArtifactError
-            If two do: an offset is wrong.
+            If two do.
         """
         placed = (
             (ref.offset, ref.offset + ref.layout.nbytes, ref) for ref in refs if ref.layout.nbytes and ref.offset >= 0
@@ -176,7 +181,7 @@ class DebugBuffer:
                 raise self._impossible(second, f"overlaps the one at offset {first.offset} of the same execution")
 
     def is_blank(self, refs: Iterable[TensorRef]) -> bool:
-        """Tell whether there are tensors, and every one is all zeros: a buffer that was never filled."""
+        """True if there are tensors and all their bytes are zero."""
         read = 0
         for start, end in sorted({(ref.offset, ref.offset + self._checked_size(ref)) for ref in refs}):
             for at in range(max(start, read), end, _BLOCK):
@@ -186,7 +191,6 @@ class DebugBuffer:
         return read > 0
 
     def _checked_size(self, ref: TensorRef) -> int:
-        """Return the number of bytes of a tensor that passed every check; those of a layout are made once."""
         layout = ref.layout
         if id(layout) not in self._checked:  # where it is kept, so its id stays its own
             self._check_layout(ref, layout)
@@ -226,9 +230,9 @@ class DebugBuffer:
 
 
 def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
-    """The first offset of one execution where a runtime would not have written next, None if all are as they must be.
+    """Return the first offset at which the runtime would not have written, or None.
 
-    It writes one value after the other, each at the next multiple of an alignment from where it began.
+    The runtime aligns each value relative to the end of the one before it.
     """
     placed = [ref for ref in refs if ref.offset >= 0]
     if not all(ref.layout.scalar_type in SCALAR_TYPES for ref in placed) or len(placed) < 2:
@@ -246,5 +250,5 @@ def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
 
 
 def _span(layout: Layout) -> int:
-    """Return how many elements lie from the first to the last one in memory."""
+    """Number of elements from the first to the last one in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(layout.sizes, layout.strides, strict=True))

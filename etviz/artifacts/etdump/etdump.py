@@ -1,8 +1,7 @@
-"""ETDump: what the runtime recorded, read straight from the flatbuffer.
+"""ETDump: the runtime's recording, read from the flatbuffer.
 
-Upstream goes through a child process, JSON and an enum that does not know every value, so one float16
-tensor makes the whole dump unreadable. Here unknown values stay unknown, and what a damaged dump still
-holds is read, with a list of what is missing.
+Upstream's reader rejects a whole dump that has one float16 tensor. This reader keeps unknown values as unknown. It
+reads what a damaged dump still holds and lists what is missing.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _KNOWN_VERSION: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class RunBlock:
-    """One block of an ETDump: "Default" for loading, "Execute" for each execution.
+    """A block of an ETDump: "Default" for loading, "Execute" for each execution.
 
     Attributes
     ----------
     bundled_input_index
-        The bundled test case that was run, None if the runtime did not say (it often does not).
+        The bundled test case, or None if the runtime did not record it.
     """
 
     name: str
@@ -42,21 +41,21 @@ class RunBlock:
     debug: tuple[DebugEvent, ...]
 
     def tensor_refs(self) -> Iterator[TensorRef]:
-        """Yield every tensor that was logged, in the order of logging."""
+        """Yield every logged tensor in logging order."""
         for event in self.debug:
             yield from event.tensors
 
 
 @dataclass(frozen=True, slots=True)
 class ETDump:
-    """Everything that an ETDump file says.
+    """The content of an ETDump.
 
     Attributes
     ----------
     problems
-        What could not be read, or should be doubted, in sentences; empty for a sound file.
+        Sentences about unreadable or doubtful parts. Empty for a sound file.
     made
-        True if etviz put it together from values that came without one: these have layouts of their own.
+        True if etviz made the dump from values that came without one.
     """
 
     path: str
@@ -65,7 +64,7 @@ class ETDump:
     made: bool = False
 
     def tensor_refs(self) -> Iterator[TensorRef]:
-        """Yield every tensor that was logged, in the order of logging."""
+        """Yield every logged tensor in logging order."""
         for block in self.blocks:
             yield from block.tensor_refs()
 
@@ -81,7 +80,7 @@ def read_etdump(path: PathLike) -> ETDump:
     Raises
     ------
     ArtifactError
-        If it is missing, empty, something else, truncated, or too damaged to be read.
+        If it is missing, empty, of another kind, truncated, or too damaged.
     """
     name = path_of(path, "an ETDump")
     data = open_artifact(path, "an ETDump", _ADVICE)
@@ -117,7 +116,6 @@ def _read_blocks(buffer: FlatBuffer) -> tuple[int, list[RunBlock]]:
 
 
 def _read_damaged(buffer: FlatBuffer, damage: ArtifactError) -> ETDump:
-    """Read the events of a dump whose top structure is broken, or give up with `damage`."""
     found = salvage_events(buffer)
     if not found:
         raise damage
@@ -139,7 +137,7 @@ def _read_damaged(buffer: FlatBuffer, damage: ArtifactError) -> ETDump:
 
 
 def _without_value(block: RunBlock) -> list[int]:
-    """Return the instructions that were timed in a block that logs values, but have none themselves."""
+    """Return the instructions that a logging block timed without logging a value."""
     if not block.debug:
         return []
     calls = (block.profile.name == "OPERATOR_CALL") | (block.profile.name == "DELEGATE_CALL")

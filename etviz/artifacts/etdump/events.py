@@ -1,7 +1,7 @@
-"""The events of an ETDump: what the runtime timed, and the values that it logged.
+"""The events of an ETDump: timed events and logged values.
 
-Profiling events can be many and are kept as columns. Debug events are records, one for each logged value.
-Both come in the order in which they ended.
+Profiling events are columns, since there may be many. Debug events are records. Both are in the order in which they
+ended.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TENSOR_LIST: Final = _KINDS.index("tensor_list")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Type, sizes and strides; the tensors that a program logs again and again have one object of it.
+    """Type, sizes and strides. Tensors with the same layout share one object.
 
     Attributes
     ----------
     scalar_type
-        ExecuTorch's scalar type code; may be one that is not known.
+        ExecuTorch's scalar type code, possibly unknown.
     sizes, strides
         In elements. Channels-last tensors have their real strides.
     numel
@@ -49,20 +49,20 @@ class Layout:
     nbytes: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Work out what follows."""
+        """Compute the derived fields."""
         known, numel = SCALAR_TYPES.get(self.scalar_type), math.prod(self.sizes)
         object.__setattr__(self, "numel", numel)
         object.__setattr__(self, "nbytes", numel * known.itemsize if known else 0)
 
     @property
     def dtype(self) -> str:
-        """The scalar type's name in torch, such as "float32", or "unknown(99)"."""
+        """The scalar type's name in torch, for example "float32", or "unknown(99)"."""
         return scalar_type_name(self.scalar_type)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """A tensor in a debug buffer, described but not read.
+    """A reference to a tensor in a debug buffer.
 
     Attributes
     ----------
@@ -82,19 +82,18 @@ class DebugEvent(NamedTuple):
     Attributes
     ----------
     chain, instruction_id
-        The instruction that made it; chain -1 for what the framework logs outside of any instruction,
-        where the instruction id means nothing.
+        The instruction that made it. Chain -1 marks values that the framework logs; their instruction id is
+        meaningless.
     delegate_debug_id
-        The backend's own identifier, for a value inside a delegate.
+        The backend's identifier of a value inside a delegate.
     kind
         "tensor", "tensor_list", "int", "float", "double", "bool", "string", "null" or "unknown(…)".
     value
-        A TensorRef, a tuple of them, a Python scalar, or None (the format has no room for a string).
+        A TensorRef, a tuple of them, a Python scalar, or None (the format can't hold a string).
     is_output
         True for an output of the whole program.
     restored
-        True if the runtime left no record of this value, and its place in the debug buffer was worked out
-        (see `lost_values.py`).
+        True if the ETDump lacks this value and etviz derived its place in the debug buffer (see `lost_values.py`).
     """
 
     chain: int
@@ -107,7 +106,7 @@ class DebugEvent(NamedTuple):
 
     @property
     def tensors(self) -> tuple[TensorRef, ...]:
-        """The tensors of this value: none, one or several."""
+        """The tensors of this value."""
         if isinstance(self.value, TensorRef):
             return (self.value,)
         return self.value if isinstance(self.value, tuple) else ()
@@ -115,21 +114,21 @@ class DebugEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileEvents:
-    """The timed events of a block, one array element each, in the order in which they ended.
+    """The timed events of a block as columns, in the order in which they ended.
 
     Attributes
     ----------
     name
-        str or None: "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name;
+        str or None: "OPERATOR_CALL", "DELEGATE_CALL", "Method::execute", a kernel's name.
         None for an event inside a delegate.
     chain, instruction_id
-        int64; chain -1 for the framework's own events, where the instruction id means nothing.
+        int64. Chain -1 marks the framework's own events.
     delegate_debug_id
         int, str or None: the backend's identifier of an event inside a delegate.
     metadata
-        bytes or None: what the backend attached.
+        bytes or None: the backend's attachment.
     start, end
-        uint64, in the unit of the device's clock.
+        uint64, in units of the device's clock.
     """
 
     name: npt.NDArray[np.object_]
@@ -144,7 +143,7 @@ class ProfileEvents:
         return len(self.name)
 
     def take(self, rows: npt.NDArray[Any]) -> ProfileEvents:
-        """Return the events of the given rows (a mask or indices)."""
+        """Return the events at the given rows (a mask or indices)."""
         return ProfileEvents(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
@@ -157,14 +156,14 @@ class Events:
 
 
 def read_events(events: Tables, ends: Sequence[int]) -> list[Events]:
-    """Read the events of several blocks at once.
+    """Read the events of several blocks.
 
     Parameters
     ----------
     events
-        The Event tables of all blocks, one block after the other.
+        The Event tables of all blocks, in order.
     ends
-        Where each block ends in `events`.
+        End of each block in `events`.
     """
     timed, logged = events.table(0), events.table(2)
     timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)
@@ -235,7 +234,6 @@ def _read_values(entries: Tables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np
 
 
 def _stored(entries: Tables, field: int) -> Tables:
-    """Follow the field that holds the value of each entry; without it there is no value to report."""
     tables = entries.table(field)
     entries.buffer.require(tables.present, entries.at, "a logged value is missing")
     return tables

@@ -1,9 +1,8 @@
-"""Finds the float16 and bfloat16 values that an ETDump lost: their bytes are in the debug buffer.
+"""Restores float16 and bfloat16 values that an ETDump lost.
 
-The runtime writes a tensor into the debug buffer first, and only then fails to describe a 16-bit float in
-the ETDump. Timed calls say what was executed, the program what each call logs and how large it is. So the
-writer can be followed through the buffer; every value that is described must be met exactly where the
-ETDump has it, or nothing is restored.
+The runtime writes such a tensor into the debug buffer and then fails to describe it in the ETDump. The timed calls and
+the program tell what was logged and how large it is, so the offsets can be derived. Values are restored only if every
+described value lies exactly at its derived offset.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _EXECUTED: Final = "Method::execute"
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """A value that must have been logged: its tensors as the program has them, and who logged it."""
+    """A value that must have been logged."""
 
     position: tuple[int, int] | None
     specs: tuple[TensorSpec, ...]
@@ -45,7 +44,7 @@ class _Expected:
 
 
 class _MismatchError(Exception):
-    """The ETDump is not what this method would log."""
+    """The ETDump does not fit the method."""
 
 
 def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ETDump:
@@ -56,15 +55,15 @@ def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ET
     dump
         A dump of executions of `method` only.
     method
-        The method, from the program that was run.
+        The method of the program that ran.
     buffer
         The debug buffer of the same run.
 
     Returns
     -------
-    The dump with `DebugEvent`s added (marked `restored`) and a sentence in `problems` that says so; or, where
-    the places can't be known for sure, the same events and the reason. A sound dump comes back as it is.
-    Lists of several such tensors stay lost: the runtime only writes the first one.
+    The dump with added `DebugEvent`s (marked `restored`) and a sentence in `problems`. If the places are ambiguous:
+    the same events, and the reason in `problems`. Lists of several such tensors stay lost, because the runtime writes
+    only the first one.
     """
     if not dump.problems:
         return dump
@@ -78,7 +77,6 @@ def restore_lost_values(dump: ETDump, method: Method, buffer: DebugBuffer) -> ET
 
 
 def _restore(dump: ETDump, method: Method, buffer: DebugBuffer) -> tuple[tuple[RunBlock, ...], int]:
-    """Try each way in which a buffer can be aligned, and take the only one that fits."""
     known = [ref.offset for ref in dump.tensor_refs() if ref.offset >= 0]
     phases = {offset % _ALIGNMENT for offset in known}
     if len(phases) > 1:
@@ -99,7 +97,6 @@ def _restore(dump: ETDump, method: Method, buffer: DebugBuffer) -> tuple[tuple[R
 def _follow(
     dump: ETDump, method: Method, buffer: DebugBuffer, start: int, alignment: int
 ) -> tuple[tuple[RunBlock, ...], int]:
-    """Follow the writer through all blocks."""
     cursor = _Cursor(start, alignment)
     blocks = []
     restored: list[DebugEvent] = []
@@ -117,7 +114,7 @@ def _follow(
 
 
 class _Cursor:
-    """Where the writer stands in the debug buffer, and from where to where it has written."""
+    """The writer's position in the debug buffer, and the spans already written."""
 
     def __init__(self, start: int, alignment: int) -> None:
         self.at = start
@@ -126,7 +123,7 @@ class _Cursor:
         self._alignment = alignment
 
     def write(self, nbytes: int) -> int:
-        """Return where a tensor is written, and step over it; one without elements is not written."""
+        """Return the offset of the next tensor and advance. Empty tensors are not written."""
         if not nbytes:
             return -1
         place = self._start + -(-(self.at - self._start) // self._alignment) * self._alignment
@@ -157,7 +154,6 @@ def _follow_block(block: RunBlock, method: Method, cursor: _Cursor) -> Iterator[
 
 
 def _expectations(block: RunBlock, method: Method) -> Iterator[_Expected]:
-    """Yield what the executed instructions logged, in order; branches and loops come from the timings."""
     profile = block.profile
     calls = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
     for name, chain, index in calls:
@@ -178,7 +174,6 @@ def _specs(method: Method, value: int) -> tuple[TensorSpec, ...]:
 
 
 def _meet(event: DebugEvent, cursor: _Cursor) -> None:
-    """Check that a value that the ETDump describes lies exactly where the writer would put it."""
     for ref in event.tensors:
         if cursor.write(ref.layout.nbytes) != ref.offset:
             raise _MismatchError(f"the value at offset {ref.offset} is not where the program would log it")
@@ -192,7 +187,7 @@ def _compare(event: DebugEvent, expected: _Expected) -> None:
 
 
 def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
-    """Make the event that is missing. The writer gives up a list at its first tensor of such a type."""
+    """Make the missing event. The writer gives up a list at its first 16-bit tensor."""
     refs = []
     for spec in expected.specs:
         if spec.dynamism != "static" or sorted(spec.dim_order) != list(range(len(spec.sizes))):
@@ -211,7 +206,7 @@ def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
 
 
 def _check_outside(buffer: DebugBuffer, written: Sequence[tuple[int, int]]) -> None:
-    """Where no value is described, accept a start only if nothing but zeros lies before, between and after them."""
+    """Without a described value, accept a start only if all other bytes are zero."""
     ends = [0, *(end for _, end in written)]
     starts = [*(start for start, _ in written), ends[-1] + _ALIGNMENT]
     for end, start in zip(ends, starts, strict=True):

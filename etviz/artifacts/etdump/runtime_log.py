@@ -29,16 +29,15 @@ class RuntimeLog:
     block
         An "Execute" block of an ETDump.
     buffer
-        The debug buffer, None if there is none: then there are no values.
-
+        The debug buffer, or None. Without it there are no values.
     written
-        By instruction that writes to its arguments: how many results it logs, and where later calls log what it writes;
-        see `etviz.graph.state.seen_later`.
+        By instruction that writes to its arguments: its number of results, and where later calls log what it writes
+        (see `etviz.graph.state.seen_later`).
 
     Attributes
     ----------
     problems
-        By instruction: why a value that was logged can't be read.
+        By instruction: why a logged value can't be read.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class RuntimeLog:
             self._stored[instruction] = self._with_written(instruction, results, places)
 
     def _with_written(self, instruction: int, results: int, places: Sequence[tuple[int, int] | None]) -> list[Any]:
-        """What a call logged of its results, and of what it wrote where a later call logged that."""
         given = self._stored.get(instruction, [])[:results]
         later = [self._stored.get(place[0], ()) if place is not None else () for place in places]
         found = [
@@ -81,36 +79,36 @@ class RuntimeLog:
         return sorted(self._stored)
 
     def values(self, instruction: int) -> list[Any]:
-        """Everything that an instruction logged, in order: tensors, plain values, None where it can't be read."""
+        """Everything that an instruction logged, in order. None marks an unreadable value."""
         return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """So many of them from one on, fewer where there are no more."""
+        """Up to `count` of its values, from index `first`."""
         stored = self._stored.get(instruction, ())[first : first + count]
         return [self._value(item, instruction) for item in stored]
 
     def last_values(self, instruction: int, count: int) -> list[Any] | None:
-        """The outputs of a delegate call, which logs its inputs before them; None if there are fewer values."""
+        """The outputs of a delegate call, which logs its inputs first. None if values are missing."""
         stored = self._stored.get(instruction, ())
         if not 0 < count <= len(stored):
             return None
         return [self._value(item, instruction) for item in stored[-count:]]
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """Values that a backend logged inside its call, in order: its own identifier of the value, and the value."""
+        """The values that a backend logged inside its call, in order, with the backend's identifiers."""
         return [(identifier, self._value(item, instruction)) for identifier, item in self._inside.get(instruction, ())]
 
     def outputs(self) -> list[Any]:
-        """The program's final outputs as logged: copies, which last longer than the file does."""
+        """The program's final outputs as logged. They are copies and outlive the file."""
         values = [self._value(item, -1) for event in self.block.debug if _is_result(event) for item in _stored(event)]
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 
     def offsets(self, instruction: int) -> list[int]:
-        """Where the tensors of an instruction lie in the debug buffer."""
+        """Offsets of an instruction's tensors in the debug buffer."""
         return _offsets(self._stored.get(instruction, ()))
 
     def output_offsets(self) -> list[int]:
-        """Where the program's final outputs lie in the debug buffer."""
+        """Offsets of the final outputs in the debug buffer."""
         return _offsets(item for event in self.block.debug if event.is_output for item in event.tensors)
 
     def _value(self, stored: Any, instruction: int) -> Any:
@@ -130,12 +128,11 @@ class RuntimeLog:
 
 
 def _is_result(event: DebugEvent) -> bool:
-    """True for a final output; the runtime marks tensors only, but logs plain numbers beside them."""
+    """True for a final output. The runtime marks tensors only, but logs plain numbers beside them."""
     return event.is_output or (event.chain == FRAMEWORK_CHAIN and event.kind in _NUMBERS)
 
 
 def _stored(event: DebugEvent) -> Sequence[Any]:
-    """The content of an event: references of tensors, or a plain value."""
     return event.tensors if event.kind in _TENSORS else (event.value,)
 
 

@@ -1,8 +1,7 @@
 """Finds the events in an ETDump whose top structure is broken.
 
-The runtime's writer gives up in the middle of a value whose tensor type it does not support, and leaves
-its builder in a state from which no valid file comes out. Each event that was complete alone is in
-the bytes all the same. The writer fills its buffer from the end, so a later event has a lower address.
+The runtime's writer stops in the middle of a value with an unsupported tensor type and leaves no valid file. Complete
+events are still in the bytes. The writer fills its buffer from the end, so later events have lower addresses.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
 
     Returns
     -------
-    The name of each event block and its events, in the order of execution; empty if none was found.
+    Name and events of each event block, in execution order. Empty if none was found.
     """
     at = np.concatenate([_candidates(buffer, start) for start in range(4, max(buffer.size, 5), _STEP)])
     at = _readable(buffer, at[::-1])
@@ -47,7 +46,6 @@ def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
 
 
 def _candidates(buffer: FlatBuffer, start: int) -> Ints:
-    """Return positions in one stretch of the file where the bytes could be an Event table."""
     at = np.arange(start, min(start + _STEP, buffer.size - _EVENT_SIZE + 1), 4)
     vtable = at - buffer.gather(at, "<i4")
     inside = (vtable >= 0) & (vtable <= buffer.size - 10)
@@ -59,7 +57,6 @@ def _candidates(buffer: FlatBuffer, start: int) -> Ints:
 def _matches(
     buffer: FlatBuffer, at: Ints, vtable: Ints, shape: tuple[int, tuple[int, ...]], stored: set[int]
 ) -> npt.NDArray[np.bool_]:
-    """Tell where a table has exactly this vtable, and points to a table that stores these fields."""
     size, slots = shape
     found = (buffer.gather(vtable, "<u2") == size) & (buffer.gather(vtable + 2, "<u2") == _EVENT_SIZE)
     for index, slot in enumerate(slots):
@@ -79,7 +76,6 @@ def _stores(buffer: FlatBuffer, position: int, stored: set[int]) -> bool:
 
 
 def _readable(buffer: FlatBuffer, at: Ints) -> Ints:
-    """Keep the candidates that read as events; few can be false, so halves without one are kept whole."""
     kept: list[Ints] = []
     pending = [at]
     rejected = 0

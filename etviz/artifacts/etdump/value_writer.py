@@ -1,4 +1,4 @@
-"""Values that did not come with an ETDump, put into the form of one: events, and a debug buffer beside them."""
+"""Puts values that came without an ETDump into the form of one."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
 class ValueWriter:
-    """Puts tensors one after another into a debug buffer.
+    """Writes tensors one after another into a debug buffer.
 
     Parameters
     ----------
     path
-        The debug buffer, which is made when the first tensor comes.
+        The debug buffer, created with the first tensor.
     readable
-        False where tensors may lie in memory in another order than their sizes tell: then those of two and more
-        dimensions are left out.
+        False if the memory order of tensors is unknown. Tensors of two and more dimensions are then left out.
     """
 
     def __init__(self, path: Path, *, readable: bool = True) -> None:
@@ -44,7 +43,7 @@ class ValueWriter:
         inside: int | str | None = None,
         output: bool = False,
     ) -> Iterator[DebugEvent]:
-        """The events of an instruction that logged these values; None stands for one that is not known."""
+        """The events of an instruction that logged these values. None marks an unknown value."""
         for value in values:
             kind, stored = self.value(value)
             yield DebugEvent(chain, instruction, inside, kind, stored, is_output=output)
@@ -82,7 +81,7 @@ class ValueWriter:
 
 
 def no_profile() -> ProfileEvents:
-    """The profile of a run that was not timed."""
+    """The profile of a run without timings."""
     whole, ticks = np.empty(0, np.int64), np.empty(0, np.uint64)
     text = np.empty(0, object)
     return ProfileEvents(

@@ -1,4 +1,4 @@
-"""BundledProgram (`.bpte`): a program together with test inputs and the outputs that they should give."""
+"""BundledProgram (`.bpte`): a program together with test inputs and expected outputs."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class BundledTensor:
     dtype
         The scalar type's name in torch.
     data
-        A read-only view with the tensor's sizes, whose memory order is the stored one. Element types that
-        NumPy lacks come as their bits: uint16 for bfloat16, uint8 for float8.
+        A read-only view with the tensor's sizes and stored memory order. Types that NumPy lacks come as bits: uint16
+        for bfloat16, uint8 for float8.
     """
 
     dtype: str
     data: npt.NDArray[Any]
 
     def tensor(self) -> torch.Tensor:
-        """The same for torch, in new memory."""
+        """The same as a torch tensor, copied."""
         import torch
 
         return torch.from_numpy(self.data.copy(order="K")).view(getattr(torch, self.dtype))
@@ -55,7 +55,7 @@ BundledValue = BundledTensor | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class BundledCase:
-    """Inputs of one execution and the outputs that it should give (these may be absent: empty)."""
+    """Inputs of one execution and its expected outputs (empty if absent)."""
 
     inputs: tuple[BundledValue, ...]
     expected_outputs: tuple[BundledValue, ...]
@@ -98,7 +98,7 @@ def read_bundled_program(path: PathLike) -> BundledProgram:
     Raises
     ------
     ArtifactError
-        If it is missing, empty, something else, truncated, or damaged.
+        If it is missing, empty, of another kind, truncated, or damaged.
     """
     name = os.fspath(path)
     data = memoryview(open_artifact(path, "a BundledProgram", _ADVICE))
@@ -118,19 +118,18 @@ def read_bundled_program(path: PathLike) -> BundledProgram:
 
 
 def bundled_or_plain(path: PathLike) -> Program:
-    """The program in a `.pte`, or in a BundledProgram.
+    """Read the program in a `.pte` or in a BundledProgram.
 
     Raises
     ------
     ArtifactError
-        If it is missing, something else, or damaged.
+        If it is missing, of another kind, or damaged.
     """
     data = open_artifact(path, "an ExecuTorch program", "give the .pte")
     return read_bundled_program(path).program() if bytes(data[4:8]) == b"BP08" else read_program(path)
 
 
 def _read_values(cases: Tables, field: int) -> list[tuple[BundledValue, ...]]:
-    """Read the inputs or outputs of every case."""
     vectors = cases.vectors(field)
     tables = vectors.tables()
     kinds = tables.scalar(0, "<u1")

@@ -1,4 +1,4 @@
-"""A `.ptd`: data that a program keeps outside of its `.pte`, by name; read where it lies."""
+"""A `.ptd`: named data that a program keeps outside its `.pte`, read without copying."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
     Raises
     ------
     ArtifactError
-        If it is missing, something else, truncated, or damaged.
+        If it is missing, of another kind, truncated, or damaged.
     """
     data = memoryview(open_artifact(path, "an ExecuTorch data file", _ADVICE))
     if bytes(data[4:8]) != b"FT01" or bytes(data[8:12]) != b"FH01":
@@ -54,12 +54,12 @@ def read_data_file(path: PathLike) -> Mapping[str, memoryview]:
 
 
 def with_data_file(program: Program, path: PathLike) -> Program:
-    """The program, with what it keeps outside.
+    """Return the program with its external data.
 
     Raises
     ------
     ArtifactError
-        If the file is damaged, or something is missing in it or of another size.
+        If the file is damaged, or an entry is missing or has another size.
     """
     data = read_data_file(path)
     values = (value.tensor for method in program.methods for value in method.values)

@@ -33,9 +33,9 @@ class LoggedValue(NamedTuple):
 
 
 def logged_values(method: Method) -> Iterator[LoggedValue]:
-    """Yield the values that one execution logs, in the order of logging, each instruction once.
+    """Yield the values that one execution logs, in logging order, each instruction once.
 
-    Kernel calls log what they write, delegate calls all their arguments, and the method its outputs.
+    Kernel calls log their results, delegate calls all their arguments, and the method its outputs.
     """
     for instruction in method.instructions:
         for value in logged_by(method, instruction):
@@ -45,7 +45,7 @@ def logged_values(method: Method) -> Iterator[LoggedValue]:
 
 
 def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
-    """Return the ids of the values that one call logs; operators on symbolic numbers log nothing."""
+    """Ids of the values that one call logs. Operators on symbolic numbers log nothing."""
     if instruction.kind == "delegate":
         return instruction.args
     if instruction.kind != "kernel" or str(instruction.operator).startswith(_SILENT_OPERATORS):
@@ -54,11 +54,11 @@ def logged_by(method: Method, instruction: Instruction) -> tuple[int, ...]:
 
 
 def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
-    """Return how large a debug buffer one execution of a method needs at most.
+    """Upper bound of the debug buffer of one execution of a method, in bytes.
 
-    Every logged tensor counts with its largest sizes, rounded up to the runtime's alignment, and as often as
-    its instruction can run. No bound can be given for unbounded shapes (they count as described), nor for a
-    loop whose number of rounds is not a tensor's size (it counts once).
+    Each logged tensor counts with its largest sizes, rounded up to the runtime's alignment, times the maximum number
+    of runs of its instruction. Unbounded shapes count as described. A loop counts once if its number of rounds is not
+    a tensor's size.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
 
 
 def _rounds(method: Method) -> dict[tuple[int, int] | None, int]:
-    """Return how often each instruction of a loop runs at most: a jump leads back for each row of a tensor."""
+    """Maximum number of runs of each instruction of a loop: a jump leads back for each row of a tensor."""
     writers = {value: item for item in method.instructions for value in item.outputs}
     begins: dict[tuple[int, int], list[int]] = {}
     rounds: dict[tuple[int, int] | None, int] = {}
@@ -97,7 +97,6 @@ def _rounds(method: Method) -> dict[tuple[int, int] | None, int]:
 
 
 def _rows(method: Method, writers: dict[int, Instruction], jump: Instruction) -> int:
-    """Return the size of the dimension that a loop goes along, 1 if that can't be told."""
     condition = writers.get(jump.inputs[0])
     if condition is None or condition.operator != _REACHED or len(condition.inputs) < 2:
         return 1

@@ -1,4 +1,4 @@
-"""How much of a method's planned memory is in use while each instruction runs, as the `.pte` tells before any run."""
+"""How much of a method's planned memory is in use while each instruction runs, from the `.pte`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMemory:
-    """Of one method.
+    """Memory use of one method.
 
     Attributes
     ----------
     live
-        By instruction: bytes that hold a value which is made by then and still read, or made, by it or later.
+        By instruction: bytes of values that exist and are made or read at or after it.
     made
         By instruction: bytes of the planned values that it makes.
     planned
-        Bytes that the plan needs at least: up to the end of the last value, over all arenas.
+        End of the last value, summed over all arenas: the bytes that the plan needs.
     """
 
     live: Mapping[int, int]
@@ -31,11 +31,10 @@ class PlannedMemory:
 
 
 def planned_memory(method: Method) -> PlannedMemory:
-    """The live bytes along a method.
+    """Compute the live bytes along a method.
 
-    Values in the same place (views that the emitter left out) count once; a value whose shape is known at run time only
-    counts with its upper bound; state and inputs are there from the beginning, outputs until the end. A loop counts as
-    if it ran once.
+    Values at the same place (views) count once. A dynamic shape counts with its upper bound. State and inputs live
+    from the start, outputs to the end. A loop counts as one run.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -68,13 +67,11 @@ def planned_memory(method: Method) -> PlannedMemory:
 
 
 def _planned(method: Method, values: Iterable[int]) -> list[int]:
-    """The tensors among some values that the plan gives a place."""
     slots = dict.fromkeys(slot for value in values for slot in method.tensors(value))
     return [slot for slot in slots if (spec := method.values[slot].tensor) is not None and spec.memory is not None]
 
 
 def _span(method: Method, slot: int) -> tuple[int, int, int]:
-    """Arena, and the first byte and the one after the last."""
     spec = method.values[slot].tensor
     if spec is None or spec.memory is None:
         return 0, 0, 0
@@ -83,7 +80,6 @@ def _span(method: Method, slot: int) -> tuple[int, int, int]:
 
 
 def _covered(spans: Iterable[tuple[int, int, int]]) -> int:
-    """Bytes that are in any of the spans."""
     total, arena, reached = 0, -1, 0
     for place, start, stop in sorted(spans):
         reached = reached if place == arena else 0

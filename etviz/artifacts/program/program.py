@@ -1,7 +1,4 @@
-"""A `.pte`: its methods, values and instructions, read straight from its flatbuffer.
-
-Weights stay on disk.
-"""
+"""A `.pte`: methods, values and instructions, read from its flatbuffer. Weights stay on disk."""
 
 from __future__ import annotations
 
@@ -67,20 +64,19 @@ class TensorSpec:
     scalar_type
         ExecuTorch's scalar type code.
     sizes
-        The shape, or its upper bound where the shape is dynamic.
+        The shape, or its upper bound if the shape is dynamic.
     dim_order
         Dimensions from outermost to innermost in memory; (0, 2, 3, 1) is channels-last.
     dynamism
-        "static", "dynamic_bound" or "dynamic_unbound" (then `sizes` means nothing).
+        "static", "dynamic_bound" or "dynamic_unbound" (then `sizes` is meaningless).
     data_index
         Index of its initial data, 0 for none.
     memory
-        (memory id, offset) where the runtime plans it, None for constants and for data that the caller
-        provides.
+        Planned (memory id, offset). None for constants and data that the caller provides.
     external
         True if its data is in another file (`.ptd`).
     name
-        Its qualified name in the model, where the program keeps it: of mutable buffers.
+        Qualified name in the model, which the program keeps for mutable buffers.
     """
 
     scalar_type: int
@@ -105,7 +101,7 @@ class TensorSpec:
 
 
 def dense_strides(sizes: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides, in elements, of a dense tensor with this order of dimensions from outermost to innermost.
+    """Strides, in elements, of a dense tensor with this order of dimensions, outermost first.
 
     Examples
     --------
@@ -129,8 +125,8 @@ class ProgramValue:
         "tensor", "int", "bool", "double", "string", "null", "int_list", "double_list", "bool_list",
         "tensor_list", "optional_tensor_list" or "unknown(…)".
     value
-        A TensorSpec; a Python scalar; a tuple. The elements of "int_list", "tensor_list" and
-        "optional_tensor_list" are value ids (None for an absent tensor).
+        A TensorSpec, a Python scalar, or a tuple. Elements of "int_list", "tensor_list" and "optional_tensor_list" are
+        value ids (None for an absent tensor).
     """
 
     kind: str
@@ -138,7 +134,7 @@ class ProgramValue:
 
     @property
     def tensor(self) -> TensorSpec | None:
-        """The tensor, if this is one."""
+        """The tensor, or None."""
         return self.value if isinstance(self.value, TensorSpec) else None
 
 
@@ -149,20 +145,19 @@ class Instruction:
     Attributes
     ----------
     chain, index
-        The same numbers that an ETDump has as chain and instruction id.
+        The ETDump's chain and instruction id.
     kind
         "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
     operator
         "aten::add.out" for a kernel call, else None.
     args
-        Value ids as stored: for a kernel the operator's arguments, then its result again; for a
-        delegate its inputs, then its outputs.
+        Stored value ids. Kernel: the operator's arguments, then its result again. Delegate: inputs, then outputs.
     inputs, outputs
-        Value ids that it reads, and those that it writes. A list of tensors is one value.
+        Value ids that it reads and writes. A list of tensors is one value.
     delegate
         Index into the method's backends, for a delegate call.
     target
-        For a jump, the index where it continues if the condition (its input) is false.
+        For a jump: the index to continue at if the condition (its input) is false.
     """
 
     chain: int
@@ -185,13 +180,13 @@ class Method:
     inputs, outputs
         Value ids.
     instructions
-        Of all chains, in order; programs have one chain today.
+        Of all chains, in order. Programs have one chain today.
     backends
-        The backend of each delegate by its id, such as "XnnpackBackend".
+        The backend of each delegate, for example "XnnpackBackend".
     compile_specs
         The compile specs of each delegate, as (key, value).
     payloads
-        Where the bytes of each delegate are: whether in a segment, and which; else which of the inline ones.
+        Location of each delegate's bytes: (True, segment) or (False, index of the inline data).
     """
 
     name: str
@@ -210,13 +205,13 @@ class Method:
 
     @cached_property
     def state(self) -> dict[tuple[int, int], str]:
-        """Names of the mutable tensors that last from one execution to the next, by memory id and offset."""
+        """Names of the mutable tensors that persist between executions, by memory id and offset."""
         specs = [value.tensor for value in self.values if value.tensor is not None]
         return {spec.memory: spec.name for spec in specs if spec.memory is not None and spec.name}
 
     @cached_property
     def nested(self) -> frozenset[int]:
-        """Indices of the instructions of branches and loops: those that a jump leaps over, or leads back to."""
+        """Indices of the instructions of branches and loops: those that a jump skips or leads back to."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         found: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
@@ -227,11 +222,11 @@ class Method:
         return frozenset(found)
 
     def backend(self, instruction: Instruction) -> str | None:
-        """Return the backend of a delegate call, None for other instructions."""
+        """The backend of a delegate call, None for other instructions."""
         return None if instruction.delegate is None else self.backends[instruction.delegate]
 
     def tensors(self, value_id: int) -> tuple[int, ...]:
-        """Return the ids of the tensors that a value consists of: itself, or a list's elements."""
+        """Ids of the tensors of a value: the value, or a list's elements."""
         value = self.values[value_id]
         if value.kind == "tensor":
             return (value_id,)
@@ -240,7 +235,7 @@ class Method:
         return ()
 
     def literal(self, value_id: int) -> Any:
-        """Return a value that is not a tensor as Python objects, with the integers of a list looked up."""
+        """A value that is not a tensor as Python objects."""
         value = self.values[value_id]
         return tuple(self.values[item].value for item in value.value) if value.kind == "int_list" else value.value
 
@@ -252,13 +247,13 @@ class Program:
     Attributes
     ----------
     constants
-        Where the data of the constants begins, by their data index.
+        Start of each constant's data, by data index.
     named
-        Data that delegates share, by its key: XNNPACK's weights are there.
+        Data that delegates share, by key; XNNPACK stores its weights there.
     segments, inline
         The data that `Method.payloads` refers to.
     external
-        Constants that are in a `.ptd`, by name; see `with_data_file`.
+        Constants in a `.ptd`, by name; see `with_data_file`.
     """
 
     path: str
@@ -270,7 +265,7 @@ class Program:
     external: Mapping[str, memoryview] = field(default_factory=dict)
 
     def payload(self, method: str, instruction: int) -> memoryview | None:
-        """Return what the backend of a delegate call executes, None where the file does not hold it."""
+        """The bytes that the backend of a delegate call executes, None if the file lacks them."""
         plan = self.method(method)
         delegates = (call.delegate for call in plan.instructions if call.index == instruction)
         delegate = next(delegates, None)
@@ -281,7 +276,7 @@ class Program:
         return data[at] if at < len(data) else None
 
     def constant(self, spec: TensorSpec) -> memoryview | None:
-        """Return the bytes of a constant in its own memory order, None for what has none here."""
+        """The bytes of a constant in memory order, None if the program has none."""
         if spec.external:
             data = self.external.get(spec.name, memoryview(b""))
         elif 0 < spec.data_index < len(self.constants) and spec.memory is None:
@@ -296,7 +291,7 @@ class Program:
         Raises
         ------
         UsageError
-            If there is none of this name.
+            If the program has no such method.
         """
         for item in self.methods:
             if item.name == name:
@@ -311,7 +306,7 @@ def read_program(path: PathLike) -> Program:
     Raises
     ------
     ArtifactError
-        If it is missing, empty, something else, truncated, or damaged.
+        If it is missing, empty, of another kind, truncated, or damaged.
     """
     return parse_program(memoryview(open_artifact(path, "an ExecuTorch program", _ADVICE)), os.fspath(path))
 
@@ -339,7 +334,6 @@ def _segments(root: Tables, data: memoryview) -> list[memoryview]:
 
 
 def _read_constants(root: Tables, segments: Sequence[memoryview]) -> tuple[memoryview, ...]:
-    """Read where each constant begins: in a segment of their own, or within the flatbuffer."""
     table = root.table(5)
     offsets, segment = table.vectors(1, "<u8").flat().tolist(), int(table.scalar(0, "<u4")[0])
     if not offsets or segment >= len(segments):
@@ -354,7 +348,7 @@ def _read_named(root: Tables, segments: Sequence[memoryview]) -> dict[str, memor
 
 
 def _extent(data: memoryview, path: str) -> tuple[int, int]:
-    """Return where the flatbuffer ends and where the segments begin, from the extended header if any."""
+    """Return the end of the flatbuffer and the start of the segments."""
     if bytes(data[_EXTENDED]) != b"eh00":
         return len(data), 0
     end, base = (int.from_bytes(data[start : start + 8], "little") for start in (16, 24))
@@ -366,7 +360,6 @@ def _extent(data: memoryview, path: str) -> tuple[int, int]:
 
 
 def _check_segments(root: Tables, base: int, size: int) -> None:
-    """Refuse a file that ends before one of its data segments does."""
     tables = root.vectors(4).tables()
     pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
     needed = max((base + offset + length for offset, length in pairs), default=0)
@@ -414,7 +407,6 @@ def _read_compile_specs(delegates: Tables) -> tuple[tuple[tuple[str, bytes], ...
 
 
 def _read_values(tables: Tables) -> tuple[ProgramValue, ...]:
-    """Read a method's value table; every id that a list holds is checked to be in it."""
     kinds = tables.scalar(0, "<u1")
     contents = tables.table(1)
     values: list[ProgramValue | None] = [None] * len(tables)
@@ -479,14 +471,11 @@ def _read_tensors(tables: Tables) -> list[TensorSpec]:
 
 
 def _plausible(rank: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Tell which tensors have a possible number of dimensions and no negative size."""
     negative = np.bincount(np.repeat(np.arange(len(rank)), rank), sizes < 0, len(rank))
     return (rank <= 64) & (negative == 0)
 
 
 class _Stored(NamedTuple):
-    """An instruction's content as the file has it."""
-
     number: int = -1
     args: tuple[int, ...] = ()
 
@@ -556,7 +545,7 @@ _WRITE_BACK: Final = "aten::copy_"
 
 
 def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
-    """Return the arguments of a kernel call that it writes although they were there before: buffers."""
+    """Return the arguments of a kernel call that it writes in place: buffers."""
     if operator == _WRITE_BACK:
         return list(args[:1])
     known = LANGUAGE_OPERATORS.get(f"{operator.partition('.')[0].replace('::', '.')}.default")
@@ -565,13 +554,11 @@ def written_in_place(operator: str, args: Sequence[int]) -> list[int]:
 
 
 def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
-    """Tell whether an instruction only names values, and an operator or delegate, that there are."""
     named = all(0 <= value < values for value in item.args)
     return named and (numbers is None or 0 <= item.number < numbers)
 
 
 def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
-    """Read the content of every instruction: its table's number, and the value ids."""
     stored = [_Stored()] * len(tables)
     contents = tables.table(1)
     for number in np.unique(kinds).tolist():
@@ -597,12 +584,10 @@ def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
 
 
 def _elements(value: ProgramValue) -> tuple[int, ...]:
-    """Ids of the tensors of a list: an operator that writes the list writes these."""
     return value.value if value.kind == "tensor_list" else ()
 
 
 def _initialized(value: ProgramValue) -> bool:
-    """Tell whether a value means something before the first instruction."""
     tensor = value.tensor
     return tensor is None or tensor.data_index > 0 or tensor.external
 
@@ -614,7 +599,7 @@ def _flow(
     values: Sequence[ProgramValue],
     written: set[int],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Split arguments into what is read and what is written.
+    """Split arguments into inputs and outputs.
 
     A delegate's outputs are the last arguments that nothing has written before.
     """
@@ -633,8 +618,8 @@ def _flow(
 def _kernel_flow(args: tuple[int, ...], values: Sequence[ProgramValue]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Split a kernel call's arguments.
 
-    The emitter stores the result after the operator's own arguments: the `out` argument again, a list of
-    all of several `out` arguments, or, for an operator on symbolic numbers, a value of its own.
+    The emitter stores the result after the operator's arguments: the `out` argument again, a list of several `out`
+    arguments, or a separate value for an operator on symbolic numbers.
     """
     if not args:
         return (), ()

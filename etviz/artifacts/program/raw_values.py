@@ -1,7 +1,7 @@
-"""A program's inputs and outputs as runners keep them: a file for each value, raw bytes in the order of memory.
+"""A program's inputs and outputs as runners keep them: one file per value, raw bytes in memory order.
 
-Plain numbers are int64, float64 or one byte (bool). Nothing in such a file tells what it is, so its length is held
-against what the program says.
+Plain numbers are int64, float64 or one byte (bool). The files have no header, so their length is checked against the
+program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np
 
 
 def raw_bytes(value: Any) -> bytes:
-    """The bytes of a tensor, in the order of its memory, or of a plain number."""
+    """The bytes of a tensor in memory order, or of a plain number."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -43,7 +43,7 @@ def raw_bytes(value: Any) -> bytes:
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The dimensions from outermost to innermost in memory."""
+    """Dimensions from outermost to innermost in memory."""
     if tensor.is_contiguous():
         return tuple(range(tensor.dim()))
     return tuple(sorted(range(tensor.dim()), key=lambda d: (-tensor.stride(d), -tensor.shape[d], d)))
@@ -59,13 +59,13 @@ def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = No
     values
         Tensors and plain numbers.
     method
-        Tells the order of memory that each input must have, and which shapes are dynamic.
+        Gives the memory order of each input, and which shapes are dynamic.
     prefix
-        Of the files' names.
+        Prefix of the file names.
 
     Returns
     -------
-    The files' names as a runner takes them: with the shape after a colon where it is dynamic.
+    The file names as a runner takes them, followed by the shape after a colon if it is dynamic.
     """
     import torch
 
@@ -101,7 +101,7 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
     Raises
     ------
     ArtifactError
-        If the file is missing, or has another length than such a tensor.
+        If the file is missing or its length differs.
     """
     import torch
 
@@ -124,14 +124,14 @@ def read_number(path: PathLike, kind: str) -> int | float | bool:
     Raises
     ------
     ArtifactError
-        If the file is missing, or has another length.
+        If the file is missing or its length differs.
     """
     dtype = _NUMBERS[kind]
     return np.frombuffer(_read(path, dtype.itemsize, f"one number ({kind})"), dtype)[0].item()
 
 
 def _read(path: PathLike, nbytes: int, what: str) -> bytearray:
-    """The bytes of a file that must be so long: a copy, which is held by no descriptor and changes with no file."""
+    """Read exactly `nbytes` into memory, so that no descriptor stays open."""
     with contextlib.suppress(OSError, ValueError):
         if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116 - of each value
             return bytearray()

@@ -1,8 +1,7 @@
-"""The operators that a delegate of XNNPACK executes, from the bytes that the program holds; and how two of them differ.
+"""The operators of an XNNPACK delegate, from the program's bytes, and how two payloads differ.
 
-Its nodes carry the debug handles of the operators that they were made from. A piece that is lowered again is what the
-reference is lowered to. The program that ran may hold something else: other weights, another padding. What differs is
-named by operator.
+Nodes carry the debug handles of their operators. Re-lowering a piece gives the payload that the reference lowers to.
+The program that ran may hold other weights or another padding; differences are named by operator.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _SCALARS: Final = {
 _ADVICE: Final = "export the program again"
 _RANGE: Final = "output_min_max"
 INPUT, OUTPUT, INSERTED = 1, 2, 65535
-"""Flags of the values that a delegate is given and gives; debug handle of the nodes that XNNPACK put in."""
+"""Flags of the inputs and outputs of a delegate; debug handle of nodes that XNNPACK inserted."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A delegate's bytes, and the named data that the program holds beside them."""
+    """A delegate's bytes, and the program's named data."""
 
     data: memoryview
     named: Mapping[str, memoryview | bytes]
@@ -51,12 +50,12 @@ class Unpacked:
     named: Mapping[str, memoryview | bytes]
 
     def node(self, at: int) -> tuple[str, Json]:
-        """The kind and the arguments of a node."""
+        """Kind and arguments of a node."""
         node = self.graph["xnodes"][at]
         return node["xnode_union_type"], node["xnode_union"] or {}
 
     def tensors(self) -> dict[int, Json]:
-        """The values of the graph by their id, as ``{"tensor_value": …, "quant_params": …}``."""
+        """The graph's values by id, as ``{"tensor_value": …, "quant_params": …}``."""
         values = (value["xvalue_union"] or {} for value in self.graph["xvalues"])
         whole = [value if "tensor_value" in value else {"tensor_value": value} for value in values]
         return {value["tensor_value"]["id_out"]: value for value in whole}
@@ -71,16 +70,16 @@ class Unpacked:
         return bytes(self.constants[place["offset"] : place["offset"] + place["size"]])
 
     def used(self) -> dict[str, bytes]:
-        """The named data that it reads."""
+        """The named data that the payload reads."""
         keys = (place["named_key"] for place in self.graph["constant_data"])
         return {key: bytes(self.named[key]) for key in keys if key}
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an output: debug handles of the operators, and which of the delegate's inputs.
+    """The origin of an output: debug handles of the operators, and the delegate's inputs.
 
-    `slices` are those operators that take a part along one axis: debug handle, and where the part begins.
+    `slices` are the operators that take a part along one axis: debug handle and start of the part.
     """
 
     handles: frozenset[int]
@@ -90,7 +89,7 @@ class Origin:
 
 @dataclass(slots=True)
 class Change:
-    """The other properties of a node: arguments; grid and content of its values by argument name."""
+    """The differing properties of a node: arguments, and grid and content of its values by argument name."""
 
     handle: int
     arguments: Json = field(default_factory=dict)
@@ -106,14 +105,14 @@ class Change:
 
 
 def unpack(payload: Payload) -> Unpacked:
-    """Read a payload; an `ArtifactError` or a ValueError if it is none."""
+    """Read a payload; raises `ArtifactError` or `ValueError` if it is none."""
     flat, constants = xnnpack.parts(payload.data)
     root = FlatBuffer(flat, "the delegate's payload", "XNNPACK payload", _ADVICE).root()
     return Unpacked(_read(root, "XNNGraph")[0], constants, payload.named)
 
 
 def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
-    """What each output of a delegate call is computed from, in order; nothing of what can't be read."""
+    """The origin of each output of a delegate call, in order. Empty if the payload can't be read."""
     data = program.payload(method.name, call.index)
     if data is None or method.backend(call) != xnnpack.BACKEND:
         return []
@@ -127,7 +126,6 @@ def origins(program: Program, method: Method, call: Instruction) -> list[Origin]
 
 
 def _externals(unpacked: Unpacked, flag: int) -> dict[int, Json]:
-    """The values that a delegate is given, or gives, by their place among its arguments."""
     values = (value["tensor_value"] for value in unpacked.tensors().values())
     return {value["external_id"]: value for value in values if value["flags"] & flag}
 
@@ -155,12 +153,12 @@ def _origin(unpacked: Unpacked, value: int) -> Origin:
 
 
 def pack_graph(unpacked: Unpacked) -> bytes:
-    """The payload of what was read, as it is now."""
+    """Serialize the payload as it is now."""
     return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
 
 
 def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
-    """What the nodes of `ran` have otherwise than those of `own`; None if the two are of different structure."""
+    """The nodes of `ran` that differ from those of `own`; None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
     found = []
@@ -182,7 +180,7 @@ def _structure(unpacked: Unpacked) -> list[Any]:
 
 
 def tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
-    """The values that a node names, by the name of its argument."""
+    """The values that a node names, by argument name."""
     return ((name, value) for name, value in arguments.items() if name.endswith("_id") and value < 2**32 - 1)
 
 
@@ -197,7 +195,6 @@ def _compare_arguments(change: Change, new: Json, old: Json) -> None:
 
 
 def _compare_values(change: Change, name: str, new: tuple[Unpacked, Json], old: tuple[Unpacked, Json]) -> None:
-    """Compare the grid and the content of a value; places within the payload are no difference."""
     grids, contents, scales = [], [], []
     for unpacked, value in (new, old):
         grid = dict(value.get("quant_params") or {})
@@ -217,7 +214,7 @@ def _plain(value: Any) -> str:
 
 
 def _writable(value: Any) -> Any:
-    """JSON for the schema's compiler: infinity is a word, and what is absent is left out."""
+    """JSON for the schema's compiler: infinity as a word, absent values left out."""
     if isinstance(value, dict):
         return {name: _writable(item) for name, item in value.items() if item is not None}
     if isinstance(value, (list, tuple)):
@@ -234,7 +231,6 @@ class _Field:
 
 @cache
 def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]]:
-    """The tables of the schema with their fields, and the unions with their members."""
     text = re.sub(r"//[^\n]*", "", xnnpack.schema())
     unions: dict[str, list[tuple[str, str]]] = {}
     for name, body in re.findall(r"union\s+(\w+)\s*\{(.*?)\}", text, re.DOTALL):
@@ -253,7 +249,6 @@ def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]
 
 
 def _read(tables: Tables, name: str) -> list[Json]:
-    """The tables of one type, as JSON."""
     known, unions = _schema()
     rows: list[Json] = [{} for _ in range(len(tables))]
     for item in known[name]:

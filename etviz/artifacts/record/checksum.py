@@ -1,4 +1,4 @@
-"""The checksum of a `.pte`: it tells by accident, not by malice, whether a record and a program belong together."""
+"""The checksum of a `.pte`. It detects accidental mismatches of record and program, not malice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def checksum_of(content: PathLike | bytes | memoryview) -> str:
 
 
 class Verifying:
-    """Compares the checksums in an ETRecord with what it holds, in a thread of its own and once for each file."""
+    """Verifies an ETRecord's checksums in a thread, once for each file."""
 
     def __init__(self, etrecord: ETRecord) -> None:
         self._etrecord = etrecord
@@ -73,7 +73,7 @@ class Verifying:
             note_whole(self._etrecord.path)
 
     def finish(self) -> None:
-        """Wait for it.
+        """Wait for the result.
 
         Raises
         ------
@@ -87,14 +87,14 @@ class Verifying:
 
 
 class Checking:
-    """Holds a `.pte` against a record's checksum, in a thread of its own and once for each state of the two files.
+    """Compares a `.pte` with a record's checksum in a thread, once for each state of the two files.
 
     Parameters
     ----------
     content
         As for `checksum_of`.
     files
-        The two files by kind, to be remembered; None does not.
+        The two files by kind, to remember the result. None remembers nothing.
     """
 
     def __init__(self, content: PathLike | bytes | memoryview, files: Mapping[str, PathLike] | None = None) -> None:
@@ -111,7 +111,7 @@ class Checking:
             self._checksum = checksum_of(self._content)
 
     def agrees(self, stored: str) -> bool:
-        """Wait, and tell if the content has a stored checksum."""
+        """Wait, and return True if the content has the stored checksum."""
         if self._thread is None:
             return True
         self._thread.join()

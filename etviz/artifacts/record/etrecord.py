@@ -1,8 +1,7 @@
 """ETRecord: an uncompressed zip of graphs, weights and debug maps, read lazily.
 
-Nothing is unpacked: members are slices of the mapped file, graphs are plain JSON, and weights are views that are only
-copied when they are used. Graphs go through etviz's own reader (`etviz.graph.from_export`), never through upstream's
-`deserialize`, which evaluates expressions found in the file.
+Members are slices of the mapped file, graphs are plain JSON, and weights are views, copied on use. Graphs go through
+etviz's reader (`etviz.graph.from_export`). Upstream's `deserialize` would evaluate expressions found in the file.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 _IDENTIFIER: Final = "ETRECORD_V0"
 _EDGE: Final = "edge_dialect_exported_program/"
 _TRANSFORMED: Final = "edge_after_transform/"
-"""The edge program after transform passes, before it was delegated."""
+"""The edge program after transform passes, before delegation."""
 _BLOCK: Final = 1 << 20
 _ADVICE: Final = "write it again with ETRecord.save()"
 _UNPACK: Final = "take the file as ETRecord.save() wrote it, or zip its members again without compression (zip -0)"
@@ -56,7 +55,7 @@ class ETRecord:
     Raises
     ------
     ArtifactError
-        If it is missing, no ETRecord, compressed, or damaged.
+        If it is missing, of another kind, compressed, or damaged.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -78,7 +77,6 @@ class ETRecord:
             )
 
     def _read_members(self) -> dict[str, memoryview]:
-        """The bytes of every member by name."""
         try:
             with open_archive(self._data) as (_, members):
                 stored = {name: stored_bytes(self._data, info) for name, info in members.items()}
@@ -95,12 +93,12 @@ class ETRecord:
         return stored
 
     def check(self) -> None:
-        """Compare the checksum of every member, which reads the whole file; not mapped, so it takes no memory.
+        """Verify the checksum of every member. This reads the whole file without mapping it.
 
         Raises
         ------
         ArtifactError
-            If one is wrong: a bit has changed on the way.
+            If one is wrong.
         """
         block = memoryview(bytearray(_BLOCK))
         with open_archive(self._data) as (_, members), Path(self.path).open("rb", buffering=0) as file:
@@ -114,7 +112,7 @@ class ETRecord:
                     raise ArtifactError(self.path, problem, "copy it again, or " + _ADVICE, where=name)
 
     def member(self, name: str) -> memoryview | None:
-        """The bytes of a member, None if there is none of that name."""
+        """The bytes of a member, or None."""
         check_unchanged(self._data)
         return self._members.get(name)
 
@@ -125,7 +123,7 @@ class ETRecord:
         return sorted(name for name in names if not name.endswith(_SUFFIXES))
 
     def json(self, name: str) -> Any:
-        """A member parsed as JSON, None if there is none of that name.
+        """A member parsed as JSON, or None.
 
         Raises
         ------
@@ -141,7 +139,7 @@ class ETRecord:
             raise ArtifactError(self.path, f"{name} is not JSON ({error})", _ADVICE, where=name) from error
 
     def debug_handles(self, method: str) -> dict[int, tuple[int, ...]]:
-        """Instruction id → debug handles of the edge operators that it executes."""
+        """Instruction id → debug handles of its edge operators."""
         table = self._table("debug_handle_map", method)
         return {key: _handles(self.path, value) for key, value in table.items()}
 
@@ -160,9 +158,10 @@ class ETRecord:
         return found
 
     def delegate_info(self, method: str) -> dict[str, Any]:
-        """Information of backends about their delegates while they were lowered, by name of the lowered module.
+        """What backends recorded about their delegates during lowering, by name of the lowered module.
 
-        It is one JSON table (``delegate_info``) with keys such as ``forward/lowered_module_0``, or a member for each.
+        The ETRecord holds one JSON table (``delegate_info``) with keys like ``forward/lowered_module_0``, or one
+        member each.
         """
         told = self.json("delegate_info")
         found = {str(key): value for key, value in told.items()} if isinstance(told, dict) else {}
@@ -190,18 +189,18 @@ class ETRecord:
 
     @cached_property
     def programs(self) -> list[str]:
-        """Names of the members that hold a program, in the order in which they were made: the exported one first."""
+        """Names of the members that hold a program, in the order of their making: the exported one first."""
         names = [name.removesuffix("_state_dict") for name in self._members if name.endswith("_state_dict")]
         names = [name for name in names if name in self._members]
         return sorted(names, key=lambda name: (not name.startswith("exported_program"), not name.startswith(_EDGE)))
 
     @property
     def further(self) -> list[str]:
-        """Those that upstream does not make alone: `add_extra_export_modules` adds them."""
+        """The programs that `add_extra_export_modules` added."""
         return [name for name in self.programs if not name.startswith(("exported_program", _EDGE, _TRANSFORMED))]
 
     def edge_graph(self, method: str) -> Graph:
-        """The edge graph of a method as it was delegated, after transform passes; see `graph`."""
+        """The edge graph of a method after transform passes, before delegation; see `graph`."""
         return self.graph(self._edge_program(method))
 
     def edge_weights(self, method: str) -> TensorFiles:
@@ -217,7 +216,7 @@ class ETRecord:
         Raises
         ------
         ArtifactError
-            If it is not there or damaged.
+            If it is missing or damaged.
         """
         data = self.json(name)
         if data is None:
@@ -228,14 +227,14 @@ class ETRecord:
             raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
 
     def weights(self, program: str) -> TensorFiles:
-        """Parameters, buffers and constants of one of the programs, by qualified name."""
+        """Parameters, buffers and constants of one program, by qualified name."""
         from etviz.artifacts.record.torch_file import TensorFiles
 
         files = (self.tensors(program + kind) for kind in ("_constants", "_state_dict"))
         return TensorFiles(*(file for file in files if file is not None))
 
     def tensors(self, name: str) -> TensorFile | None:
-        """A member that holds tensors by name, opened once; None if there is none of that name."""
+        """A member that holds tensors by name, opened once, or None."""
         from etviz.artifacts.record.torch_file import TensorFile
 
         data = self.member(name)
@@ -245,7 +244,7 @@ class ETRecord:
         return self._tensors.get(name)
 
     def representative_inputs(self) -> Any:
-        """The inputs that the reference is computed on: a tuple, or a list of tuples; None if there are none.
+        """The inputs of the reference: a tuple, a list of tuples, or None.
 
         Raises
         ------
@@ -273,7 +272,7 @@ class ETRecord:
         return list(found) if isinstance(found, (list, tuple)) else []
 
     def example_inputs(self, method: str) -> Any:
-        """The inputs that a method was exported with: ``(args, kwargs)``; None if they are not kept.
+        """The inputs that a method was exported with: ``(args, kwargs)``, or None.
 
         Raises
         ------

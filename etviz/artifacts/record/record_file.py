@@ -1,8 +1,7 @@
 """The record file (`model.etviz`): what exact pairing, introduced error and zoom need beside the `.pte`.
 
-A zip: `record.json`, the graphs of all methods with the place of every constant; and `tensors.safetensors`, those
-constants, and those weights of a float reference, that the ETRecord does not hold. No pickle, no code, a version, and
-the checksum of the `.pte` that it belongs to.
+A zip with `record.json` (the graphs of all methods, the location of every constant) and `tensors.safetensors` (the
+constants and float weights that the ETRecord lacks). It has a version and the checksum of its `.pte`, and no pickle.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ if TYPE_CHECKING:
 
 VERSION: Final = 3
 LISTINGS: Final = "delegated_graph"
-"""Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` writes it, by method."""
+"""Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` prints it, by method."""
 REFUSALS: Final = "refusals"
-"""Key in `Record.extra`: why partitioners left nodes out, by name of the node."""
+"""Key in `Record.extra`: why partitioners left nodes out, by node name."""
 _JSON: Final = "record.json"
 _TENSORS: Final = "tensors.safetensors"
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -45,7 +44,7 @@ _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_mana
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a constant's values are: a member of the ETRecord (empty: the record's own tensors) and a name in it."""
+    """Location of a constant: a member of the ETRecord (empty: the record's tensors) and a name in it."""
 
     member: str
     name: str
@@ -60,7 +59,7 @@ class Record:
     graphs
         Graph of each method.
     places
-        Where the values of each constant (`Input.target`) are.
+        Location of each constant (`Input.target`).
     pte_checksum
         Of the `.pte`, see `etviz.artifacts.record.checksum`.
     delegation
@@ -83,7 +82,7 @@ class Record:
 
 
 def write_record(record: Record, path: PathLike) -> None:
-    """Write a record file; it appears under its name only when it is whole.
+    """Write a record file, as a whole or not at all.
 
     Raises
     ------
@@ -111,12 +110,12 @@ def write_record(record: Record, path: PathLike) -> None:
 
 
 def read_record(path: PathLike) -> Record:
-    """Read a record file, its tensors only when they are asked for.
+    """Read a record file. Its tensors are read on demand.
 
     Raises
     ------
     ArtifactError
-        If it is missing, not a record, of another version, or damaged.
+        If it is missing, of another kind or version, or damaged.
     """
     data = memoryview(open_artifact(path, "an etviz record", _ADVICE))
     if bytes(data[:2]) != b"PK":
@@ -140,7 +139,6 @@ def read_record(path: PathLike) -> Record:
 
 
 def _check_tables(methods: list[str], delegation: Any, extra: Any, checksums: Any) -> None:
-    """Refuse a delegation table that lacks a method or a count, and inputs in another form than they are written."""
     if not all(isinstance(table, Mapping) for table in (delegation, extra, checksums)):
         raise MalformedGraphError("a table has the wrong type")
     for method in methods:
@@ -157,7 +155,6 @@ def _check_tables(methods: list[str], delegation: Any, extra: Any, checksums: An
 
 
 def _read_members(path: PathLike, data: memoryview) -> tuple[bytes, memoryview]:
-    """The JSON, and the bytes of the tensors where they lie in the file."""
     try:
         with open_archive(data) as (archive, members):
             if sorted(members) != [_JSON, _TENSORS]:

@@ -1,6 +1,6 @@
-"""Tensors in safetensors form inside a mapped file, read one at a time and never copied as a whole.
+"""Tensors in safetensors form inside a mapped file, read one at a time without copying the file.
 
-safetensors' own lazy reader wants a file of its own, by its path: there may be another one by then.
+The lazy reader of safetensors opens a path; by then the path may name another file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 MOST_HEADER: Final = 8 << 20
-"""Bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
+"""Maximum number of bytes of a header: some 80,000 tensors, which take 100 MB while they are read."""
 _MOST_VALUES: Final = 1_200_000
 _DTYPES: Final = {
     "F64": "float64",
@@ -41,7 +41,7 @@ _DTYPES: Final = {
 
 
 def tensor_checksum(tensor: torch.Tensor) -> str:
-    """The checksum of a contiguous tensor's dtype, shape and bytes: 16 hexadecimal digits."""
+    """Checksum of a contiguous tensor's dtype, shape and bytes: 16 hexadecimal digits."""
     import torch
 
     digest = xxhash.xxh3_64(f"{tensor.dtype} {list(tensor.shape)}".encode())
@@ -59,12 +59,12 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
     checksums
         The `tensor_checksum` of each tensor.
     path
-        The file that they are in, for messages.
+        Their file, for messages.
 
     Raises
     ------
     ArtifactError
-        Where the bytes are damaged or not in this form. Names that are not there raise `KeyError`.
+        If the bytes are damaged or in another form. Unknown names raise `KeyError`.
     """
 
     def __init__(self, data: memoryview, checksums: Mapping[str, str], path: str) -> None:

@@ -1,10 +1,9 @@
-"""Tensors in torch's own file format, inside an ETRecord: safely, and without reading what is not used.
+"""Tensors in torch's file format inside an ETRecord, read safely and lazily.
 
-`torch.load` with ``weights_only=True`` is the only reader, so no code in a file can run; before, the archive is checked
-to hold no more than it has bytes, and afterwards every tensor to be a plain one. While a fake mode is being traced
-with, it reads no data but notes where each storage lies, and tensors become slices of the mapped file. It only asks
-whether there is a mode: a real one would be made in a second (it imports the compiler), and entered it would take
-fifteen times as long, since every tensor would pass through its dispatcher.
+`torch.load` with ``weights_only=True`` is the only reader, so no code in a file runs. The archive is first checked
+to hold no more than its bytes, and every tensor afterwards to be a plain one. In an active fake mode torch reads no
+data but notes each storage's offset; tensors then become slices of the mapped file. The code only pretends that a mode
+is active, because a real one takes a second to import and slows every tensor fifteen times.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _REPEATED: Final = 64 << 20
-"""Bytes that a broadcast tensor may seem to have beyond those that it has."""
+"""Maximum number of bytes that a broadcast tensor may claim beyond its storage."""
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 1_000_000
 _A_MODE: Final[Any] = SimpleNamespace(shape_env=None)
@@ -33,8 +32,7 @@ _ADVICE: Final = "write the ETRecord again with ETRecord.save()"
 class TensorFile(Mapping[str, "torch.Tensor"]):
     """A dict of tensors saved with `torch.save`; each is a read-only view of the mapped file.
 
-    Where the file is not aligned for the dtype, a tensor is copied when it is asked for. The copy is not kept: weights
-    are large, and each is used once or twice.
+    A tensor that is not aligned for its dtype is copied on access. Copies are not kept.
 
     Parameters
     ----------
@@ -82,7 +80,7 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return self._view(name, aligned=True)
 
     def in_place(self, name: str) -> torch.Tensor:
-        """A tensor where it lies in the file, also where that is not aligned for its dtype: to look at its bytes."""
+        """A tensor as a view of the file, even where it is not aligned for its dtype."""
         return self._view(name, aligned=False)
 
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
@@ -125,7 +123,7 @@ def _bytes(data: memoryview) -> torch.Tensor:
 
 
 class TensorFiles(ChainMap[str, "torch.Tensor"]):
-    """Several such files as one table; a tensor is that of the first one that has its name."""
+    """Several such files as one table; the first file with a name wins."""
 
     def __init__(self, *files: TensorFile) -> None:
         super().__init__(*files)  # pyright: ignore[reportArgumentType] - they are only read
@@ -137,7 +135,7 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
 
 
 def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> Any:
-    """Everything that a small torch file holds: tensors, lists, tuples, dicts, plain values.
+    """Everything in a small torch file: tensors, lists, tuples, dicts, plain values.
 
     Raises
     ------
@@ -166,7 +164,7 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
 
 
 def _load(data: memoryview) -> Any:
-    """The content of the file; torchao's tensors are known to torch only when torchao has told it of them."""
+    """Load the content. torch knows torchao's tensors only after torchao is imported."""
     import torch
 
     try:
@@ -178,7 +176,7 @@ def _load(data: memoryview) -> Any:
 
 
 def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> None:
-    """Refuse what torch doesn't write: packed members, which may be bombs, and its format of old."""
+    """Refuse archives that torch doesn't write: compressed members and its legacy format."""
     check_unchanged(data)
     try:
         with open_archive(data) as (_, members):
@@ -189,7 +187,7 @@ def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVI
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """True for a dense tensor that shows its elements about once."""
+    """True for a dense tensor that repeats few of its elements."""
     import torch
 
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:

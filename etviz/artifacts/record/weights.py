@@ -21,12 +21,11 @@ class Weights(Mapping[str, "torch.Tensor"]):
     Parameters
     ----------
     record
-        Says where each constant is.
+        Locates each constant.
     record_path
         Its file, for messages.
     etrecord
-        Holds the weights that the record only refers to; None if it is not there: then asking for one of them raises
-        `ArtifactError`.
+        Holds the weights that the record refers to. None: such a weight raises `ArtifactError`.
     """
 
     def __init__(self, record: Record, record_path: str, etrecord: ETRecord | None) -> None:
@@ -53,7 +52,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return table.in_place(name) if isinstance(table, TensorFile) and name in table else self._get(table, name, path)
 
     def _where(self, key: str) -> tuple[Mapping[str, torch.Tensor], str, str]:
-        """The table that holds a constant, its name there, and the file."""
         place = self._record.places[key]
         if not place.member:
             return self._record.tensors, place.name, self._path
@@ -66,12 +64,12 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return self._file(place.member), place.name, self._etrecord.path
 
     def inputs(self) -> tuple[Any, ...]:
-        """The representative inputs that the record keeps, flat.
+        """The representative inputs of the record, flat.
 
         Raises
         ------
         ArtifactError
-            If one of them is not there.
+            If one of them is missing.
         """
         kept, tensors = self._record.extra.get("inputs", ()), self._record.tensors
         return tuple(self._get(tensors, v["tensor"], self._path) if "tensor" in v else v["value"] for v in kept)
@@ -98,7 +96,7 @@ class Weights(Mapping[str, "torch.Tensor"]):
 
 
 class _Over(Mapping[str, "torch.Tensor"]):
-    """The same names as another mapping, which gives the tensors."""
+    """A mapping with the names of another mapping."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
@@ -119,16 +117,16 @@ class _Over(Mapping[str, "torch.Tensor"]):
 
 
 class Held(_Over):
-    """The same tensors, kept once they were asked for, as long as they are small together.
+    """The same tensors, cached up to `LIMIT` bytes in total.
 
     Parameters
     ----------
     tensors
-        Where they come from.
+        Their source.
     """
 
     LIMIT: Final = 256 << 20
-    """Bytes that are kept."""
+    """Maximum number of cached bytes."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__(tensors)
@@ -148,13 +146,13 @@ class Held(_Over):
 class Aligned(_Over):
     """The same tensors, each at an address that is a multiple of `BOUNDARY`.
 
-    A matrix product rounds otherwise where its operands lie otherwise in memory. So what is computed from one file
-    would not be, bit for bit, what is computed from another one that holds the same numbers.
+    A matrix product may round differently at other addresses of its operands. With aligned tensors, two files with the
+    same numbers give the same bits.
 
     Parameters
     ----------
     tensors
-        Views of files; what has to move is copied whenever it is asked for.
+        Views of files. Unaligned tensors are copied on each access.
     """
 
     BOUNDARY: Final = 64
