@@ -51,7 +51,7 @@ class Course:
         return len(self.rows[0])
 
     @property
-    def nbytes(self) -> int:  # noqa: D102 - see above
+    def nbytes(self) -> int:
         return self._given + nbytes(self.carries)
 
     def given(self, at: int) -> list[Any]:

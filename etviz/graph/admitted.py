@@ -1,4 +1,4 @@
-"""The operators that a file may name: what else it names is not called, whatever is registered here."""
+"""The operators that a file may name. Other targets are refused, even if they are registered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ split_copy split_with_sizes split_with_sizes_copy sqrt squeeze squeeze_copy stac
 sym_storage_offset sym_stride t_copy tan tanh topk transpose_copy tril trunc unbind_copy unfold_copy unsqueeze
 unsqueeze_copy upsample_bilinear2d upsample_nearest2d var var_mean view view_as_real_copy view_copy where zeros
 """
-"""Of ATen: the edge dialect, the core operators (but for gradients), and what the portable kernels compute."""
+"""ATen: the edge dialect, the core operators without gradients, and the portable kernels."""
 
 _EXPORTED: Final = """
 _assert_scalar _assert_tensor_metadata _fused_rms_norm _native_batch_norm_legit_functional _prelu_kernel _reshape_copy
@@ -54,7 +54,7 @@ triu triu_indices true_divide type_as unbind unflatten unfold unsafe_chunk unsaf
 upsample_bicubic2d upsample_linear1d upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as
 view_as_complex view_as_complex_copy view_as_real vstack xlogy zero zeros_like
 """
-"""What exported models have before they are lowered, and what backends ask not to be decomposed."""
+"""Operators of exported models before lowering, and those that backends keep undecomposed."""
 
 _QUANTIZED: Final = """
 add add_relu choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric
@@ -72,19 +72,19 @@ ADMITTED: Final[dict[str, frozenset[str]]] = {
         for library in ("llama", "executorch", "kvcache")
     },
 }
-"""The operators that are called, by library; of their overloads those that change nothing."""
+"""Callable operators by library; only overloads that write nothing."""
 
 
 _LAYOUTS: Final = ("dim_order_ops", "et_copy")
-"""Libraries of the edge dialect that only say how values lie in memory, and on which device."""
+"""Libraries of the edge dialect for memory order and devices."""
 _PACKED: Final = "data"
 """Overload for packed sequences, which no exported model has."""
 _PRIM: Final = "prim_"
-"""Start of the overloads of TorchScript's interpreter, which take any integer for a dtype or a device."""
+"""Prefix of TorchScript's overloads, which take any integer for a dtype or a device."""
 
 
 def is_admitted(target: str) -> bool:
-    """True for a target such as ``aten.add.Tensor``."""
+    """True for a callable target, for example ``aten.add.Tensor``."""
     parts = target.split(".")
     if len(parts) != 3 or parts[2] == _PACKED or parts[2].startswith(_PRIM):
         return False
@@ -92,5 +92,5 @@ def is_admitted(target: str) -> bool:
 
 
 def may_be_lowered(target: str) -> bool:
-    """True for an operator that a delegate may be made of."""
+    """True for an operator that a delegate may contain."""
     return is_admitted(target) or target.partition(".")[0] in _LAYOUTS

@@ -1,6 +1,6 @@
 """How much of a program is delegated: the numbers of upstream's `get_delegation_info`, from the record.
 
-Upstream counts nodes of the live graph before `to_executorch()`; asked afterwards it counts memory allocations too.
+Upstream counts nodes before `to_executorch()`; afterwards its counts include memory allocations.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Delegation:
-    """Counts of one method: delegate calls, and nodes inside and outside of delegates by operator type.
+    """Counts of one method: delegate calls, and nodes inside and outside delegates by operator type.
 
     An operator's type is its node's name without the number.
     """
@@ -33,7 +33,6 @@ class Delegation:
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, Any]) -> Delegation:
-        """From the table that a record file holds."""
         return cls(int(counts["subgraphs"]), dict(counts["delegated"]), dict(counts["non_delegated"]))
 
     @property
@@ -43,7 +42,7 @@ class Delegation:
 
     @property
     def num_non_delegated_nodes(self) -> int:
-        """Calls that the portable runtime executes or resolves itself, `getitem` included."""
+        """Calls outside delegates, `getitem` included."""
         return sum(self.non_delegated.values())
 
     @property
@@ -54,7 +53,7 @@ class Delegation:
 
     @cached_property
     def by_operator(self) -> pd.DataFrame:
-        """A row for each operator type, and a last row ``Total``; the columns are upstream's."""
+        """One row per operator type and a last row ``Total``; the columns are upstream's."""
         import pandas as pd
 
         rows = [
@@ -73,7 +72,7 @@ class Delegation:
         return pd.DataFrame([*rows, total])
 
     def summary(self) -> str:
-        """The text that upstream's `get_summary` gives."""
+        """The text of upstream's `get_summary`."""
         return (
             f"Total delegated subgraphs: {self.num_delegated_subgraphs}\n"
             f"Number of delegated nodes: {self.num_delegated_nodes}\n"
@@ -82,10 +81,9 @@ class Delegation:
 
 
 def count_nodes(graph: Graph, elided: Sequence[str] = ()) -> dict[str, Any]:
-    """Calls by operator type: ``{"subgraphs": n, "delegated": {op: n}, "non_delegated": {op: n}}``.
+    """Count calls by operator type: ``{"subgraphs": n, "delegated": {op: n}, "non_delegated": {op: n}}``.
 
-    An operator's type is its node's name without the number; a delegate's inside is counted, its call is not. `elided`
-    names operators that the program had before emission.
+    A delegate's operators count, its call does not. `elided` names operators that emission removed.
     """
     inside: Counter[str] = Counter()
     subgraphs = [graph.inside(node) for node in graph.nodes if node.target == "delegate"]

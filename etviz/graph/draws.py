@@ -1,4 +1,4 @@
-"""Which operators draw random numbers: the runtime's are not the reference's."""
+"""Operators that draw random numbers. The runtime's numbers differ from the reference's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ _DRAWING: Final = {
     "randint_like", "randn", "randn_like", "randperm", "uniform",
 }  # fmt: skip
 _DROPPING: Final = {"alpha_dropout", "dropout", "feature_dropout", "native_dropout"}
-"""They draw only while they train."""
+"""Operators that draw only in training mode."""
 
 
 def draws(node: Node) -> bool:
-    """True for an operator that draws random numbers."""
     name = node.target.partition(".")[2].partition(".")[0]
     if name in _DROPPING:
         probability = node.args[1] if len(node.args) > 1 else node.kwargs.get("p", 0.5)
@@ -26,7 +25,7 @@ def draws(node: Node) -> bool:
 
 
 def drawing(graph: Graph) -> list[Node]:
-    """The nodes of a graph that draw random numbers, by themselves, in a branch or inside a delegate."""
+    """The nodes that draw random numbers, also in branches and delegates."""
     return [
         node
         for node in graph.nodes

@@ -1,8 +1,7 @@
-"""Who reads whose values: the edges between the nodes of the program tree.
+"""Edges between the nodes of the program tree: who reads which value.
 
-Edges join the nodes of one level (instructions of the method or of a branch, operators inside one delegate) and cross
-levels where a delegate is opened: an operator inside it reads the value of an instruction outside, its value is the
-delegate's output, and is read by the instruction that reads that output.
+Edges join nodes of one level: instructions of a method or branch, or operators inside one delegate. They cross levels
+at a delegate's border: an inner operator reads an outer value, and an inner value becomes the delegate's output.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ class DataEdge(NamedTuple):
     Attributes
     ----------
     source, output
-        The node of the tree that makes it, and which of its outputs it is.
+        The tree node that makes it, and the index among that node's outputs.
     target, argument
-        The node that reads it, and in which argument; an operator inside a delegate or a branch hands its value to the
-        delegate or the `cond` itself, then `argument` is the output of these.
+        The tree node that reads it, and the index of the argument. For a value that leaves a delegate or branch, the
+        target is the delegate or the `cond`, and `argument` is its output.
     """
 
     source: int
@@ -35,7 +34,7 @@ class DataEdge(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """Who makes a value, and, for the output of a delegate, which operator inside it does; -1 if none does."""
+    """The maker of a value; for a delegate's output also the inner operator, or -1."""
 
     node: int
     output: int
@@ -46,7 +45,7 @@ _Values = Sequence[_Value | None]
 
 
 def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
-    """The edges of the program tree of one method, each once, in program order of what is read by whom."""
+    """The edges of one method's tree, each once, in program order."""
     if "method" not in tree.kind:
         return []
     walk = _Walk(tree)
@@ -56,13 +55,12 @@ def data_edges(tree: Tree, graph: Graph) -> list[DataEdge]:
 
 @dataclass(slots=True)
 class _Walk:
-    """Goes through graph and tree side by side; the tree was made from the graph in the same order."""
+    """Walks graph and tree together. The tree was built from the graph in the same order."""
 
     tree: Tree
     edges: list[DataEdge] = field(default_factory=list)
 
     def block(self, graph: Graph, at: int, known: dict[str, _Values], *, inside: bool = False) -> None:
-        """Walk the nodes of a graph, the first of which is shown at `at`; adds their values to `known`."""
         for node in graph.nodes:
             if (item := item_of(node)) is not None:
                 known[node.name] = known.get(item[0], ())[item[1] : item[1] + 1]

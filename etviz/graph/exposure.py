@@ -1,8 +1,7 @@
-"""Which values inside a delegate exist while it runs, and which are only part of another one.
+"""Which values inside a delegate exist at run time, and which are fused into another one.
 
-A backend runs several operators of the graph as one: a quantized operator is a dequantize, the operator, an activation
-and a quantize; a batch norm disappears in the weights of the convolution before it. Asking for a value in between
-would take these apart, and show another program than the one that ran.
+A backend fuses operators: a quantized operator is dequantize, operator, activation and quantize; a batch norm
+disappears in the convolution's weights. Exposing a value in between would break the fusion and run another program.
 """
 
 from __future__ import annotations
@@ -38,9 +37,10 @@ _CONSTANT: Final = "it is computed from constants while the model is lowered"
 
 @dataclass(slots=True)
 class Exposure:
-    """Names of the values that can be asked for, in program order.
+    """Names of the values that can be exposed, in program order.
 
-    `owners` tells of operators which other one they are part of, `hidden` why they have no value of their own.
+    `owners` maps fused operators to the operator they belong to. `hidden` gives the reason for values that don't
+    exist.
     """
 
     candidates: list[str] = field(default_factory=list)
@@ -48,15 +48,12 @@ class Exposure:
     hidden: dict[str, str] = field(default_factory=dict)
 
     def parts(self, name: str) -> list[str]:
-        """Operators that are part of this one, in program order."""
+        """Operators that are fused into this one, in program order."""
         return [part for part, owner in self.owners.items() if owner == name]
 
 
 def expose(graph: Graph) -> Exposure:
-    """Sort the values of a delegate's subgraph into those to ask for and those that do not exist by themselves.
-
-    The graph's own outputs are no candidates: they are there anyway.
-    """
+    """Sort the values of a delegate's subgraph into exposable and fused ones. The graph's outputs are excluded."""
     exposure, uses = Exposure(), Uses(graph)
     own = set(refs(graph.outputs))
     computed = {item.name for item in graph.inputs if item.kind != "constant"}
@@ -94,7 +91,6 @@ def _hide(exposure: Exposure, node: Node, uses: Uses) -> None:
 
 
 def _owner(node: Node, after: Node, uses: Uses) -> str:
-    """The operator that a node with one user is part of, empty if it stands for itself."""
     if after.target in _BATCH_NORMS and node.target in _FOLDING:
         return after.name
     if is_quantize(after):

@@ -1,7 +1,7 @@
-"""The graph of an exported program as `torch.export` serializes it (schema version 5 … 8), to etviz's own form.
+"""Reads exported programs as `torch.export` serializes them (schema version 5 … 8).
 
-Upstream's `deserialize` rebuilds an `ExportedProgram`: slow, and it evaluates expressions from the file with sympy.
-Here the JSON is only walked; a symbolic size stays a text that nobody evaluates.
+Upstream's `deserialize` is slow and evaluates expressions from the file with sympy. This reader walks the JSON and
+keeps symbolic sizes as text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ _PREFIXES: Final = ("executorch.exir.dialects.edge.ops.", "executorch.exir.diale
 
 
 def read_exported_program(data: Json) -> Graph:
-    """The graph of a serialized exported program; a `MalformedGraphError` if the JSON is none."""
     try:
         module = data["graph_module"]
         graph = _read_graph("", module["graph"], 0)
@@ -111,12 +110,12 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
 def _read_functionalized(
     target: str, kwargs: dict[str, Any], names: list[str]
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """An operator that writes to its arguments, in torch's functional form: results, then the values that it wrote.
+    """Read an operator that writes to its arguments, in torch's functional form.
 
     Returns
     -------
     tuple
-        Its own target, its own arguments, and the names of the values that mean something.
+        The target of the operator, its arguments, and the names of its meaningful values.
     """
     own = kwargs.pop("")
     if not (isinstance(own, Tag) and own.kind == "operator"):
@@ -142,7 +141,6 @@ def _short(target: str) -> str:
 
 
 def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int) -> None:
-    """A `cond` node: predicate, true branch, false branch, operands; it gives a list of values."""
     predicate, true, false, operands = (_argument(item["arg"], graph, depth) for item in data["inputs"])
     names = [name for output in data["outputs"] for name in _output_names(output)]
     if not (isinstance(true, Tag) and isinstance(false, Tag) and isinstance(operands, list)):
@@ -155,7 +153,6 @@ def _read_condition(graph: Graph, data: Json, metas: dict[str, Meta], depth: int
 
 
 def _read_loop(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, target: str) -> None:
-    """A `map` or `scan` node: body, carries (of a scan), rows, operands; it gives a list of values."""
     others = dict(graph.subgraphs)
     body, *parts = (_argument(item["arg"], graph, depth) for item in data["inputs"])
     carries, rows, operands = parts if target == "scan" else ([], *parts)
@@ -274,7 +271,7 @@ def _read_meta(value: Json) -> Meta:
 
 
 def _read_signature(graph: Graph, data: Json) -> None:
-    """Fill in which inputs are weights, and take write-backs of buffers out of the outputs."""
+    """Mark which inputs are weights, and remove write-backs of buffers from the outputs."""
     for item, spec in zip(graph.inputs, data["input_specs"], strict=True):
         kind, value = _only(spec)
         if kind in ("parameter", "buffer", "tensor_constant"):
@@ -301,12 +298,11 @@ _EXPORTED: Final = re.compile(r"(aten|torch\.ops|quantized_decomposed|torchao)\b
 
 
 def is_exported_operator(target: str) -> bool:
-    """Whether an ancestor's target is an operator of the program that was exported."""
+    """True if an ancestor's target is an operator of the exported program."""
     return _EXPORTED.match(target) is not None
 
 
 def _origin(value: Json, fallback: str) -> str:
-    """Name of the eldest ancestor that is an operator; `from_node` is JSON inside a text."""
     import orjson
 
     if not isinstance(value, str):
@@ -325,7 +321,7 @@ def _origin(value: Json, fallback: str) -> str:
 
 
 def _module(value: Json) -> str:
-    """Path of the innermost module: entries are ``key,path,class`` and separated by semicolons."""
+    """Path of the innermost module. Entries are ``key,path,class``, separated by semicolons."""
     if not isinstance(value, str) or not value:
         return ""
     parts = value.rsplit(";", 1)[-1].split(",")

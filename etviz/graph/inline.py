@@ -1,6 +1,6 @@
-"""A graph with the operators of its delegates in place of the calls, so that every value inside can be named.
+"""A graph with its delegates' operators inlined, so that every inner value has a name.
 
-Names of what was inside a delegate start with the delegate's own name: ``lowered_module_0/aten_relu_default``.
+Inlined names start with the delegate's name: ``lowered_module_0/aten_relu_default``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from etviz.graph.uses import Key, item_of, only_moves
 
 @dataclass(slots=True)
 class Inlined:
-    """A graph without delegates, which evaluates to the same values.
+    """A graph without delegates that evaluates to the same values.
 
-    `written` finds the value that an ``(instruction, output)`` of the runtime writes; `inside` tells by the instruction
-    of a delegate call what the names of its operators start with.
+    `written` maps an ``(instruction, output)`` of the runtime to a value. `inside` maps the instruction of a delegate
+    call to the prefix of its operators' names.
     """
 
     graph: Graph
@@ -26,7 +26,7 @@ class Inlined:
 
 
 def inline(graph: Graph) -> Inlined:
-    """Put the nodes of every delegate where its call is; branches of `torch.cond` stay as they are.
+    """Replace every delegate call by the delegate's nodes; branches of `torch.cond` stay.
 
     Examples
     --------
@@ -40,10 +40,10 @@ def inline(graph: Graph) -> Inlined:
 
 
 def without_mutation(graph: Graph) -> Graph:
-    """The graph with functional operators in place of those that overwrite their input: ``relu`` for ``relu_``.
+    """Replace operators that overwrite their input by functional ones: ``relu`` for ``relu_``.
 
-    Whoever reads the input afterwards reads the result. It is left as it is where the input shares its elements with
-    another value: the evaluator, which knows no such operators, then says so.
+    Later readers of the input read the result. If the input shares elements with another value, the operator stays and
+    the evaluator refuses it.
     """
     latest: dict[str, Any] = {}
     shared = {name for node in graph.nodes if only_moves(node) for name in (node.name, *node.reads())}
@@ -63,7 +63,6 @@ def without_mutation(graph: Graph) -> Graph:
 
 
 def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:
-    """Append the nodes of a graph; returns what each of its names has become."""
     for node in graph.nodes:
         args, kwargs = tuple(_renamed(node.args, names)), _renamed(node.kwargs, names)
         if node.target == "delegate":
@@ -89,7 +88,6 @@ def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> di
 
 
 def _enter(flat: Inlined, inner: Graph, prefix: str, args: tuple[Any, ...]) -> list[Any]:
-    """Append the inside a delegate; returns its outputs."""
     given = iter(args)
     names: dict[str, Any] = {}
     for item in inner.inputs:

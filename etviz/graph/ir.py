@@ -1,8 +1,7 @@
 """The program's graph as plain data: what runs, on what, and where it came from.
 
-One small form for every graph that etviz evaluates: the emitted program kept in a record file, the subgraph of a
-delegate, and the edge graph of an ETRecord. It holds no tensors and needs no torch, so that `etviz info` can read it
-in milliseconds, and it is built and checked here only: what comes out of `Graph.from_json` is safe to walk.
+Every graph that etviz evaluates has this form: the emitted program of a record, a delegate's subgraph, the edge graph
+of an ETRecord. It holds no tensors and needs no torch. `Graph.from_json` checks it, so every graph is safe to walk.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ if TYPE_CHECKING:
 Json = Any
 
 WHOLE = "__all"
-"""Ends the name of a node whose outputs have names of their own, where the file gives it none."""
+"""Suffix of the name of a node with several named outputs, if the file has no name for the node."""
 
 OBSERVED = "observed"
-"""Target of a call whose inside is not known: its arguments are the values of its outputs, none if these neither."""
+"""Target of a call with unknown inside: its arguments are the values of its outputs, if known."""
 
 LOOPS = ("map", "scan")
-"""Targets of nodes that run their subgraph once for each row of some tensors; see `etviz.graph.loops`."""
+"""Targets of nodes that run their subgraph once per row; see `etviz.graph.loops`."""
 
 CONTROL = ("cond", *LOOPS)
-"""Targets of nodes that run graphs whose nodes are instructions of the method: branches, and what loops run."""
+"""Targets of nodes with graphs whose nodes are instructions of the method: branches and loop bodies."""
 
 MAX_DEPTH = 64
-"""Deepest nesting of arguments and of subgraphs; deeper input is refused."""
+"""Maximum nesting of arguments and of subgraphs."""
 
 _MOST_REPEATED = 10_000
 
@@ -42,10 +41,10 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A constant that JSON has no word for.
+    """A constant without a JSON form.
 
-    ``kind`` is ``dtype``, ``memory_format``, ``layout``, ``device``, ``symbol`` (of a size), or ``graph``: what an
-    operator runs that etviz does not know.
+    ``kind`` is ``dtype``, ``memory_format``, ``layout``, ``device``, ``symbol`` (of a size), or ``graph`` (the body of
+    an unknown operator).
     """
 
     kind: str
@@ -54,10 +53,10 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The properties of one value that are known before anything runs.
+    """The properties of one value that are known before the run.
 
-    `shape` holds ints, or the symbol's text where a size is dynamic. `scale` is the step of the quantization grid that
-    the value lies on (None: not on a grid, or not known).
+    `shape` holds ints, or the symbol's text for a dynamic size. `scale` is the step of the value's quantization grid
+    (None: no grid, or unknown).
     """
 
     dtype: str
@@ -70,8 +69,8 @@ class Node:
     """One call of the graph.
 
     `target` is the functional operator (``aten.add.Tensor``), ``getitem``, ``delegate``, one of `CONTROL` or a Python
-    operator (``py.add``). `kernel` is the operator that the runtime executes (``aten::add.out``). `instruction` is the
-    id that ETDump events carry, -1 where the runtime executes nothing for this node.
+    operator (``py.add``). `kernel` is the executed operator (``aten::add.out``). `instruction` is the id of ETDump
+    events, -1 if the runtime executes nothing for this node.
     """
 
     name: str
@@ -89,7 +88,7 @@ class Node:
     _read: tuple[Any, Any, tuple[str, ...]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def reads(self) -> tuple[str, ...]:
-        """Names of the values that it takes, in order, each as often as it takes it."""
+        """Names of its input values, in order, with repetitions."""
         known = self._read
         if known is None or known[0] is not self.args or known[1] is not self.kwargs:
             self._read = known = self.args, self.kwargs, tuple(refs((self.args, self.kwargs)))
@@ -98,7 +97,7 @@ class Node:
 
 @dataclass(slots=True)
 class Input:
-    """A placeholder: ``user`` input, or a ``constant``/``buffer`` (mutable) found under `target` among the weights."""
+    """A placeholder: ``user`` input, or a ``constant``/``buffer`` (mutable) stored as `target` among the weights."""
 
     name: str
     kind: str
@@ -108,11 +107,11 @@ class Input:
 
 @dataclass(slots=True)
 class Graph:
-    """Inputs, nodes in program order, and what the caller gets back.
+    """Inputs, nodes in program order, and outputs.
 
-    `mutations` maps a buffer (`Input.target`) to the value that overwrites it when the graph has run. `backend_id` and
-    `compile_specs` are set for the subgraph of a delegate. `subgraphs` holds delegates and branches by name.
-    `delegated` names the nodes that a backend runs, where the graph is that of before delegation.
+    `mutations` maps a buffer (`Input.target`) to the value that overwrites it after the run. `backend_id` and
+    `compile_specs` belong to a delegate's subgraph. `subgraphs` holds delegates and branches by name. `delegated`
+    names the nodes that a backend runs, in a graph before delegation.
     """
 
     name: str
@@ -126,46 +125,43 @@ class Graph:
     delegated: frozenset[str] = frozenset()
 
     def walk(self) -> Iterator[Node]:
-        """Every node of this graph, of its branches and of what its loops run, in program order; not of delegates."""
+        """Every node of this graph, its branches and loop bodies, in program order; not of delegates."""
         for node in self.nodes:
             for branch in self.branches(node):
                 yield from branch.walk()
             yield node
 
     def user_inputs(self) -> list[Input]:
-        """The inputs that a caller passes, in order."""
         return [i for i in self.inputs if i.kind == "user"]
 
     def results(self) -> list[str]:
-        """Names of the values that are left when it has run: its outputs, and what overwrites buffers."""
+        """Names of its outputs and of the values that overwrite buffers."""
         return [*refs(self.outputs), *self.mutations.values()]
 
     def inside(self, call: Node) -> Graph:
-        """The subgraph of a delegate call; an empty one where it is not known, and for any other node."""
+        """The subgraph of a delegate call; an empty one if unknown, and for other nodes."""
         name = call.subgraphs[0] if call.target in ("delegate", OBSERVED) and call.subgraphs else ""
         return self.subgraphs.get(name) or Graph("")
 
     def is_delegated(self, node: Node) -> bool:
-        """True if a backend runs the node."""
         return bool(self.backend_id) or node.name in self.delegated
 
     def branches(self, node: Node) -> list[Graph]:
-        """Both branches of a `torch.cond`, the true one first; what a loop runs; none for other nodes."""
+        """Both branches of a `torch.cond`, the true one first; a loop's body; empty for other nodes."""
         return [self.subgraphs[name] for name in node.subgraphs] if node.target in CONTROL else []
 
     def handed(self, node: Node) -> list[Any]:
-        """What a node of `CONTROL` hands to the user inputs of its graphs, in order."""
+        """The arguments that a node of `CONTROL` passes to its graphs, in order."""
         return list(node.args[1]) if node.target == "cond" else [leaf for part in node.args for leaf in part]
 
 
 def unfolds_too_far(graph: Graph) -> bool:
-    """True if walking the graph visits far more nodes than it stores: subgraphs that are named again and again."""
+    """True if a walk visits far more nodes than are stored, because subgraphs are shared."""
     stored, walked = _count(graph)
     return walked > 2 * stored + _MOST_REPEATED
 
 
 def _count(graph: Graph) -> tuple[int, int]:
-    """Nodes that are stored, and nodes that are met if each call enters its subgraphs."""
     inside = {name: _count(sub) for name, sub in graph.subgraphs.items()}
     stored = len(graph.nodes) + sum(count for count, _ in inside.values())
     entered = (inside[name][1] for node in graph.nodes for name in node.subgraphs if name in inside)
@@ -188,7 +184,7 @@ def _collect_refs(value: Any, found: list[str]) -> None:
 
 
 def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """`value` with `leaf` applied to everything that is not a list, tuple or dict."""
+    """Apply `leaf` to everything in `value` that is not a list, tuple or dict."""
     if isinstance(value, (list, tuple)):
         return [map_arg(item, leaf) for item in value]
     if isinstance(value, dict):
@@ -197,7 +193,7 @@ def map_arg(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def pairs_of_args(value: Any, other: Any) -> Iterator[tuple[Any, Any]]:
-    """Everything that is not a list, tuple or dict, beside what stands at the same place of `other`."""
+    """Pairs of the leaves of `value` and `other` at equal places."""
     if isinstance(value, dict):
         value, other = list(value.values()), [other[key] for key in value]
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""`Graph` to JSON and back. Reading checks every field: a record file may come from anybody.
+"""`Graph` to JSON and back. Reading checks every field, since record files may be foreign.
 
-Repeated texts (stack traces, modules) are stored once in a table and referred to by index.
+Repeated texts (stack traces, modules) are stored once in a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INPUTS = {"user", "constant", "buffer"}
 
 
 class MalformedGraphError(ValueError):
-    """The JSON is not a graph; the reader of the file turns this into an `ArtifactError`."""
+    """The JSON is not a graph. Readers of files turn this into an `ArtifactError`."""
 
 
 class TextTable:
@@ -41,7 +41,7 @@ class TextTable:
 
 
 def dump_arg(value: Any) -> Json:
-    """One argument as JSON: references and constants without a JSON form become small tagged objects."""
+    """An argument as JSON. References and special constants become tagged objects."""
     if isinstance(value, Ref):
         return {"$": "ref", "v": value.name}
     if isinstance(value, Tag):
@@ -81,7 +81,7 @@ def load_arg(value: Json, depth: int = 0) -> Any:
 
 
 def dump_graph(graph: Graph, table: TextTable) -> Json:
-    """`graph` as JSON, its texts added to `table`."""
+    """`graph` as JSON; its texts are added to `table`."""
     return {
         "name": graph.name,
         "inputs": [[i.name, i.kind, i.target, _dump_meta(i.meta)] for i in graph.inputs],
@@ -97,8 +97,7 @@ def dump_graph(graph: Graph, table: TextTable) -> Json:
 def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
     """The inverse of `dump_graph`.
 
-    Anything that is not a graph is a `MalformedGraphError`: a wrong type, an unknown tag, a reference to a node that
-    does not come earlier.
+    Raises `MalformedGraphError` for a wrong type, an unknown tag, or a reference to a later node.
     """
     if depth > MAX_DEPTH:
         raise MalformedGraphError("subgraphs are nested too deeply")
@@ -125,7 +124,7 @@ def load_graph(data: Json, texts: list[str], depth: int = 0) -> Graph:
 
 
 def check_references(graph: Graph) -> None:
-    """Check that every value is defined once, before it is used; a `MalformedGraphError` if one is not."""
+    """Raise `MalformedGraphError` unless every value is defined once and before its use."""
     known = {i.name for i in graph.inputs}
     for node in graph.nodes:
         _check_form(node)
@@ -146,7 +145,6 @@ def check_references(graph: Graph) -> None:
 
 
 def _check_form(node: Node) -> None:
-    """Refuse a call that is not one of an operator and lacks what its kind has."""
     if node.target == "cond":
         ok = len(node.args) == 2 == len(node.subgraphs) and isinstance(node.args[1], list)
     elif node.target == "getitem":
@@ -249,7 +247,7 @@ def _scale(value: float) -> float:
 
 
 def shallow(module: str) -> str:
-    """The path of a module without what is deeper than any program's modules are."""
+    """The path of a module, cut at an implausible depth."""
     return module if module.count(".") < _DEEPEST_MODULE else ".".join(module.split(".")[:_DEEPEST_MODULE])
 
 

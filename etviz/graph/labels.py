@@ -1,4 +1,4 @@
-"""Names of operators and rows, and where in the model it comes from."""
+"""Names of operators and rows, and their place in the model."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LEVELS: Final = 2
 """Minimum number of parts of a module's path in a name."""
 
 _PARTS: Final = re.compile(r"(#\S+ |)(.*?)( · .*|:\d+)", re.DOTALL)
-"""A row's number, where it stands, and what it is called; or a file and the number of a line."""
+"""A row's number, place and operator; or a file and a line number."""
 _LEGIBLE: Final = 3
 _NUMBERED: Final = re.compile(r"_\d+$")
 _TELLING: Final = (
     *("scaled_dot_product", "sdpa", "lstm", "gru", "conv", "linear", "addmm", "bmm", "matmul", "einsum", "embedding"),
     *("layer_norm", "group_norm", "rms_norm", "batch_norm", "softmax", "gelu", "silu"),
 )
-"""Operators that a delegate is named after, the most telling first."""
+"""Operators that name a delegate, the most telling first."""
 
 
 def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
@@ -67,14 +67,14 @@ def describe(graph: Graph, node: Node, output: int) -> dict[str, Any]:
 
 
 def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The debug handles of an instruction and of the operators inside its delegate, ascending."""
+    """Debug handles of an instruction and of its delegate's operators, ascending."""
     inner = graph.subgraphs.get(node.subgraphs[0]) if node.target == "delegate" and node.subgraphs else None
     own = [handle for item in inner.nodes for handle in item.handles] if inner is not None else []
     return tuple(sorted({*node.handles, *own} - {-1, 0}))
 
 
 def _maker(inner: Graph, output: int) -> Node | None:
-    """The operator inside a delegate that makes one of its outputs; code and module are looked for past conversions."""
+    """The operator inside a delegate that makes one of its outputs, before conversions."""
     nodes = {node.name: node for node in inner.nodes}
     value = inner.outputs[output] if output < len(inner.outputs) else None
     node = nodes.get(value.name) if isinstance(value, Ref) else None
@@ -87,10 +87,10 @@ def _maker(inner: Graph, output: int) -> Node | None:
 
 
 def _speaker(inner: Graph, output: int) -> Node | None:
-    """The operator whose module and source line stand for an output of a delegate.
+    """The operator whose module and source line stand for a delegate's output.
 
-    It is the operator that makes the output; where the delegate's operators come from several modules, the most
-    telling operator that the output depends on, the nearest to the output if there are several.
+    It is the output's maker. If the delegate's operators come from several modules, it is the most telling operator
+    that the output depends on; of several, the nearest to the output.
     """
     maker = _maker(inner, output)
     if maker is None or len({node.module for node in operators(inner.nodes) if node.module}) < 2:
@@ -107,7 +107,7 @@ def _speaker(inner: Graph, output: int) -> Node | None:
 
 
 def owners_of(graph: Graph) -> dict[int, Graph]:
-    """The graph (the method itself or one of its branches) that each instruction stands in."""
+    """The graph (the method or a branch) of each instruction."""
     owners = {node.instruction: graph for node in graph.nodes if node.instruction >= 0}
     for node in graph.nodes:
         for branch in graph.branches(node):
@@ -117,7 +117,7 @@ def owners_of(graph: Graph) -> dict[int, Graph]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def source_line(stack: str) -> str:
-    r"""``file.py:12`` of the innermost frame in the user's own code; of the model if there is none; else empty.
+    r"""``file.py:12`` of the innermost frame in the user's code; else of the model; else empty.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def source_line(stack: str) -> str:
 
 
 def source_code(stack: str) -> str:
-    r"""The line of code at `source_line`, as the trace has it; empty where it has none. No file is opened for it.
+    r"""The code at `source_line` as the trace quotes it, or empty. No file is opened.
 
     Examples
     --------
@@ -146,7 +146,6 @@ def source_code(stack: str) -> str:
 
 
 def _own_frame(stack: str) -> re.Match[str] | None:
-    """The innermost frame in the user's own code, else the innermost one that is not of what traces the model."""
     frames = [frame for frame in _FRAME.finditer(stack) if not _TRACING.search(frame["file"])]
     own = [frame for frame in frames if not is_foreign(frame["file"])]
     return (own or frames)[-1] if frames else None
@@ -158,15 +157,12 @@ def is_foreign(file: str) -> bool:
 
 
 def with_cells(stack: str) -> str:
-    """A stack trace in which cells of this notebook are called as it calls them: ``In[3]``.
-
-    Their files have numbers for names, and are nowhere to be found.
-    """
+    """Replace file names of notebook cells by the cell's name, ``In[3]``."""
     return _CELL.sub(lambda found: cell_name(found[0]) or found[0], stack) if "ipykernel_" in stack else stack
 
 
 def cell_name(file: str) -> str:
-    """``In[3]`` of the file of a cell of this notebook, empty of any other."""
+    """``In[3]`` for the file of a notebook cell, else empty."""
     shell = sys.modules.get("IPython")
     compiler = getattr(shell.get_ipython() if shell is not None else None, "compile", None)
     named = getattr(compiler, "format_code_name", lambda _: None)(file)
@@ -176,7 +172,7 @@ def cell_name(file: str) -> str:
 def reference_operators(inner: Graph) -> list[str]:
     """Names of the exported operators that a delegate computes, in order.
 
-    Conversions to and from integers are left out unless there is nothing else.
+    Conversions to and from integers are included only if there is nothing else.
     """
     names = dict.fromkeys(node.origin for node in operators(inner.nodes) if node.origin)
     return [name for name in names if not conversion(name) and not _COPY.match(name)] or list(names)
@@ -190,9 +186,9 @@ def short_operator(name: str) -> str:
 
 
 def node_label(graph: Graph, node: Node) -> str:
-    """Name of a node in a tree or a diagram: an operator by its short name, a delegate by what it computes.
+    """Name of a node in a tree or diagram: an operator's short name, or a delegate's operators.
 
-    Of a delegate's operators the first are named and the others counted: ``conv2d, relu, +12``.
+    A delegate shows its first operators and counts the others: ``conv2d, relu, +12``.
     """
     if node.target not in ("delegate", OBSERVED) or not node.subgraphs:
         return short_operator(node.target)
@@ -203,10 +199,10 @@ def node_label(graph: Graph, node: Node) -> str:
 
 
 def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) -> str:
-    """Name of an operator in the table: what a delegate computes, a kernel without ATen's namespace.
+    """Name of an operator in the table: a delegate's operators, or a kernel without ATen's namespace.
 
-    Outputs after the first have their number in brackets. Inside a delegate, quantize and dequantize are named after
-    the operators whose result they hand on.
+    Outputs after the first get their number in brackets. Inside a delegate, quantize and dequantize are named after the
+    operators whose result they convert.
 
     Examples
     --------
@@ -225,12 +221,11 @@ def operator_label(kind: str, op: str, reference_ops: str, output: float = 0) ->
 
 
 def _rank(name: str) -> int:
-    """Place of an operator in `_TELLING`: the lower, the more it tells."""
     return next((k for k, word in enumerate(_TELLING) if word in name), len(_TELLING))
 
 
 def salient_operator(reference_ops: str) -> str:
-    """Name of a delegate: its most telling operator, and how many others it has.
+    """Name of a delegate: its most telling operator and the number of others.
 
     Examples
     --------
@@ -243,9 +238,7 @@ def salient_operator(reference_ops: str) -> str:
 
 
 def module_labels(modules: Iterable[str]) -> dict[str, str]:
-    """A short name for each module: without what all have in common, and with the parts that tell it from the others.
-
-    At most the last two parts are kept where these are enough.
+    """A short name for each module: the parts that distinguish it, without the common prefix.
 
     Examples
     --------
@@ -266,14 +259,14 @@ def module_labels(modules: Iterable[str]) -> dict[str, str]:
 
 
 class RowAddress(NamedTuple):
-    """What a row's name begins with: ``#22``, ``#22[1]``, ``#22.3``, ``#22@1``.
+    """The address of a row: ``#22``, ``#22[1]``, ``#22.3``, ``#22@1``.
 
     Attributes
     ----------
     instruction
-        The instruction; of a row inside a delegate, the delegate call.
+        The instruction; for a row inside a delegate, the delegate call.
     inner
-        The operator inside the delegate call, -1 for a row of the program itself.
+        The operator inside the delegate call, -1 for a row of the program.
     output
         Output of the operator; 0 is not written.
     run
@@ -292,7 +285,7 @@ class RowAddress(NamedTuple):
 
 
 def row_name(kind: str, op: str, reference_ops: str, module: str, output: float = 0) -> str:
-    """Name of a row without its number: the module that called it, and its operator.
+    """Name of a row without its number: module and operator.
 
     Examples
     --------
@@ -306,7 +299,7 @@ def row_name(kind: str, op: str, reference_ops: str, module: str, output: float 
 
 
 def row_names(rows: Sequence[tuple[RowAddress, str, str, str, str]]) -> list[str]:
-    """Names of the rows of one program, each with its address: ``#4 head · linear +1``.
+    """Names of a program's rows with their addresses: ``#4 head · linear +1``.
 
     Parameters
     ----------
@@ -340,7 +333,7 @@ def describe_row(row: Any) -> str:
 
 
 def short_name(text: str, letters: int) -> str:
-    """A row's name, or a line of code, in so many letters: its place is cut, after the part that tells it from others.
+    """Shorten a row's name or a line of code to a number of letters; the distinguishing part stays.
 
     Examples
     --------
@@ -369,14 +362,14 @@ def describe_outputs(node: Node) -> str:
 
 
 def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
-    """Operators whose values are missing, in words: ``instruction 3 (layer_norm), whose value was not logged``.
+    """Operators with missing values, in words: ``instruction 3 (layer_norm), whose value was not logged``.
 
     Parameters
     ----------
     nodes
         The operators.
     unpaired
-        Instructions among which those are that execute the operators without a number.
+        Candidate instructions for the operators without a number.
     """
     known = {node.instruction for node in nodes if node.instruction >= 0}
     unknown = len(known) < len(nodes)

@@ -1,7 +1,6 @@
 """The program as text, in the form of upstream's `format_delegated_graph`.
 
-Upstream needs the live program as it was before `to_executorch()`; this is the emitted one, whose nodes are numbered
-anew.
+Upstream prints the live program before `to_executorch()`. This is the emitted one, with new node numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _INDENT: Final = "  "
 
 
 def format_delegated_graph(graph: Graph) -> str:
-    """One line for each node, the graph of each delegate indented below the line that names it."""
+    """One line per node; each delegate's graph is indented below its name."""
     lines = ["graph():"]
     uses = Uses(graph)
     for item in graph.inputs:

@@ -1,9 +1,9 @@
-"""Loops: `torch.map` and `scan` run a body once for each row of some tensors, and put the rows of its results together.
+"""Loops: `torch.map` and `scan` run a body once per row of some tensors and stack the results.
 
-Both have one form here. The arguments of the node are ``(carries, rows, operands)``: what the first round starts with
-(nothing for a `map`), the tensors whose rows are taken, and what every round gets as it is. The body takes these and
-the number of the round, and gives the next carries, then a row of each result. What the emitter adds to a body is in it
-as nodes, since the runtime executes and logs it: an operator that takes the row, and one that copies a carry.
+Both have one form here. The node's arguments are ``(carries, rows, operands)``: the initial carries (none for a
+`map`), the tensors to slice, and what every round receives unchanged. The body takes these and the round's number, and
+returns the next carries and a row of each result. The emitter's own nodes (slicing a row, copying a carry) are part of
+the body, because the runtime executes and logs them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,22 @@ COPY: Final = "aten::copy_"
 APPEND: Final = "executorch_prim::et_copy_index.tensor"
 AFTER_ROUND: Final = ("executorch_prim::add.Scalar", "executorch_prim::eq.Scalar")
 RESET: Final = "executorch_prim::sub.Scalar"
-"""Kernels that the emitter adds: how many rounds there are, a row, a carry, a row of the result, the counter."""
+"""Kernels that the emitter adds: number of rounds, a row, a carry, a row of the result, the counter."""
 
 
 def body_of(graph: Graph, node: Node) -> Graph:
-    """The body of a loop."""
     return graph.subgraphs[node.subgraphs[0]]
 
 
 def begin(name: str, carries: Sequence[Any]) -> list[Node]:
-    """The nodes that copy what the first round starts with; their values are the carries of the loop of this name."""
+    """The nodes that copy the initial carries of a loop."""
     return [Node(f"{name}_carry_{at}", "aten.clone.default", (item,), kernel=COPY) for at, item in enumerate(carries)]
 
 
 def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
-    """Bring what a loop of this name runs from the form that upstream has to that of this module.
+    """Convert a loop's body from upstream's form to that of this module.
 
-    Upstream's takes ``(carries, one row of each tensor, operands)``. Names are made those of the loop: the graph
-    around it may have the same.
+    Upstream's takes ``(carries, one row of each tensor, operands)``. Names get the loop's name as a prefix.
     """
     users = body.user_inputs()
     taken = users[carries : carries + rows]
@@ -63,7 +61,7 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
 
 
 def _rename(graph: Graph, prefix: str) -> None:
-    """Put something before all names of values; names of subgraphs stay, and those inside delegates."""
+    """Prefix all names of values; names of subgraphs and inside delegates stay."""
 
     def renamed(leaf: Any) -> Any:
         return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf
@@ -83,7 +81,7 @@ def _run_by(graph: Graph, node: Node) -> Iterator[tuple[str, Graph]]:
 
 
 def is_whole(graph: Graph, node: Node) -> bool:
-    """True if a loop's arguments and its body go together; the body is one of the graph's subgraphs."""
+    """True if a loop's arguments and its body fit."""
     parts = node.args
     if len(parts) != 3 or len(node.subgraphs) != 1 or not all(isinstance(part, list) for part in parts):
         return False
@@ -93,5 +91,4 @@ def is_whole(graph: Graph, node: Node) -> bool:
 
 
 def has_loops(graphs: Iterable[Graph]) -> bool:
-    """True if any of some graphs has a loop."""
     return any(node.target in LOOPS for graph in graphs for node in graph.nodes)

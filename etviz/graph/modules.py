@@ -1,4 +1,4 @@
-"""Modules by path: which instructions belong to `encoder.layers.0`, and which only partly do."""
+"""Modules by path: which instructions belong to `encoder.layers.0`, fully or partly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Members(NamedTuple):
-    """Instructions of a module, ascending: those that compute nothing else, and the delegates that also do."""
+    """Instructions of a module, ascending: those that compute only its operators, and shared delegates."""
 
     whole: list[int]
     shared: list[int]
@@ -32,7 +32,7 @@ def is_within(path: str, module: str) -> bool:
 
 
 def module_paths(graph: Graph) -> set[str]:
-    """The path of every module that calls an operator, and of its ancestors; the model itself is the empty path."""
+    """Paths of all modules that call an operator, and of their ancestors; the model is the empty path."""
     every = {""}
     for _, paths in _paths(graph):
         for path in paths:
@@ -42,7 +42,6 @@ def module_paths(graph: Graph) -> set[str]:
 
 
 def members(graph: Graph, module: str) -> Members:
-    """Instructions of a module."""
     result = Members([], [])
     for node, paths in _paths(graph):
         if node.instruction < 0:
@@ -56,7 +55,6 @@ def members(graph: Graph, module: str) -> Members:
 
 
 def _paths(graph: Graph) -> Iterator[tuple[Node, list[str]]]:
-    """Each node with the modules of the operators that it computes."""
     for node in graph.nodes:
         if node.target == "delegate" and node.subgraphs:
             yield node, [inner.module for inner in operators(graph.inside(node).nodes)]

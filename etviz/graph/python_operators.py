@@ -1,4 +1,4 @@
-"""Python's own functions that exported programs call on sizes; a target names one as ``py.mul``."""
+"""Python's functions that exported programs call on sizes, named like ``py.mul``."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PYTHON: Final[dict[str, Callable[..., Any]]] = {
     "py.sym_int": int,
     "py.sym_not": operator.not_,
 }
-"""By target. No others are called: the names come from files, and `operator` has functions that call anything."""
+"""By target. The list is closed, because the names come from files."""
 
 LARGEST: Final = 1 << 64
-"""Sizes are integers of 64 bits: no number or text of a file grows beyond that."""
+"""Sizes are 64-bit integers."""
 
 
 class ArithmeticRefusedError(ValueError):
-    """A call on sizes that no honest program has."""
+    """A call on sizes that no valid program has."""
 
 
 def check(target: str, values: Sequence[Any]) -> None:
-    """Refuse arguments that are no numbers of 64 bits, and a shift by as many; an `ArithmeticRefusedError`."""
+    """Refuse arguments that are no 64-bit numbers, and shifts by 64 or more, with `ArithmeticRefusedError`."""
     if not all(isinstance(value, (int, float)) for value in values):
         raise ArithmeticRefusedError("The graph computes a size from something that is not a number")
     if any(isinstance(value, int) and abs(value) >= LARGEST for value in values):
@@ -42,13 +42,13 @@ def check(target: str, values: Sequence[Any]) -> None:
 
 
 def check_result(target: str, value: Any) -> None:
-    """Refuse a result of more than 64 bits; an `ArithmeticRefusedError`."""
+    """Refuse a result of more than 64 bits with `ArithmeticRefusedError`."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         raise ArithmeticRefusedError(f"The graph's {target} gives a number of {value.bit_length()} bits")
 
 
 def compute(target: str, values: Sequence[Any]) -> Any:
-    """What one of `PYTHON` gives on numbers; an `ArithmeticRefusedError` where it is too much."""
+    """Apply one of `PYTHON` to numbers; raises `ArithmeticRefusedError` for excessive ones."""
     check(target, values)
     result = PYTHON[target](*values)
     check_result(target, result)

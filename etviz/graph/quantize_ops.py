@@ -1,7 +1,7 @@
-"""Which operators put numbers on a quantization grid or take them off it, and what the grid is.
+"""Which operators quantize or dequantize, and on which grid.
 
-Two libraries have such operators: ``quantized_decomposed`` (PT2E) and ``torchao``. There is one answer for
-both, by operator or by the name of a node in an exported program.
+Two libraries have such operators: ``quantized_decomposed`` (PT2E) and ``torchao``. Operators and node names are
+treated alike.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _ORDER: Final = {
     "per_channel_group": ("scale", "zero_point", "quant_min", "quant_max", "dtype", "group_size"),
     "affine": ("block_size", "scale", "zero_point", "dtype", "quant_min", "quant_max"),
 }
-"""Arguments of quantize and dequantize after the value itself, by granularity."""
+"""Arguments of quantize and dequantize after the value, by granularity."""
 _ALSO: Final = {"scales": "scale", "zero_points": "zero_point"}
 
 
 @functools.cache
 def conversion(name: str) -> str:
-    """Kind of an operator, or of a node of that name: `QUANTIZE`, `DEQUANTIZE`, `CHOOSE` (a grid), or nothing of these.
+    """Kind of an operator or node name: `QUANTIZE`, `DEQUANTIZE`, `CHOOSE` (a grid), or empty.
 
     Examples
     --------
@@ -50,28 +50,26 @@ def conversion(name: str) -> str:
 
 @functools.cache
 def granularity(target: str) -> str:
-    """Of a quantize or a dequantize: ``per_tensor``, ``per_channel``, ``affine`` …; empty if its form is not known."""
+    """``per_tensor``, ``per_channel``, ``affine`` … of a quantize or dequantize; empty if unknown."""
     match = _NAME.match(target)
     return match["granularity"] if match and match["granularity"] in _ORDER else ""
 
 
 def is_conversion(node: Node) -> bool:
-    """True for what only goes to integers and back: quantize, dequantize, and the choice of their parameters."""
+    """True for quantize, dequantize, and the choice of their parameters."""
     return bool(conversion(node.target))
 
 
 def is_quantize(node: Node) -> bool:
-    """True for a quantize of any granularity."""
     return conversion(node.target) == QUANTIZE
 
 
 def is_dequantize(node: Node) -> bool:
-    """True for a dequantize of any granularity."""
     return conversion(node.target) == DEQUANTIZE
 
 
 def unpacked_weights(graph: Graph) -> frozenset[str]:
-    """The nodes that only bring quantized constants into the form that operators take: dequantized, then moved."""
+    """The nodes that only dequantize and rearrange constants."""
     fixed = {item.name for item in graph.inputs if item.kind == "constant"}
     found = set[str]()
     for node in graph.nodes:
@@ -85,7 +83,7 @@ LINEAR: Final = "aten.linear.default"
 
 
 def product_weights(graph: Graph) -> frozenset[str]:
-    """The nodes that dequantize constants for nothing but `LINEAR`, as its weight."""
+    """The nodes that dequantize constants used only as weights of `LINEAR`."""
     found = {node.name for node in graph.nodes if is_dequantize(node) and node.instruction < 0}
     found &= unpacked_weights(graph) - set(graph.results())
     for node in graph.nodes:
@@ -101,16 +99,16 @@ def chooses_grid(node: Node) -> bool:
 
 
 def converted(node: Node) -> str:
-    """Name of the value that a conversion takes, empty if it takes none."""
+    """Name of a conversion's input value, or empty."""
     value = node.args[0] if node.args else node.kwargs.get("input")
     return value.name if isinstance(value, Ref) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class GridArguments:
-    """The grid arguments of a quantize or a dequantize; in a graph, values of other nodes are `Ref`.
+    """The grid arguments of a quantize or dequantize; values of other nodes are `Ref`.
 
-    `axis`, `group` and `block` say which elements share a scale, as far as the granularity does not.
+    `axis`, `group` and `block` say which elements share a scale, where the granularity leaves it open.
     """
 
     granularity: str
@@ -123,7 +121,7 @@ class GridArguments:
     block: Sequence[int] | None = None
 
     def blocks(self, shape: Sequence[int]) -> list[int]:
-        """For each axis of the value: how many elements share a scale."""
+        """Number of elements that share a scale, per axis of the value."""
         last = len(shape) - 1
         if self.granularity == "per_channel" and self.axis is not None:
             return [1 if axis == self.axis % len(shape) else size for axis, size in enumerate(shape)]
@@ -135,7 +133,7 @@ class GridArguments:
 
 
 def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> GridArguments | None:
-    """The arguments of a quantize or a dequantize by their meaning; None for other operators and unknown forms."""
+    """The grid arguments of a quantize or dequantize; None for other operators and unknown forms."""
     kind = granularity(target)
     if not kind:
         return None
@@ -160,7 +158,7 @@ def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _range(dtype: Any) -> tuple[int | None, int | None]:
-    """Least and largest number of an integer dtype (torch's or a `Tag`)."""
+    """Range of an integer dtype (torch's or a `Tag`)."""
     match = re.search(r"(u?)int(\d+)\b", str(getattr(dtype, "value", dtype)))
     if match is None:
         return None, None
@@ -169,7 +167,7 @@ def _range(dtype: Any) -> tuple[int | None, int | None]:
 
 
 def grid_of(node: Node) -> GridArguments | None:
-    """The grid arguments of a quantize or a dequantize, if that is one for all elements."""
+    """The grid arguments of a quantize or dequantize with one scale for all elements."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     shape = node.outputs[0].shape if node.outputs and node.outputs[0] is not None else ()
     if grid is None or grid.granularity not in ("per_tensor", "affine"):
@@ -179,7 +177,7 @@ def grid_of(node: Node) -> GridArguments | None:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Numbers ``(q − zero_point)·scale`` for whole q from `qmin` to `qmax`."""
+    """Numbers ``(q − zero_point)·scale`` for integers q from `qmin` to `qmax`."""
 
     scale: float
     zero_point: int
@@ -188,29 +186,29 @@ class Grid:
 
     @property
     def low(self) -> float:
-        """The least number on the grid."""
+        """Least number on the grid."""
         return (self.qmin - self.zero_point) * self.scale
 
     @property
     def high(self) -> float:
-        """The largest number on the grid."""
+        """Largest number on the grid."""
         return (self.qmax - self.zero_point) * self.scale
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        """The numbers that integers of any dtype stand for, float32."""
+        """Convert integers of any dtype to float32 numbers."""
         import torch
 
         return (values.to(torch.float32) - self.zero_point) * self.scale
 
     def position(self, values: torch.Tensor) -> torch.Tensor:
-        """Where numbers lie on the grid, in steps, neither rounded nor clipped: the inverse of `dequantize`."""
+        """Position of numbers on the grid, in steps, neither rounded nor clipped: the inverse of `dequantize`."""
         return values / self.scale + self.zero_point
 
     def saturated(self, floats: torch.Tensor, quantized: torch.Tensor) -> float:
-        """Share of a float model's values that the grid cuts off, given the quantized integers of the same shape.
+        """Share of a float model's values that the grid clips, given the quantized integers of the same shape.
 
-        An element counts if its quantized value is `qmin` or `qmax` and its float value lies beyond that end by more
-        than half a step: rounding alone would not have moved it so far.
+        An element counts if its quantized value is `qmin` or `qmax` and its float value lies more than half a step
+        beyond that end, farther than rounding reaches.
         """
         if not floats.numel():
             return 0.0
@@ -221,7 +219,7 @@ class Grid:
 
 
 def spread_scales(graph: Graph) -> None:
-    """Write the step of the grid that each value lies on into its `Meta`, through delegates and ``getitem``."""
+    """Write each value's grid step into its `Meta`, through delegates and ``getitem``."""
     scales: dict[str, list[float | None]] = {}
     for node in graph.nodes:
         item = item_of(node)
@@ -240,14 +238,14 @@ def spread_scales(graph: Graph) -> None:
 
 
 def output_scales(graph: Graph) -> list[float | None]:
-    """Step of the grid that each output of a graph lies on, None where it lies on none."""
+    """Grid step of each output of a graph, None without a grid."""
     metas = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     outputs = [metas.get(out.name) if isinstance(out, Ref) else None for out in graph.outputs]
     return [meta.scale if meta is not None else None for meta in outputs]
 
 
 def _step(node: Node) -> float | None:
-    """Step of the grid that a node's value lies on: 1 for integers, the scale of what stands for them."""
+    """Grid step of a node's value: 1 for integers, the scale for quantized values."""
     if is_quantize(node):
         return 1.0
     grid = grid_of(node) if is_dequantize(node) else None

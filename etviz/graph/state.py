@@ -1,7 +1,7 @@
-"""Operators that write to their arguments, as operators that give what they write; and where their writes are logged.
+"""Rewrites operators that write to their arguments as operators that return what they write.
 
-The runtime writes a cache in place, and every later reader of the buffer reads what was written. In a graph each value
-has one maker, so a call that writes gives the new value after its results, and later readers read that.
+The runtime writes a cache in place, and later readers see the new content. In a graph each value has one maker, so a
+writing call returns the new value after its results, and later readers refer to it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 Written = tuple[int | None, "Sequence[str]"]
-"""Of an operator: how many of its results mean something (None for all), and the names of the values it writes."""
+"""Number of meaningful results (None for all), and names of the written values."""
 
 
 def written_by(node: Node) -> Written:
-    """What one of executorch's language operators gives and writes."""
+    """Results and writes of one of executorch's language operators."""
     known = LANGUAGE_OPERATORS.get(node.target)
     if known is None:
         return None, ()
@@ -29,9 +29,9 @@ def written_by(node: Node) -> Written:
 
 
 def thread_state(graph: Graph, written: Callable[[Node], Written] = written_by) -> None:
-    """Let each call that writes in place give what it writes, and later readers read that.
+    """Let each call that writes in place return what it writes, and redirect later readers.
 
-    A call that gives it already, as in torch's functional form, is left as it is.
+    Calls in torch's functional form stay as they are.
     """
     metas: dict[str, Meta | None] = {item.name: item.meta for item in graph.inputs}
     current: dict[str, str] = {}
@@ -65,7 +65,7 @@ def give(
     metas: Mapping[str, Meta | None],
     current: dict[str, str],
 ) -> list[Node]:
-    """Let a call give its results and the values `names` that it writes; returns the nodes that name these."""
+    """Let a call return its results and the values `names` that it writes; returns the nodes of these."""
     node.outputs = (*results, *(metas.get(name) for name in names))
     if len(node.outputs) == 1:
         current |= dict.fromkeys(names, node.name)
@@ -82,8 +82,8 @@ def seen_later(graph: Graph) -> dict[int, tuple[int, list[tuple[int, int] | None
     Returns
     -------
     dict
-        By instruction: the number of its results; and for each value it writes a later instruction and the place among
-        what that logs, None for a value that no later call logs.
+        By instruction: the number of its results, and for each written value a later instruction and its place in that
+        log. None if no later call logs the value.
     """
     readers: dict[str, tuple[int, int]] = {}
     named: dict[tuple[str, int], str] = {}

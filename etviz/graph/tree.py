@@ -1,7 +1,7 @@
 """The delegated-graph tree as preorder arrays.
 
-A node is a row of parallel lists; its subtree is the `size` rows from its own on, so folding a node skips `size` rows.
-Two trees show the same rows: by program order (method → delegates and portable operators → the operators inside each
+A node is a row of parallel lists. Its subtree is the next `size` rows including its own, so folding skips `size` rows.
+Two trees show the same rows: by program order (method → delegates and portable operators → operators inside each
 delegate), and by module hierarchy.
 """
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("program", "method", "delegate", "kernel", "inner", "module", "value")
 _ITSELF, _NO_OUTPUT = -2, -1
-"""In the place of an output: the node is the instruction; it is inside one and makes none of its outputs."""
+"""Output numbers of nodes that show the instruction, or an inner operator that makes no output."""
 NAN: Final = float("nan")
 
 
 @dataclass(slots=True)
 class Tree:
-    """Preorder arrays, one entry a node.
+    """Preorder arrays, one entry per node.
 
-    `kind` is one of `KINDS`; `instruction` is -1 where the runtime executes nothing; `latency` is in milliseconds, NaN
-    where not known; `operators` counts the operators below a node. `by_instruction` and `by_output` find the node of an
-    instruction, and of one of its outputs; `by_inner` that of an operator inside a delegate, by instruction and name.
+    `kind` is one of `KINDS`; `instruction` is -1 if the runtime executes nothing; `latency` is in milliseconds, NaN if
+    unknown; `operators` counts the operators below a node. `by_instruction`, `by_output` and `by_inner` map an
+    instruction, an output, and an operator inside a delegate (instruction and name) to nodes.
     """
 
     depth: list[int] = field(default_factory=list)
@@ -53,13 +53,13 @@ class Tree:
         return len(self.depth)
 
     def node_of(self, instruction: int, output: int) -> int:
-        """Index of the node that shows a gap row, -1 if there is none."""
+        """Index of the node that shows a gap row, or -1."""
         return self.by_output.get((instruction, output), self.by_instruction.get(instruction, -1))
 
     def open(
         self, depth: int, kind: str, label: str, node: Node | None = None, backend: str = "", latency: float = NAN
     ) -> int:
-        """Add a node; `close` it when its subtree is complete, unless it is a leaf."""
+        """Add a node. Unless it is a leaf, `close` it after its subtree."""
         stack = node.stack if node else ""
         values = {
             "depth": depth,
@@ -81,7 +81,7 @@ class Tree:
         return len(self.depth) - 1
 
     def close(self, index: int, operators: int) -> None:
-        """End the subtree of a node, with the number of operators in it."""
+        """End the subtree of a node and set its number of operators."""
         self.size[index] = len(self.depth) - index
         self.operators[index] = operators
 
@@ -89,7 +89,7 @@ class Tree:
 def program_tree(
     graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None, ran: Sequence[Set[int]] = ()
 ) -> Tree:
-    """The tree in program order; `ran` are the instructions of each execution, by which taken branches are marked."""
+    """The tree in program order. `ran` holds the instructions of each execution, to mark taken branches."""
     tree, times = Tree(), latency or {}
     root = tree.open(0, "program", "program") if len(graphs) > 1 else -1
     depth, total = (1 if root >= 0 else 0), 0
@@ -133,7 +133,6 @@ def _add_branch(
     ran: Sequence[Set[int]],
     told: Sequence[Set[int]],
 ) -> int:
-    """Add a branch, of which is `told` in which executions it was taken, or what a loop runs."""
     index = tree.open(depth, "value", graph.name + _taken(graph, told))
     count = _add_graph(tree, graph, depth + 1, latency, ran)
     tree.close(index, count)
@@ -141,7 +140,7 @@ def _add_branch(
 
 
 def _taken(graph: Graph, ran: Sequence[Set[int]]) -> str:
-    """Whether a branch was taken, in words; empty where no execution tells, or nothing in it is executed."""
+    """Which branch was taken, in words; empty if unknown or nothing in it is executed."""
     own = {node.instruction for node in graph.walk() if node.instruction >= 0}
     if not own or not ran:
         return ""
@@ -158,7 +157,7 @@ class _Module:
 
 
 def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
-    """The tree by module hierarchy: operators, inside and outside of delegates, under the module that called them."""
+    """The tree by module hierarchy: operators under the module that called them."""
     tree, times = Tree(), latency or {}
     for method, graph in graphs.items():
         root = _Module()
@@ -173,7 +172,7 @@ def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None
 
 
 def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
-    """Every operator with its kind, backend and, for the producer of a delegate's output, ``(instruction, output)``."""
+    """Every operator with kind, backend and, for the maker of a delegate's output, ``(instruction, output)``."""
     rows = []
     for node in operators(graph.walk()):
         if node.target == "delegate":

@@ -1,7 +1,7 @@
-"""Who uses a value, and which values an operator gives.
+"""Who uses a value, and which values an operator returns.
 
-An operator with several outputs gives a list, and ``getitem`` nodes give its elements names. They compute nothing, so
-who asks for the operators of a graph does not meet them.
+An operator with several outputs returns a list, and ``getitem`` nodes name its elements. ``getitem`` nodes compute
+nothing and are no operators.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Meta
 
 Key = tuple[str, int]
-"""One value: name of the operator that gives it, and which of its outputs it is."""
+"""One value: name of its operator, and index among the operator's outputs."""
 
 
 def item_of(node: Node) -> Key | None:
@@ -28,7 +28,7 @@ def item_of(node: Node) -> Key | None:
 
 
 def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = ()) -> list[Node]:
-    """The ``getitem`` nodes that give the outputs of an operator their names, in order."""
+    """The ``getitem`` nodes of an operator's outputs, in order."""
     return [
         Node(name, "getitem", (Ref(operator.name), at), outputs=tuple(metas[at : at + 1]))
         for at, name in enumerate(names)
@@ -36,7 +36,6 @@ def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = (
 
 
 def operators(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The nodes that compute something."""
     return (node for node in nodes if node.target != "getitem")
 
 
@@ -50,7 +49,7 @@ class Uses:
     users
         The nodes that read each value, each once, in program order.
     results
-        Values that are left when the graph has run.
+        Values that remain after the run.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -63,11 +62,11 @@ class Uses:
                 self.users.setdefault(name, []).append(node)
 
     def count(self, name: str) -> int:
-        """How many nodes read a value; the end of the graph counts as one."""
+        """Number of nodes that read a value; the graph's end counts as one."""
         return len(self.users.get(name, ())) + (name in self.results)
 
     def outputs(self, operator: Node) -> list[str]:
-        """Names of the values that an operator gives, in order: its own, or those that ``getitem`` gives them."""
+        """Names of an operator's values, in order."""
         named: dict[int, str] = {}
         for user in self.users.get(operator.name, ()):
             if (item := item_of(user)) is not None:
@@ -75,15 +74,15 @@ class Uses:
         return [named[at] for at in sorted(named)] or [operator.name]
 
     def value(self, name: str) -> Key:
-        """The operator that gives a value, and which of its outputs it is; an input stands for itself."""
+        """Operator and output index of a value. An input stands for itself."""
         node = self.nodes.get(name)
         return (node and item_of(node)) or (name, 0)
 
 
 def unused(graph: Graph) -> frozenset[Key]:
-    """The outputs of operators with several that nobody reads, such as the mean and rstd of a layer norm.
+    """Unread outputs of operators with several outputs, for example mean and rstd of a layer norm.
 
-    Where none of an operator's outputs seems to be read, it is not known who does.
+    An operator whose outputs all seem unread is skipped: its reader is unknown.
     """
     uses, found = Uses(graph), set[Key]()
     for operator in operators(graph.nodes):
@@ -100,7 +99,7 @@ MOVING: Final = {
     "view", "view_copy", "_clone_dim_order", "_h2d_copy", "_d2h_copy",
     "update_cache", "update_cache_with_indices", "update_cross_attn_cache",
 }  # fmt: skip
-"""Operators whose results hold nothing but their input's elements."""
+"""Operators whose results hold only their input's elements."""
 
 
 def is_size(node: Node) -> bool:
@@ -110,10 +109,10 @@ def is_size(node: Node) -> bool:
 
 
 def only_moves(node: Node) -> bool:
-    """True for operators whose results hold nothing but their input's elements."""
+    """True for operators whose results hold only their input's elements."""
     return item_of(node) is not None or node.target.partition(".")[2].partition(".")[0] in MOVING
 
 
 def is_stateful(graph: Graph) -> bool:
-    """True if an execution leaves something in a mutable buffer for the next one."""
+    """True if an execution leaves state in a mutable buffer."""
     return bool(graph.mutations) or any(is_stateful(inner) for inner in graph.subgraphs.values())

@@ -1,9 +1,8 @@
-"""Branches and loops in a program: which instructions belong to which branch or body of which node.
+"""Branches and loops in a program: which instructions belong to which branch or body.
 
-The emitter writes a branch in the order of its nodes, between jumps: a jump over the true branch, its instructions, a
-jump over the false branch, its instructions. A loop is how many rounds there are, copies of the first carries, the
-body, what ends a round, a jump back to the body, and the counter's reset. So instructions and nodes are walked side by
-side and matched by operator.
+The emitter writes a branch in node order between jumps: a jump over the true branch, its instructions, a jump over the
+false branch, its instructions. A loop is its number of rounds, copies of the initial carries, the body, the round's
+end, a jump back, and the counter's reset. Instructions and nodes are walked together and matched by operator.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Instruction indices of the true and of the false branch of one `cond`."""
+    """Instruction indices of the true and the false branch of one `cond`."""
 
     true: range
     false: range
 
     @property
     def everything(self) -> tuple[int, ...]:
-        """The instructions of both."""
         return (*self.true, *self.false)
 
 
@@ -43,11 +41,11 @@ class Loop:
     Attributes
     ----------
     first
-        Copies of the first carries.
+        Copies of the initial carries.
     body
-        Instructions that run once for each row.
+        Instructions that run once per row.
     results
-        Instructions that put the rows of the results together.
+        Instructions that stack the rows of the results.
     everything
         All of it.
     """
@@ -78,7 +76,6 @@ def regions(method: Method) -> list[Region | Loop]:
 
 
 def _region(jumps: Mapping[int, int], at: int) -> tuple[Region, int] | None:
-    """The branches between which a jump chooses, and where they end."""
     target = jumps[at]
     second = target - 1
     if target <= at or jumps.get(second, -1) <= second:
@@ -87,7 +84,7 @@ def _region(jumps: Mapping[int, int], at: int) -> tuple[Region, int] | None:
 
 
 def _loop(method: Method, start: int, jump: int) -> Loop | None:
-    """The loop whose rounds are from an instruction to a jump; None if it is not as the emitter writes one."""
+    """The loop whose rounds go from an instruction to a jump; None if the emitter writes no such loop."""
     operators = {i.index: i.operator for i in method.instructions}
     if [operators.get(jump + step) for step in (-2, -1, 1)] != [*AFTER_ROUND, RESET]:
         return None
@@ -104,9 +101,9 @@ def _loop(method: Method, start: int, jump: int) -> Loop | None:
 
 
 def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
-    """Write instruction ids into the branches and loops of a graph; returns the node of those that could be placed.
+    """Write instruction ids into the branches and loops of a graph; returns the node of each placed instruction.
 
-    What a loop does beside its body, and nobody logs, counts as placed.
+    Unlogged instructions of a loop outside its body count as placed.
     """
     calls = {i.index: i for i in method.instructions}
     placed: dict[int, Node] = {}
@@ -123,7 +120,7 @@ def number_branches(graph: Graph, method: Method) -> dict[int, Node]:
 
 
 def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tuple[Node, Region | Loop]]:
-    """Which `cond` or loop of a graph each area of its program is; nothing if they do not go together."""
+    """Pair each `cond` or loop of a graph with its area of the program; empty if they don't fit."""
     found = [node for node in nodes if node.target in CONTROL]
     together = len(found) == len(areas) and all(
         isinstance(area, Loop) == (node.target in LOOPS) for node, area in zip(found, areas, strict=True)

@@ -1,4 +1,4 @@
-"""Which constants of a `.pte` are which weights of the reference: their content tells."""
+"""Matches the constants of a `.pte` with the reference's weights, by content."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Matches of constants by their content.
+    """Matches of constants by content.
 
     Attributes
     ----------
     domains
-        By value id of the program, the names that a constant may have in the reference's graph.
+        By value id of the program: the possible names of a constant in the reference's graph.
     classes
-        By name, the first of all names whose constants are equal.
+        By name: the first name of all equal constants.
     """
 
     domains: Mapping[int, frozenset[str]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Constants:
 def match_constants(program: Program, method: Method, graph: Graph, weights: Mapping[str, torch.Tensor]) -> Constants:
     """Find the constants of a method among a graph's inputs.
 
-    One that equals none of them, nor a view of them, may be any of its shape and type: then the files hold different
+    A constant that equals no input and no view of one may be any of its shape and type: the files hold different
     weights.
     """
     kept = [item for item in graph.inputs if item.target in weights and item.kind != "buffer"]
@@ -81,7 +81,7 @@ def match_constants(program: Program, method: Method, graph: Graph, weights: Map
 
 
 def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Views of constants, by name: a program holds them as constants of that shape."""
+    """Views of constants by name; programs store them as constants of the view's shape."""
     found: dict[str, torch.Tensor] = {}
     for node in graph.nodes:
         if node.target != VIEW:
@@ -97,12 +97,12 @@ def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, tor
 
 
 def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
-    """A constant, to look at its bytes: not copied where it is not aligned for its dtype."""
+    """A constant as stored, without alignment."""
     return getattr(weights, "in_place", weights.__getitem__)(name)
 
 
 def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
-    """The bytes of a tensor, one after the other, in a dimension order; no copy where it lies in it."""
+    """The bytes of a tensor in a dimension order, without a copy where possible."""
     import torch
 
     plain = tensor.detach()
@@ -116,7 +116,7 @@ def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
 
 
 def equal_bytes(a: Bytes, b: Bytes) -> bool:
-    """True if two arrays of bytes are the same; early differences are found early."""
+    """True if two arrays of bytes are equal; early differences are found early."""
     if a.size != b.size:
         return False
     if not np.array_equal(_ends(a), _ends(b)):

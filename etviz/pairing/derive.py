@@ -1,9 +1,9 @@
-"""Which edge value each value of the runtime is, from the `.pte` and the ETRecord alone.
+"""Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
-The program's instructions say which operator reads and writes which value; the ETRecord's edge graph says the same of
-the reference; debug handles say which edge operators an instruction may stand for. Each runtime value starts with all
-edge values that it could be, and loses those that its producers or consumers rule out, until nothing changes. What has
-one possibility left is paired; what has more is left out, so a pairing is never a guess.
+The program's instructions say which operator reads and writes which value. The ETRecord's edge graph says the same of
+the reference. Debug handles link instructions to edge operators. Each runtime value starts with all edge values that
+it could be and loses those that its makers or readers rule out, until nothing changes. A value with one possibility is
+paired; others are left out. A pairing is never a guess.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from etviz.artifacts.program.xnnpack_payload import Origin
 
 Origins: TypeAlias = "Callable[[Instruction], Sequence[Origin]]"
-"""What each output of a delegate call is computed from, nothing where that is not known."""
+"""The origin of each output of a delegate call; empty if unknown."""
 _WRITE_BACK: Final = "aten::copy_"
 _MOST_TRIALS: Final = 256
 _WORK: Final = 1_000_000
 _WORK_PER_CALL: Final = 100
-"""Comparisons of a possibility with what is known. Where they don't suffice, what is certain by then is paired."""
+"""Maximum number of comparisons per call. If they run out, only what is certain is paired."""
 _SLICE: Final = "aten.slice_copy.Tensor"
 _TAKING_PARTS: Final = frozenset(
     (_SLICE, "aten.select_copy.int", "aten.split_copy.Tensor", "aten.split_with_sizes_copy.default")
@@ -43,12 +43,12 @@ _TAKING_PARTS: Final = frozenset(
 
 @dataclass(slots=True)
 class Derived:
-    """What could be derived: edge values of the runtime's, and edge operators of its calls.
+    """What was derived: edge values of runtime values, and edge operators of calls.
 
-    `edge` has the edge graph's values by name. `values` holds that of each ``(instruction, output)``, `written_back`
-    that which a `copy_` stores in a mutable buffer, `inputs` those of the tensors that a delegate reads. `operators`
-    are those of kernels, `insides` those of delegates, in order. `delegated` are operators that only delegates can have
-    executed, whichever it was.
+    `edge` has the edge graph's values by name. `values` maps each ``(instruction, output)`` to its edge value,
+    `written_back` to the value that a `copy_` stores in a mutable buffer, `inputs` the tensors that a delegate reads.
+    `operators` are those of kernels, `insides` those of delegates, in order. `delegated` are operators that only
+    delegates can have executed.
     """
 
     edge: EdgeValues
@@ -69,8 +69,8 @@ def derive(
 ) -> Derived:
     """Pair the values of a method's instructions with those of the ETRecord's edge graph, before delegation.
 
-    `handles` are the debug handles of each instruction; `constants` says which constants are which, and `origins` what
-    each output of a delegate is computed from, where its payload tells.
+    `handles` are the debug handles of each instruction, `constants` the matched constants, and `origins` the origins
+    of each delegate's outputs according to its payload.
     """
     return _Search(method, edge, handles, constants or Constants(), origins).run()
 
@@ -79,8 +79,8 @@ def derive(
 class _Past:
     """The origin of a delegate's value.
 
-    `values` are all of them, itself included, `handles` those of the operators, and `slices` of those that take a part:
-    handle, and where it begins, None where that is not known.
+    `values` are all values that it follows from, itself included, `handles` those of the operators. `slices` are
+    operators that take a part: handle and start, None if unknown.
     """
 
     values: set[str] = field(default_factory=set)
@@ -88,7 +88,6 @@ class _Past:
     slices: set[tuple[int, int | None]] = field(default_factory=set)
 
     def fits(self, origin: Origin) -> bool:
-        """True unless the operators that the payload tells are others."""
         known = {handle for handle, _ in self.slices} - {handle for handle, begin in self.slices if begin is None}
         return origin.handles <= self.handles and all(item in self.slices for item in origin.slices if item[0] in known)
 
@@ -158,7 +157,6 @@ class _Search:
                     self._narrow(value, {name})
 
     def _begin_branches(self, areas: Sequence[Region | Loop]) -> None:
-        """What is left of a `cond` is what its branches move there at their ends, of a loop its carries and results."""
         calls = {i.index: i for i in self.method.instructions}
         for node, area in controlled(self.edge.operators.values(), areas):
             names = self.edge.given[node.name]
@@ -201,7 +199,6 @@ class _Search:
             self._narrow(value, {self._output(n, position) for n in self.options[call.index]})
 
     def _operators(self, call: Instruction) -> set[str]:
-        """The operators that share a debug handle with an instruction."""
         handles = set(self.handles.get(call.index, ()))
         return {node.name for handle in handles for node in self.edge.by_handle.get(handle, ())}
 
@@ -211,7 +208,7 @@ class _Search:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
     def _begin_views(self) -> None:
-        """Values that are read and not written before: buffers, or elided views, which lie where their base lies."""
+        """Views: values that are read and never written, whose memory is that of their base."""
         written: dict[tuple[int, int], int] = {}
         for value in self.method.inputs:
             self._note_memory(written, value)
@@ -239,7 +236,6 @@ class _Search:
                 written[spec.memory] = item
 
     def _visit_view(self, value: int, base: int) -> bool:
-        """A view's edge value descends from that of its base through views only."""
         domain, bases = self.domains.get(value), self.domains.get(base)
         if not domain or not bases or not self._spend(len(domain)):
             return False
@@ -259,12 +255,10 @@ class _Search:
         return names
 
     def _spend(self, steps: int) -> bool:
-        """Take so many comparisons from what is left; False where that is nothing."""
         self._left -= steps
         return self._left > 0
 
     def _fitting(self, spec: TensorSpec | None, names: frozenset[str]) -> set[str]:
-        """Which of some values have a shape and type; looked for once for each."""
         key = (spec.dtype, spec.sizes, spec.dynamism) if spec is not None else None
         known = self._fits.setdefault(names, {})
         if key not in known:
@@ -287,7 +281,6 @@ class _Search:
         )
 
     def _takes_tensors(self, call: Instruction, node: Node) -> bool:
-        """True if the operator has a tensor wherever the instruction has one."""
         kinds = (
             (self.method.values[value].kind, node.kwargs.get(name, default))
             for value, name, default in self.slots[call.index]
@@ -319,7 +312,7 @@ class _Search:
     def _narrow(self, value: int, names: set[str]) -> bool:
         """Keep only `names` as possibilities of a value.
 
-        Contradicting sets leave a value without any possibility; from then on it constrains nothing and is not paired.
+        A value without any possibility constrains nothing from then on and is not paired.
         """
         before = self.domains.get(value)
         if not names or (before is not None and not before):
@@ -349,16 +342,12 @@ class _Search:
         return changed
 
     def _state(self, call: Instruction) -> list[Any] | None:
-        """What a visit of a kernel follows from, and changes; None where it may have to be visited twice for that."""
+        """What a visit of a kernel depends on and changes; None if it may need two visits."""
         domains = [self.domains.get(value) for value in self._values[call.index]]
         known = [value for value, domain in zip(self._values[call.index], domains, strict=True) if domain]
         return [self.options[call.index], *domains] if len(set(known)) == len(known) else None
 
     def _tensors(self, value: int, operators: Collection[str], name: str, default: Any) -> list[tuple[int, set[str]]]:
-        """Each tensor of an argument with the edge values that the possible operators take there.
-
-        A view may be made of what its source is a view of.
-        """
         nodes = [self.edge.operators[operator] for operator in operators]
         given = [node.kwargs.get(name, default) for node in nodes]
         kind = self.method.values[value].kind
@@ -398,7 +387,7 @@ class _Search:
         return changed
 
     def _exclude(self) -> bool:
-        """A value that is certain is no possibility of any other: each operator is executed once."""
+        """Remove certain values from all others: each operator is executed once."""
         taken = {next(iter(self.domains[v])): v for v in self.produced if len(self.domains.get(v, ())) == 1}
         changed = False
         for value in self.produced:
@@ -415,7 +404,7 @@ class _Search:
         return changed
 
     def _put_in_order(self) -> bool:
-        """Rule out what would be executed before something that it reads, or after something that reads it."""
+        """Rule out operators executed before their inputs or after their readers."""
         delegates = [call for call in self.calls if call.kind == "delegate"]
         values = [value for call in delegates for value in (*self.outputs[call.index], *call.inputs)]
         if all(len(names) < 2 for names in (*self.options.values(), *(self.domains.get(v, ()) for v in values))):
@@ -444,7 +433,6 @@ class _Search:
         return changed
 
     def _put_delegate_in_order(self, call: Instruction, where: Mapping[str, set[int]]) -> bool:
-        """What a delegate gives is made by it and read elsewhere, what it takes is read by it."""
         at, unknown, changed = call.index, {call.index, -1}, False
         for value in self.outputs[at]:
             domain = self.domains.get(value, set())
@@ -463,7 +451,6 @@ class _Search:
         return changed
 
     def _look_into_delegates(self) -> bool:
-        """A delegate gives its outputs in the order of the graph, and its payload may tell what each is made from."""
         changed = False
         for call in self.calls:
             values = [value for value in self.outputs[call.index] if self.domains.get(value)]
@@ -482,7 +469,6 @@ class _Search:
         return changed
 
     def _follow_origins(self, call: Instruction, past: Mapping[str, _Past]) -> bool:
-        """An output is computed from the inputs that the payload tells, and they are what it is computed from."""
         if call.index not in self._told:
             self._told[call.index] = self._origins(call)
         told, changed = self._told[call.index], False
@@ -515,7 +501,6 @@ class _Search:
         return past
 
     def _begin_of_slice(self, node: Node) -> int | None:
-        """Where the part begins that an operator takes, None where that is not known."""
         source, axis, begin = node.kwargs.get("self"), node.kwargs.get("dim", 0), node.kwargs.get("start")
         meta = self.edge.metas.get(source.name) if isinstance(source, Ref) else None
         if node.target != _SLICE or meta is None or not isinstance(axis, int) or not isinstance(begin or 0, int):
@@ -529,12 +514,10 @@ class _Search:
         return self.edge.users.get(name, [])
 
     def _certain(self, value: int) -> str | None:
-        """The edge value of a runtime value if there is only one, counting equal values as one."""
         domain = self.domains.get(value, set())
         return min(domain) if self._is_one(domain) else None
 
     def _is_one(self, names: Collection[str]) -> bool:
-        """True for one edge value, and for several that are equal."""
         return len(names) == 1 or len(set(map(self.edge.same, names))) == 1
 
     def _result(self) -> Derived:
@@ -582,13 +565,12 @@ class _Search:
                 derived.values[call.index, position] = name
 
     def _possible(self, value: int) -> set[str]:
-        """The edge values that a delegate's input may be."""
         if domain := self.domains.get(value):
             return domain
         return self._fitting(self._spec(value), self._all)
 
     def _given(self, inside: Sequence[Node], options: Sequence[set[str]]) -> list[str] | None:
-        """Which value each input of a delegate is, so that its operators get all they read; None if not certain."""
+        """The value of each delegate input, so that its operators get all they read; None if not certain."""
         own = {name for node in inside for name in (node.name, *self.edge.given[node.name])}
         read = dict.fromkeys(name for node in inside for name in node.reads() if name not in own)
         chosen: dict[int, str] = {}
@@ -608,7 +590,7 @@ class _Search:
         return [chosen[at] for at in range(len(options))]
 
     def _trials(self, call: Instruction, certain: list[str | None]) -> list[tuple[str, ...]]:
-        """Every way to choose the outputs of a delegate that are not certain, none if there are too many."""
+        """Every choice of the uncertain outputs of a delegate; empty if there are too many."""
         choices: list[tuple[str, ...]] = [()]
         for value, name in zip(self.outputs[call.index], certain, strict=True):
             options = [name] if name is not None else sorted(self.domains.get(value, ()))
@@ -626,7 +608,7 @@ class _Search:
         return nodes if sorted(items) == claimed else None
 
     def _used_items(self, node: Node) -> int:
-        """How many `getitem` nodes of an operator anything uses: the claim counts them too."""
+        """Number of used `getitem` nodes of an operator, which the claim counts too."""
         names = self.edge.given[node.name]
         if names == [node.name]:
             return 0
@@ -634,17 +616,14 @@ class _Search:
 
 
 def _same(a: list[Any] | None, b: list[Any] | None) -> bool:
-    """True if two lists hold the very same objects."""
     return a is not None and b is not None and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def _flat(method: Method, values: Sequence[int]) -> tuple[int, ...]:
-    """Value ids with the elements of a list instead of the list: the runtime logs each of them."""
     return tuple(item for value in values for item in (method.tensors(value) or (value,)))
 
 
 def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
-    """True unless shape or dtype rule it out."""
     if spec is None or meta is None:
         return True
     if spec.dtype != meta.dtype or len(spec.sizes) != len(meta.shape):
@@ -655,7 +634,6 @@ def _fits(spec: TensorSpec | None, meta: Meta | None) -> bool:
 
 
 def _same_literal(stored: Any, given: Any) -> bool:
-    """True unless two constants differ; sizes that are only known at run time and dtypes are not compared."""
     if isinstance(given, (list, tuple)):
         stored = list(stored) if isinstance(stored, (list, tuple)) else [stored]
         return len(stored) == len(given) and all(_same_literal(a, b) for a, b in zip(stored, given, strict=True))

@@ -1,4 +1,4 @@
-"""The edge graph of an ETRecord as values with makers and users, in the form that derived pairing needs."""
+"""The edge graph of an ETRecord as values with makers and users, for derived pairing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 
 class EdgeValues(Uses):
-    """Values of an edge graph by name: who gives and takes them.
+    """Values of an edge graph by name, with makers and users.
 
-    `classes` tells which inputs are equal, by the first of them.
-
-    `operators` are the graph's by name, `by_target` by functional name and `by_handle` by debug handle. `given` names
-    the values of each operator, in order, `maker` the operator of each value, `places` the place of each operator in
-    the program; `metas` has shapes and dtypes.
+    `classes` maps equal inputs to the first of them. `operators` are by name, `by_target` by functional name,
+    `by_handle` by debug handle. `given` names the values of each operator, in order, `maker` the operator of each
+    value, `places` the place of each operator in the program; `metas` has shapes and dtypes.
     """
 
     def __init__(self, graph: Graph, classes: Mapping[str, str] | None = None) -> None:
@@ -41,7 +39,7 @@ class EdgeValues(Uses):
                 self.by_handle.setdefault(handle, []).append(node)
 
     def same(self, name: str) -> str:
-        """Representative of all values that the same operators compute from the same inputs: they are equal."""
+        """Representative of the equal values that the same operators compute from the same inputs."""
         if not self._members:
             self._number()
         return self._classes.get(name, name)
@@ -65,7 +63,7 @@ class EdgeValues(Uses):
             self._members.setdefault(self._classes.get(name, name), []).append(name)
 
     def closure(self, outputs: Sequence[str], inputs: Container[str]) -> list[Node] | None:
-        """The operators between `inputs` and `outputs`, in order; None if they need a user input beside them."""
+        """The operators between `inputs` and `outputs`, in order; None if they need another user input."""
         wanted, needed = list(outputs), set[str]()
         while wanted:
             name = wanted.pop()

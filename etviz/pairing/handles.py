@@ -1,15 +1,13 @@
-"""Pairing by debug handle, where an ETRecord is all that is known of the reference.
+"""Pairs by debug handle, if only an ETRecord is known.
 
-Instructions and the operators that they may have executed form groups: those of the same handles, as far as names,
-shapes and the order of execution do not rule them out. A group is compared where only one pairing is possible: a kernel
-that is the only instruction and the only operator of its group, the one value that leaves the group, which its last
-instruction must have made, or the outputs of its only instruction, if their shapes tell them apart. Everything else is
-said to be grouped or not compared.
+Instructions and operators form groups by handle, narrowed by names, shapes and execution order. A group is compared
+only if one pairing is possible: a kernel that is the only instruction with the only operator; the one value that
+leaves the group, made by its last instruction; or the outputs of its only instruction, if their shapes differ. All
+others are reported as grouped or not compared.
 
-The operators of a group are cut out of the edge graph, so that they can be evaluated on what the runtime had as their
-inputs. What lies between two groups and no instruction claims goes along where it only moves elements, reads sizes, or
-follows from the weights: it adds no error of its own. Where a group reads a value of another one that is not paired,
-the two are cut out together, and what they introduced is said to be of both. Everything else stays unknown.
+A group's operators are cut out of the edge graph and evaluated on the runtime's inputs. Operators between two groups
+that no instruction claims are included if they only move elements, read sizes, or follow from the weights. If a group
+reads an unpaired value of another group, both are cut out together and share the introduced error.
 """
 
 from __future__ import annotations
@@ -35,22 +33,22 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
 
 _MOST_TAKEN: Final = 256
-"""Values between groups that one group may take along: each group computes them again."""
+"""Maximum number of values between groups that one group may include."""
 _MOST_ROUNDS: Final = 32
 _MOST_TOGETHER: Final = 512
-"""Operators of groups that are cut out together."""
+"""Maximum number of operators of groups that are cut out together."""
 _VIEW: Final = "et_view"
-"""How the runtime calls a ``view_copy`` that copies nothing."""
+"""Runtime name of a ``view_copy`` that copies nothing."""
 
 Logged = Mapping[int, "Sequence[TensorRef]"]
-"""By instruction: the tensors that it logged, a delegate its inputs before its outputs."""
+"""By instruction: the tensors that it logged; a delegate logs its inputs before its outputs."""
 
 
 @dataclass(slots=True)
 class Group:
     """Instructions and edge operators that share debug handles, each in program order.
 
-    `executors` are the instructions that each operator may belong to.
+    `executors` are the possible instructions of each operator.
     """
 
     instructions: list[int] = field(default_factory=list)
@@ -60,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The edge values that answer the outputs of an instruction, in order, and the group that they leave."""
+    """The edge values of an instruction's outputs, in order, and their group."""
 
     instruction: int
     values: tuple[str, ...]
@@ -68,7 +66,7 @@ class Match:
 
 
 def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
-    """The tensors that each instruction of an execution logged; without those whose values were lost."""
+    """The tensors that each instruction of an execution logged, without lost values."""
     found: dict[int, list[TensorRef]] = {}
     for event in block.debug:
         if event.delegate_debug_id is None and not event.is_output:
@@ -77,11 +75,7 @@ def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
 
 
 class _Options:
-    """Which operators each instruction may have executed.
-
-    It shares a debug handle with them; a kernel has their name, and logged their shape; each is executed once, and in
-    the order of the dataflow.
-    """
+    """Possible operators of each instruction, by handle, kernel name, logged shape and dataflow order."""
 
     def __init__(
         self, edge: Graph, handles: Mapping[int, tuple[int, ...]], nodes: Mapping[int, Node], logged: Logged
@@ -109,7 +103,7 @@ class _Options:
                 break
 
     def _take(self) -> bool:
-        """As many kernels as there are operators for them leave none of these to any other instruction."""
+        """If n kernels compete for n operators, no other instruction can have these."""
         taken = self._taken = takers({at: names for at, names in self.left.items() if at not in self._several})
         return self._keep(lambda at, name: name not in taken or at in taken[name])
 
@@ -122,7 +116,7 @@ class _Options:
         return self._keep(lambda at, name: name not in spans or self._order.fits(at, spans[name]))
 
     def _keep(self, fits: Callable[[int, str], bool]) -> bool:
-        """Keep what fits, of an instruction to which that leaves something; True if that changed anything."""
+        """Keep what fits unless that leaves an instruction without options; True if anything changed."""
         kept = {at: {name for name in names if fits(at, name)} for at, names in self.left.items()}
         changed = {at: names for at, names in kept.items() if names and names != self.left[at]}
         self.left |= changed
@@ -130,12 +124,10 @@ class _Options:
 
 
 def _call(operator: Node) -> str:
-    """Short name of what an edge operator calls, as `_kernel` has it."""
     return operator.target.partition(".")[2].partition(".")[0]
 
 
 def _kernel(instruction: Node) -> str | None:
-    """Short name of the kernel that an instruction calls, None for a delegate."""
     short = instruction.kernel.rpartition("::")[2].partition(".")[0]
     return "view_copy" if short == _VIEW else short or None
 
@@ -154,7 +146,7 @@ def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
 
 
 def agreement(edge: Graph, handles: Mapping[int, tuple[int, ...]], block: RunBlock) -> int:
-    """How many kernels of an execution have the name, and gave the shapes, of an operator of their debug handles."""
+    """Number of kernels of an execution whose name and shapes fit an operator of their handles."""
     operator_of: dict[int, list[Node]] = {}
     for node in operators(edge.nodes):
         for handle in node.handles:
@@ -173,9 +165,9 @@ def group_by_handles(
     nodes: Mapping[int, Node] | None = None,
     logged: Logged | None = None,
 ) -> list[Group]:
-    """Connected components of instructions and the operators that each may have executed.
+    """Connected components of instructions and their possible operators.
 
-    `nodes` tell which kernel each instruction calls, and `logged` what it gave.
+    `nodes` name each instruction's kernel, and `logged` its values.
     """
     parent: dict[str, str] = {}
 
@@ -206,7 +198,7 @@ def group_by_handles(
 def match_groups(
     uses: Uses, groups: Sequence[Group], delegates: set[int], logged: Logged | None = None
 ) -> tuple[list[Match], dict[int, str]]:
-    """The pairings that can only be one way, and for every other instruction the reason why it has none."""
+    """The unambiguous pairings, and the reason for every other instruction."""
     matches, reasons = [], {}
     for group in groups:
         last = group.instructions[-1]
@@ -228,7 +220,7 @@ def match_groups(
 
 
 def _ordered(uses: Uses, names: Sequence[str], refs: Sequence[TensorRef]) -> tuple[str, ...]:
-    """Values in the order in which an instruction logged them, if their shapes and dtypes tell; else nothing."""
+    """Values in the order in which an instruction logged them, if shapes and dtypes determine it."""
     fitting = [[name for name in names if _fits_ref(_meta(uses, name), ref)] for ref in refs[-len(names) :]]
     ordered = tuple(own[0] for own in fitting if len(own) == 1)
     return ordered if len(set(ordered)) == len(names) else ()
@@ -240,7 +232,6 @@ def _meta(uses: Uses, name: str) -> Meta | None:
 
 
 def _leaving(group: Group, uses: Uses) -> list[str]:
-    """Values of a group that are used outside of it."""
     names = [name for operator in group.operators for name in uses.outputs(operator)]
     inside = {node.name for node in group.operators}.union(names)
     return [
@@ -254,10 +245,9 @@ def _leaving(group: Group, uses: Uses) -> list[str]:
 class Cut:
     """The part of the edge graph that gives the values of a match.
 
-    `graph` holds the group's operators and gives the values of `match`. What it reads from elsewhere are its user
-    inputs, in the order of `reads`; `direct` are those of them that the group's own operators read, with nothing in
-    between. `groups` are that of the match, and those that are cut out together with it; `instructions`, ascending, all
-    that its operators may belong to.
+    `graph` holds the group's operators and returns the values of `match`. Its user inputs are the outside values, in
+    the order of `reads`; `direct` are those that the group's operators read directly. `groups` are those cut out
+    together; `instructions`, ascending, are all that its operators may belong to.
     """
 
     match: Match
@@ -275,13 +265,12 @@ class Cut:
 
 
 class HandleGroups:
-    """Which values of the ETRecord's edge graph the instructions of a method give, as far as debug handles tell.
+    """The values that a method's instructions give, according to debug handles.
 
     `nodes` are those of the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
-    are the pairings that can only be one way, `reasons` say why other instructions have none. `makers` finds the match
-    and the place among its outputs by name of a value; `cuts` what a match follows from, by instruction, unless its
-    group has branches. `inputs` are the names of the graph's inputs by kind, `readers` the instructions of matches that
-    read each of them. What can only be inside a delegate is noted in the edge graph.
+    are the unambiguous pairings, `reasons` the reasons of other instructions. `makers` maps a value to its match and
+    output; `cuts` maps an instruction to its cut, unless its group has branches. `inputs` are the names of the graph's
+    inputs by kind, `readers` the matched instructions that read them.
     """
 
     def __init__(
@@ -314,7 +303,7 @@ class HandleGroups:
         }
 
     def node(self, name: str) -> Node | None:
-        """The node of the edge graph itself, not of its branches, that gives a value."""
+        """The node of the edge graph (not of its branches) that makes a value."""
         return self._uses.nodes.get(name)
 
     def meta(self, name: str) -> Meta | None:
@@ -326,12 +315,12 @@ class HandleGroups:
         return item.meta if item is not None else None
 
     def buffer(self, name: str) -> str:
-        """The mutable buffer that an input of the edge graph is, empty if it is none."""
+        """The mutable buffer of an edge graph's input, or empty."""
         item = self._inputs.get(name)
         return item.target if item is not None and item.kind == "buffer" else ""
 
     def origin(self, name: str) -> str:
-        """Where a value comes from that no instruction is paired with."""
+        """The origin of a value without a paired instruction."""
         group, node = self._claimed.get(name), self._uses.nodes.get(name)
         if node is not None and node.subgraphs:
             return "which torch.cond gives"
@@ -356,7 +345,7 @@ class HandleGroups:
         return {operator.name, *self._uses.outputs(operator)}
 
     def widened(self, cut: Cut, missing: Iterable[str]) -> Cut | None:
-        """The cut together with the groups that give values which it reads; None where these are not known."""
+        """The cut joined with the groups of the missing values; None if these are unknown."""
         added = {id(group): group for name in missing if (group := self._claimed.get(name)) is not None}
         if not all(name in self._claimed for name in missing) or not added:
             return None
@@ -382,7 +371,7 @@ class HandleGroups:
         return Cut(match, graph, tuple(given), direct, groups, tuple(instructions))
 
     def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
-        """The nodes, in program order, that some values follow from, and where following them back ends."""
+        """The nodes that some values follow from, in program order, and where tracing back ends."""
         needed: set[str] = set()
         reads: set[str] = set()
         waiting, left = list(names), _MOST_TAKEN
@@ -402,10 +391,10 @@ class HandleGroups:
 
 
 def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, torch.Tensor]:
-    """By name of what a group reads: the value that its delegate logged as its input.
+    """By name of a group's input: the value that its delegate logged.
 
-    A delegate does not say which of its inputs is which, so only those are told that no other has the shape and dtype
-    of; none if it logged more or fewer than its group reads, or if other instructions of the group may have made them.
+    A delegate does not identify its inputs, so only those with a unique shape and dtype are returned. Empty if it
+    logged a different number than its group reads, or if other instructions of the group may have made them.
     """
     fitting = _fitting(groups, cut, log)
     taken = Counter(id(value) for values in fitting.values() for value in values)
@@ -414,7 +403,7 @@ def logged_by_itself(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[st
 
 
 def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
-    """By name of a program's input: what a delegate that reads it logged, one of which it must be."""
+    """By name of a program's input: the candidates that a delegate logged."""
     users = {item.name for item in groups.edge.user_inputs()}
     logged: dict[str, list[torch.Tensor]] = {}
     for cut in groups.cuts.values():
@@ -428,7 +417,6 @@ def logged_inputs_of(groups: HandleGroups, log: RuntimeLog) -> dict[str, list[to
 
 
 def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[torch.Tensor]]:
-    """By name of what a group reads: the inputs of its delegate, if that made the group alone, that it could be."""
     node = groups.nodes[cut.match.instruction]
     alone = node.target == "delegate" and len(cut.instructions) == 1
     values = log.values(node.instruction)[:-1] if alone else []
@@ -438,7 +426,7 @@ def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[
 
 
 def _fits(meta: Meta | None, value: Any) -> bool:
-    """True if a value has the dtype and the shape that are known of an edge value; symbolic sizes fit any."""
+    """True if a value has the known dtype and shape of an edge value; symbolic sizes fit any."""
     if meta is None or str(getattr(value, "dtype", "")) != f"torch.{meta.dtype}" or len(meta.shape) != value.dim():
         return False
     return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, value.shape, strict=True))

@@ -1,7 +1,7 @@
-"""When the operators of a graph can have been executed: after all that they read, and before all that reads them.
+"""When operators can have been executed: after their inputs and before their readers.
 
-A program executes one instruction after the other. So an operator that two instructions may have executed, as far as
-handles and names tell, is often told by what lies before and behind it.
+A program executes one instruction after the other. The order often decides between two possible instructions of an
+operator.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph, Node
 
 Span = tuple[float, float]
-"""The earliest instruction that what an operator reads may come from, and the latest that what reads it may be."""
+"""The earliest and the latest instruction that may have executed an operator."""
 
 
 class Order:
-    """The order that the dataflow of a graph imposes on its operators; `delegates` execute several of them at once."""
+    """The order that a graph's dataflow imposes on its operators; `delegates` execute several at once."""
 
     def __init__(self, graph: Graph, delegates: Container[int]) -> None:
         self._nodes = graph.nodes
@@ -30,9 +30,9 @@ class Order:
         self._executed, self._left_out = _executed(graph)
 
     def spans(self, possible: Mapping[str, Collection[int]], certain: Collection[str] = ()) -> dict[str, Span]:
-        """Between which instructions each operator was executed, if these are the `possible` ones of each.
+        """The span of each operator, given its `possible` instructions.
 
-        That the `certain` ones were executed is known, whatever they are.
+        `certain` operators are known to be executed.
         """
         executed = self._executed.union(certain)
         first: dict[str, float] = {}
@@ -51,7 +51,7 @@ class Order:
         return {name: (after[name], before[name]) for name in executed | self._left_out}
 
     def fits(self, instruction: int, span: Span) -> bool:
-        """True if an instruction may have executed an operator; only a delegate executes what it reads as well."""
+        """True if an instruction may have executed an operator; only a delegate also executes the operator's inputs."""
         after, before = span
         if instruction in self._delegates:
             return after <= instruction <= before
@@ -66,7 +66,7 @@ class Order:
 
 
 def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
-    """The kernels of each operator that can only be executed by as many kernels as there are operators for them."""
+    """The kernels of operators for which there are exactly as many kernels as operators."""
     alike: dict[frozenset[str], set[int]] = {}
     for instruction, names in options.items():
         alike.setdefault(frozenset(names), set()).add(instruction)
@@ -74,10 +74,9 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
 
 
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
-    """The operators that one instruction executes, and those that one does if they are not left out: views are.
+    """Operators that one instruction executes, and those that one executes unless elided (views).
 
-    What follows from the weights may have been computed before, and of conversions between grids each delegate may have
-    its own copy.
+    Values of weights may be computed ahead, and each delegate may have its copy of a conversion.
     """
     fixed = {item.name for item in graph.inputs if item.kind == "constant"}
     executed, left_out = set(), set()

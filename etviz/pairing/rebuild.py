@@ -1,7 +1,7 @@
-"""The lowered graph again, from an ETRecord's edge graph and what was derived of the program.
+"""Rebuilds the lowered graph from an ETRecord's edge graph and the derived pairing.
 
-The result has the form of a recorded graph, so everything that works on a record works on it: kernel calls carry their
-instruction, delegates their inside. What could not be derived stays as plain edge operators without an instruction.
+The result has the form of a recorded graph: kernel calls carry their instruction, delegates their inside. Underived
+operators stay without an instruction.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class InconsistentError(ValueError):
-    """The derived pieces do not fit into one order: nothing of them can be trusted."""
+    """The derived pieces fit into no order, so none can be trusted."""
 
 
 def rebuild(method: Method, edge: Graph, derived: Derived) -> Graph:
-    """The lowered graph of a method; an `InconsistentError` if what was derived contradicts itself."""
+    """The lowered graph of a method; raises `InconsistentError` if the derivation contradicts itself."""
     values = derived.edge
     graph = Graph(method.name, inputs=list(edge.inputs), outputs=list(edge.outputs), mutations=dict(edge.mutations))
     inside = {node.name for nodes in derived.insides.values() for node in nodes}
@@ -87,7 +87,6 @@ def _operator(values: EdgeValues, node: Node) -> list[Node]:
 
 
 def _lowered(graph: Graph, method: Method, call: Instruction) -> Graph:
-    """The graph of a delegate, added to the method's."""
     inner = Graph(f"lowered_module_{len(graph.subgraphs)}", backend_id=method.backend(call) or "")
     if call.delegate is not None and call.delegate < len(method.compile_specs):
         inner.compile_specs = list(method.compile_specs[call.delegate])
@@ -112,7 +111,7 @@ def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruct
 
 
 def _observed(call: Instruction, kernel: str, names: Sequence[str] = (), inner: Graph | None = None) -> Node:
-    """An instruction of which no more is known than the values that it gives, if these."""
+    """An instruction of which only the values are known, or not even these."""
     return Node(
         f"instruction_{call.index}",
         OBSERVED,
@@ -125,12 +124,12 @@ def _observed(call: Instruction, kernel: str, names: Sequence[str] = (), inner: 
 
 
 def is_complete(graph: Graph) -> bool:
-    """True if every instruction, and the inside every delegate, is known."""
+    """True if every instruction and the inside of every delegate is known."""
     return all(node.target != OBSERVED for node in graph.nodes)
 
 
 def _ordered(parts: Sequence[Sequence[Node]], given: set[str]) -> list[Node]:
-    """Place the parts so that each value is made before it is used; calls keep the program's order."""
+    """Order the parts so that each value is made before its use; calls keep the program's order."""
     maker = {node.name: at for at, part in enumerate(parts) for node in part}
     needs = [
         [maker[name] for node in part for name in node.reads() if name not in given and maker.get(name, at) != at]

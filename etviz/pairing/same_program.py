@@ -1,7 +1,7 @@
-"""Whether an execution in an ETDump is one of a given method, as far as its events tell.
+"""Tells whether an execution in an ETDump belongs to a method, from its events.
 
-Profiling events name the kernel of an instruction (``native_call_add.out``), or say that it calls a kernel or a
-delegate. Values come with their type, sizes and strides, which the program says too.
+Profiling events name an instruction's kernel (``native_call_add.out``) or its kind. Values have a type, sizes and
+strides, which the program also states.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _OUTPUTS: Final = -1
 
 
 class Form(NamedTuple):
-    """What a program says of a tensor that it logs.
+    """A logged tensor as the program states it.
 
-    A size is None where it may be any; `bounds` tells that they are upper bounds. `order` are the dimensions from
-    outermost to innermost in memory, None where that is not said.
+    A size is None if it is free; `bounds` marks sizes as upper bounds. `order` are the dimensions from outermost to
+    innermost in memory, None if not stated.
     """
 
     dtype: str
@@ -39,7 +39,7 @@ class Form(NamedTuple):
     order: tuple[int, ...] | None = None
 
     def difference(self, layout: Layout | None) -> str:
-        """The contradiction in words; empty if nothing does."""
+        """The contradiction in words, or empty."""
         if layout is None:
             return "no tensor in the one and one in the other"
         if layout.dtype != self.dtype:
@@ -56,10 +56,10 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of a method: by instruction the kernel (``add.out``), `DELEGATE`, or None for a kernel of unknown name.
+    """The calls of a method by instruction: the kernel (``add.out``), `DELEGATE`, or None for an unknown kernel.
 
-    `complete` tells that no other instruction makes a call. `values` says by instruction what is known of the values
-    that it logs, and of the method's outputs: None for what is no tensor, lists one by one.
+    `complete` means that no other instruction makes a call. `values` describes the logged values of each instruction
+    and the method's outputs: None for non-tensors.
     """
 
     kernels: dict[int, str | None] = field(default_factory=dict)
@@ -68,7 +68,6 @@ class Calls:
 
 
 def calls_of_program(method: Method) -> Calls:
-    """The calls that a `.pte` has."""
     calls = [i for i in method.instructions if i.kind in ("kernel", "delegate")]
     kernels: dict[int, str | None] = {
         i.index: DELEGATE if i.kind == "delegate" else _short(str(i.operator)) for i in calls
@@ -90,7 +89,6 @@ def _forms(method: Method, values: Sequence[int]) -> Iterator[Form | None]:
 
 
 def calls_of_graph(graph: Graph) -> Calls:
-    """The calls that a recorded graph has."""
     nodes = [node for node in graph.walk() if node.instruction >= 0]
     kernels = {n.instruction: DELEGATE if n.target == "delegate" else _short(n.kernel) or None for n in nodes}
     values = {n.instruction: (None,) * (len(n.args) if n.target == "delegate" else 0) + _own(n) for n in nodes}
@@ -98,7 +96,7 @@ def calls_of_graph(graph: Graph) -> Calls:
 
 
 def _own(node: Node) -> tuple[Form | None, ...]:
-    """What a call logs as its own: its results, of a call that only writes a tensor that holds nothing."""
+    """A call's logged results. A call that only writes logs a tensor that holds nothing."""
     forms = tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
     written = len(written_by(node)[1])
     return forms if not written else forms[: len(forms) - written] or (None,)
@@ -109,13 +107,13 @@ def _form(dtype: str, shape: Sequence[int | str]) -> Form:
 
 
 def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
-    """The calls that an ETRecord tells of: delegates, and kernels without their names."""
+    """The calls in an ETRecord: delegates, and kernels without names."""
     kernels: dict[int, str | None] = dict.fromkeys(etrecord.debug_handles(method))
     return Calls(kernels | dict.fromkeys(etrecord.backends(method), DELEGATE))
 
 
 def outline(block: RunBlock) -> tuple[list[Any], ...]:
-    """What of a block is compared with a method's calls: it is the same in every execution of a static program."""
+    """The part of a block that is compared with a method's calls, equal in all executions of a static program."""
     events = block.profile
     values = [
         (e.is_output, e.chain, e.instruction_id, e.delegate_debug_id, [ref.layout for ref in e.tensors])
@@ -125,7 +123,7 @@ def outline(block: RunBlock) -> tuple[list[Any], ...]:
 
 
 def misfit(block: RunBlock, calls: Calls) -> str:
-    """The first event that contradicts a method's calls, in words; empty if none does."""
+    """The first event that contradicts a method's calls, in words, or empty."""
     events = block.profile
     columns = (events.name.tolist(), events.instruction_id.tolist(), events.chain.tolist())
     for name, instruction, chain in zip(*columns, strict=True):
@@ -143,7 +141,7 @@ def misfit(block: RunBlock, calls: Calls) -> str:
 
 
 def contradiction(block: RunBlock, calls: Calls) -> str:
-    """The first value whose type, sizes or strides contradict a method's, in words; empty if none does."""
+    """The first value whose type, sizes or strides contradict the method's, in words, or empty."""
     logged: dict[int, list[Layout | None]] = {}
     for event in block.debug:
         if event.is_output or (event.chain >= 0 and event.delegate_debug_id is None):

@@ -1,7 +1,7 @@
-"""The program's instructions where the lowered graph was not recorded: from the `.pte`, the ETDump and the ETRecord.
+"""The program's instructions without a recorded graph: from the `.pte`, the ETDump and the ETRecord.
 
-A skeleton has the same form as a recorded graph, but no dataflow: one node for each instruction, and inside a
-delegate the edge operators whose debug handles it claims. It is enough for the tree, latency and coverage.
+A skeleton has the form of a recorded graph without dataflow: one node per instruction, with the edge operators that a
+delegate's debug handles claim. It serves the tree, latency and coverage.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def skeleton(
     handles: Mapping[int, tuple[int, ...]],
     backends: Mapping[int, str],
 ) -> Graph:
-    """The instructions of a method as a graph; without a `.pte` those that the ETDump has events of.
+    """The instructions of a method as a graph; without a `.pte`, those with events in the ETDump.
 
-    The ETRecord's edge graph gives operators their names and sources; `handles` (debug handles) and `backends` (of
-    delegate calls) come by instruction.
+    The ETRecord's edge graph gives names and sources. `handles` (debug handles) and `backends` (of delegate calls) are
+    by instruction.
     """
     by_handle: dict[int, list[Node]] = {}
     for node in operators(edge.nodes) if edge is not None else ():
@@ -85,7 +85,7 @@ def _from_program(program: Program, method: str) -> dict[int, str]:
 
 
 def kernels_of(blocks: Sequence[RunBlock]) -> dict[int, str]:
-    """The kernel of each instruction, or ``delegate``, as the events of some executions tell."""
+    """The kernel of each instruction, or ``delegate``, from events."""
     kernels: dict[int, str] = {}
     for block in blocks:
         profile = block.profile

@@ -1,4 +1,4 @@
-"""A method whose calls write every value once, as in the reference's graph: a write in place gives a new value."""
+"""Rewrites a method so that calls write every value once, as in the reference's graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def written_once(method: Method) -> Method:
-    """The method with a new value for each that a call writes in place, which later calls read instead."""
+    """The method with a new value for each in-place write; later calls read the new value."""
     if not any(_known(item) for item in method.instructions):
         return method
     values, current = list(method.values), dict[int, int]()
@@ -46,6 +46,5 @@ def _known(call: Instruction) -> LanguageOperator | None:
 
 
 def _anew(value: ProgramValue) -> ProgramValue:
-    """A value of the same form, which no file holds."""
     spec = value.tensor
     return value if spec is None else replace(value, value=replace(spec, data_index=0, external=False, name=""))

@@ -1,4 +1,4 @@
-"""Tensors of any dtype and strides as float64 blocks, so that no float64 copy of a large tensor is ever made."""
+"""Tensors of any dtype and strides as float64 blocks, so that no large tensor is copied as float64."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK: Final = 1 << 15
-"""Elements a block: they stay in the cache, and torch starts no threads for them."""
+"""Elements per block: they fit the cache, and torch starts no threads for them."""
 CLASSES: Final = ("finite", "+inf", "-inf", "nan")
-"""Classes of elements; `class_counts` counts them in this order."""
+"""Classes of elements, in the order of `class_counts`."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Refuse a pair that can't be compared: a `UsageError` if the shapes differ, or one of the two is complex."""
+    """Raise a `UsageError` if the shapes differ or a tensor is complex."""
     if reference.shape != runtime.shape:
         raise UsageError(
             f"shapes differ: the reference has {tuple(reference.shape)}, the runtime has {tuple(runtime.shape)}"
@@ -43,17 +43,17 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def is_small(tensor: torch.Tensor) -> bool:
-    """True for floats of less than 32 bits, which NumPy does not know and torch converts fast."""
+    """True for floats of less than 32 bits, which NumPy lacks and torch converts fast."""
     return tensor.dtype.is_floating_point and tensor.element_size() < 4
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in the order of the shape, for any strides; a copy only where the strides need one."""
+    """The elements in the order of the shape, copied only if the strides require it."""
     return tensor.detach().reshape(-1)
 
 
 def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
-    """A (small) tensor as float64, in its shape; written to `out` if that is given."""
+    """A (small) tensor as float64, in its shape; written to `out` if given."""
     tensor = tensor.detach()
     values = (tensor.float() if is_small(tensor) else tensor).numpy()
     if out is None:
@@ -63,7 +63,7 @@ def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
 
 
 def take(tensor: torch.Tensor, at: Ints) -> Floats:
-    """The elements at flat positions, as float64; strided tensors are not copied, and torch starts no threads."""
+    """The elements at flat positions, as float64, without copying strided tensors."""
     import torch
 
     tensor = tensor.detach()
@@ -77,26 +77,26 @@ def take(tensor: torch.Tensor, at: Ints) -> Floats:
 
 
 def blocks(*tensors: torch.Tensor, size: int = BLOCK) -> Iterator[tuple[Floats, ...]]:
-    """Blocks of at most `size` elements of several tensors of one shape, in step."""
+    """Blocks of at most `size` elements of several tensors of one shape, together."""
     sides = [flat(tensor) for tensor in tensors]
     for start in range(0, sides[0].numel(), size):
         yield tuple(floats(side[start : start + size]) for side in sides)
 
 
 def pairs(*tensors: torch.Tensor) -> Iterator[tuple[Floats, ...]]:
-    """The same, without the elements that are non-finite in any of them."""
+    """The same, without the elements that are non-finite in any tensor."""
     for values in blocks(*tensors):
         keep = finite(*values)
         yield values if keep is None else tuple(block[keep] for block in values)
 
 
 def dot(x: Floats, y: Floats) -> float:
-    """Σ x·y; not by BLAS, whose threads and torch's wait for each other."""
+    """Σ x·y without BLAS, whose threads compete with torch's."""
     return float(np.einsum("i,i->", x, y))
 
 
 def finite(*arrays: Floats) -> npt.NDArray[np.bool_] | None:
-    """Where all are finite; None where that is everywhere, which a sum tells faster."""
+    """Mask of positions where all are finite; None if all are."""
     with np.errstate(over="ignore", invalid="ignore"):
         if all(np.isfinite(array.sum()) for array in arrays):
             return None
@@ -113,7 +113,7 @@ def class_counts(reference: Floats, runtime: Floats) -> Ints:
 
 
 def whole(value: object, name: str) -> int:
-    """An argument as an int; a `UsageError` for anything else, bools and fractions too."""
+    """An argument as an int; raises `UsageError` for anything else, including bools and fractions."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError

@@ -1,4 +1,4 @@
-"""How one version of a weight became another, in words: ``row 17 of mlp.0.weight is ×−1``."""
+"""Describes how one version of a weight became another: ``row 17 of mlp.0.weight is ×−1``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _LISTED: Final = 3
 """Maximum number of rows that a sentence lists."""
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes whose orders are all tried."""
+"""Maximum number of axes for which all orders are tried."""
 _EXACT: Final = 1e-2
-"""Share of a change that may remain after ``×f`` or ``+c``: weights are rounded to their dtype after the change."""
+"""Share of a change that may remain after ``×f`` or ``+c``, since changed weights are rounded."""
 
 
 def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str:
@@ -58,7 +58,7 @@ def same_values(before: Floats, after: Floats) -> bool:
 
 
 def rearrangements(shape: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Whole rearrangements of a weight: words, order of the axes, steps of a roll, axes to reverse."""
+    """Whole rearrangements of a weight: words, order of the axes, roll per axis, axes to reverse."""
     straight, axes = tuple(range(len(shape))), [axis for axis, size in enumerate(shape) if size > 1]
     for order in itertools.permutations(straight) if len(shape) <= _ALL_ORDERS else ():
         if [axis for axis in order if axis in axes] == axes:
@@ -74,7 +74,6 @@ def rearrangements(shape: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...],
 
 
 def rearrange(weight: torch.Tensor, order: Sequence[int], steps: Sequence[int], reverse: Sequence[int]) -> torch.Tensor:
-    """A weight after one of the `rearrangements`."""
     if order:
         return weight.permute(*order).reshape(weight.shape)
     if steps:
@@ -108,7 +107,7 @@ def _rearranged(name: str, a: Floats, b: Floats) -> str:
 
 
 def _places(a: Floats, b: Floats) -> list[int] | None:
-    """For each row of `b` the equal row of `a`, itself first; None if one has no equal or not all are used."""
+    """For each row of `b` the equal row of `a`, preferring its own; None unless all rows are used once."""
     rows: dict[bytes, list[int]] = {}
     for i, row in enumerate(a):
         rows.setdefault(row.tobytes(), []).append(i)
@@ -122,7 +121,7 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
 
 
 def _changed_part(name: str, a: Floats, b: Floats) -> str:
-    """The change of the smallest part that holds all differences: one element, some rows, or everything."""
+    """The smallest part that holds all differences (an element, some rows, or everything), and its change."""
     import numpy as np
 
     changed = a != b
@@ -149,7 +148,7 @@ def _changed_part(name: str, a: Floats, b: Floats) -> str:
 
 
 def _became(a: Floats, b: Floats) -> str:
-    """``×−1``, ``+0.5``, ``0``: the one number that makes `b` of `a`; empty if there is none."""
+    """``×−1``, ``+0.5``, ``0``: the one number that turns `a` into `b`, or empty."""
     import numpy as np
 
     if not b.any():
@@ -165,7 +164,7 @@ def _became(a: Floats, b: Floats) -> str:
 
 
 def part_name(ndim: int, axis: int, indices: Sequence[int]) -> str:
-    """``row 3``, ``columns 1 and 2``, ``channel 0``: some indices of an axis of a weight.
+    """``row 3``, ``columns 1 and 2``, ``channel 0``: indices of an axis of a weight.
 
     Examples
     --------
@@ -194,7 +193,7 @@ def _axis_words(ndim: int, axis: int) -> tuple[str, str, str]:
 
 
 def shortest_number(value: float, error: float) -> str:
-    """The shortest text, up to three digits, within an error of a fitted number.
+    """The shortest text, up to three digits, within the error of a fitted number.
 
     Examples
     --------

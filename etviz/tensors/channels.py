@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AxisSums:
-    """For each index of one axis: Σd², Σd⁴, Σr², max|d| and the number of pairs, where both are finite."""
+    """For each index of one axis: Σd², Σd⁴, Σr², max|d| and the number of finite pairs."""
 
     dd: Floats
     d4: Floats
@@ -37,13 +37,13 @@ class ChannelError:
     axis
         The axis, from 0.
     rmse, max_abs
-        float64, in the tensor's own units; NaN where no pair is finite.
+        float64, in the tensor's units; NaN without a finite pair.
     share
-        float64, share of Σd² of the whole tensor; 0 everywhere where there is no error.
+        float64, share of the tensor's Σd²; 0 everywhere without an error.
     count
-        int64, pairs where both are finite.
+        int64, finite pairs.
     nonfinite
-        int64, pairs that were left out.
+        int64, skipped pairs.
     """
 
     axis: int
@@ -60,7 +60,7 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
     Parameters
     ----------
     reference, runtime
-        Tensors of the same shape. A tensor of no dimensions counts as one of shape ``(1,)``.
+        Tensors of the same shape. A scalar counts as shape ``(1,)``.
     axis
         From ``-ndim`` to ``ndim - 1``.
 
@@ -86,7 +86,7 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
 
 
 def axis_sums(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> AxisSums:
-    """Σd², Σr², max|d| and pairs for each index of an axis (0 ≤ `axis` < ndim)."""
+    """Σd², Σr², max|d| and number of pairs for each index of an axis (0 ≤ `axis` < ndim)."""
     shape = tuple(runtime.shape)
     size = shape[axis]
     outer, inner = (int(np.prod(part, dtype=np.int64)) for part in (shape[:axis], shape[axis + 1 :]))
@@ -112,7 +112,7 @@ def axis_sums(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> Axis
 
 
 def _boxes(outer: int, size: int, inner: int) -> Iterator[tuple[slice, int, int]]:
-    """Parts of a flat ``(outer, size, inner)`` array, each a box: where, its first index on the axis, how many."""
+    """Boxes of a flat ``(outer, size, inner)`` array: slice, first index on the axis, number of indices."""
     row = size * inner
     if row <= BLOCK:
         step = BLOCK // row

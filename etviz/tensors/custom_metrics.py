@@ -1,6 +1,6 @@
-"""Metrics that users bring: functions of a pair of tensors, and comparators of the upstream Inspector.
+"""Metrics of users: functions of a pair of tensors, and comparators of the upstream Inspector.
 
-Errors in a user's function stay in its own column.
+An error in a user's function affects its own column only.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _COMBINED: Final = {"mean": sum, "sum": sum, "max": max}
 
 
 class CustomMetrics:
-    """The registered metrics of one comparison, and what went wrong in them.
+    """The registered metrics of one comparison, and their problems.
 
     Parameters
     ----------
     metrics
-        Which; names must differ.
+        The metrics; names must differ.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class CustomMetrics:
     def measure(
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
-        """The value of each metric for one pair, NaN where it has none, and what there is to say about these."""
+        """The value of each metric for one pair (NaN if it has none), and the notes about them."""
         values: dict[str, float] = {}
         said: list[str] = []
         for metric in self.metrics:
@@ -59,7 +59,7 @@ class CustomMetrics:
         return values, said
 
     def unknown(self) -> dict[str, float]:
-        """NaN for each, where there is nothing to measure."""
+        """NaN for each metric."""
         return dict.fromkeys(self.names, NAN)
 
     def _one(self, metric: Metric, reference: Any, runtime: Any, handles: Sequence[int]) -> tuple[float, str]:
@@ -85,7 +85,6 @@ class _Comparator:
         self.comparator = comparator
 
     def compare(self, reference: Any, runtime: Any, handles: Sequence[int]) -> Any:
-        """Its result for a pair, after its preprocessing."""
         key = tuple(handles)
         mapping = self.comparator.preprocessing({(key, reference): (key, runtime)})
         self.comparator._validate_preprocessing_output(mapping)
@@ -104,13 +103,13 @@ def choose(given: Iterable[Any] | None) -> CustomMetrics:
     Parameters
     ----------
     given
-        Each a name of ``etviz.metrics``, a `Metric`, or an upstream comparator (an instance, or its class), whose
-        column is called as its class. None for all that were registered.
+        Each a name of ``etviz.metrics``, a `Metric`, or an upstream comparator (an instance or its class; the class
+        names the column). None for all registered metrics.
 
     Raises
     ------
     UsageError
-        If something is none of these.
+        If an item is none of these.
     """
     if given is None:
         return CustomMetrics(tuple(METRICS.registered.values()))
@@ -121,7 +120,6 @@ def choose(given: Iterable[Any] | None) -> CustomMetrics:
 
 
 def _metric(item: Any) -> Metric | None:
-    """The metric that is meant; None for one of our own, which are always there."""
     if isinstance(item, str):
         if item not in METRICS:
             raise UsageError(f"there is no metric {item!r}; there are {', '.join(METRICS)}")
@@ -167,7 +165,6 @@ def _call(metric: Metric, reference: torch.Tensor, runtime: torch.Tensor) -> Any
 
 
 def _number(result: Any) -> tuple[float, str]:
-    """A function's result as a float, or why it is none."""
     size = getattr(result, "numel", None)
     count = size() if callable(size) else np.size(result)
     if count != 1:

@@ -1,4 +1,4 @@
-"""Values as bits: what two runs are compared by where every bit counts."""
+"""Values as bits, for comparing two runs exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def digest(values: Iterable[Any]) -> bytes:
-    """A hash (XXH3, 128 bits) of some values with their types and shapes, for any strides."""
+    """A hash (XXH3, 128 bits) of values with their types and shapes, for any strides."""
     import torch
 
     sha = xxhash.xxh3_128()

@@ -1,4 +1,4 @@
-"""Where in a tensor the error is: along one axis, and in a 2-D slice.
+"""Maps of an error: along one axis, and in a 2-D slice.
 
 All functions work in blocks, honour strides, and skip pairs that are not finite in both.
 """
@@ -25,7 +25,7 @@ _MOST_CELLS: Final = 4096
 
 @dataclass(slots=True)
 class ErrorMap:
-    """A 2-D slice of a tensor, made small enough to be looked at.
+    """A downsampled 2-D slice of a tensor.
 
     Attributes
     ----------
@@ -34,19 +34,19 @@ class ErrorMap:
     shape
         Of the tensor.
     axes
-        The axes that run down and across; one for a tensor of one dimension, none for a single number.
+        The axes that run down and across; one for a vector, none for a scalar.
     index
-        Where the slice lies on every axis; the entries of `axes` mean nothing.
+        Position of the slice on every axis; the entries of `axes` are unused.
     block
-        Elements in a cell, down and across.
+        Elements per cell, down and across.
     values
-        float64, ``(height, width)``. Each cell shows of its block the largest ``|error|``, or the value that is largest
-        in magnitude (with its sign), so that one bad element stays visible; NaN where an element of it is not finite.
+        float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
+        magnitude with the sign. NaN if the block holds a non-finite element.
     kinds
-        uint8, as `values`: what is not finite in a cell, 0 for nothing, 1 for +Inf, 2 for −Inf, 3 for NaN; of the
-        runtime before the reference where it is a map of the error.
+        uint8, as `values`: 0 for finite, 1 for +Inf, 2 for −Inf, 3 for NaN. A map of the error shows the runtime's
+        first.
     low, high
-        Least and largest finite value of the cells; NaN where there is none.
+        Least and largest finite value of the cells; NaN without one.
     """
 
     of: str
@@ -77,11 +77,11 @@ def error_map(
     of
         ``error``: ``|runtime − reference|``; ``reference``; ``runtime``.
     axes
-        The axes that run down and across. By default the last two that have more than one element.
+        The axes that run down and across. By default the last two with more than one element.
     index
-        An index for every axis of the tensor. By default the slice that holds the largest error.
+        An index for every axis. By default that of the largest error.
     size
-        Most cells a side, from 1 to 4096; larger slices are downsampled.
+        Maximum number of cells per side, from 1 to 4096; larger slices are downsampled.
 
     Raises
     ------
@@ -141,13 +141,12 @@ def _items(value: Any, name: str) -> list[Any]:
 
 
 def _worst(reference: torch.Tensor, runtime: torch.Tensor) -> tuple[int, ...]:
-    """Where the error is largest, values that are non-finite in only one of the two first; the origin without any."""
+    """Position of the largest error; values non-finite in only one tensor first."""
     worst = worst_elements(reference, runtime, 1)
     return worst[0]["index"] if worst else (0,) * runtime.ndim
 
 
 def _plane(tensor: torch.Tensor, axes: tuple[int, ...], index: tuple[int, ...]) -> torch.Tensor:
-    """The slice as a view of two dimensions."""
     if not tensor.numel():
         return tensor.new_empty((0, 0))
     for axis in reversed(range(tensor.ndim)):
@@ -186,7 +185,6 @@ def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> tuple
 
 
 def _kinds(rows: Sequence[Floats], lost: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:
-    """Class of non-finite elements: of the last plane, else of the one before."""
     kinds = np.zeros(lost.shape, np.uint8)
     for values in reversed(rows):
         kind = np.where(np.isnan(values), 3, np.where(values == np.inf, 1, np.where(values == -np.inf, 2, 0)))

@@ -1,9 +1,9 @@
-"""Fingerprints: cheap tests of a bad pair of tensors that name the likely class of bug. Hypotheses, not verdicts.
+"""Fingerprints: cheap tests of a bad pair of tensors that name the likely class of bug. They are hypotheses.
 
-A fingerprint predicts the runtime's values p from the reference's. Its score is the share of the squared error that the
-prediction explains, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination
-(H. Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so that fitting noise scores nothing.
-Pairs whose error is ordinary rounding (`metrics.level`) have no fingerprint.
+A fingerprint predicts the runtime's values p from the reference's. Its score is the share of the squared error that
+the prediction explains, ``1 − (Σ(q − p)² / (n − k)) / (Σ(q − r)² / n)``: the adjusted coefficient of determination (H.
+Theil, "Economic Forecasts and Policy", 1961) with `k` fitted parameters, so fitting noise scores zero. Pairs whose
+error is ordinary rounding (`metrics.level`) have no fingerprint.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import torch
 
 FEWEST: Final = 8
-"""Minimum number of pairs that can be told from chance."""
+"""Minimum number of pairs that differ from chance."""
 LEAST: Final = 0.6
-"""Minimum score of a fingerprint that is shown."""
+"""Minimum score of a reported fingerprint."""
 SAMPLE: Final = 1 << 13
 """Number of elements on which a guess is tried before it is confirmed on all."""
 _LIKELY: Final = 0.5
-"""Minimum share of the sample's error that a guess explains before it is tried on all elements."""
+"""Minimum share of the sample's error that a guess must explain to be tried on all elements."""
 _KNOWN: Final = 0.9
 """Minimum share of the pairs that a prediction covers."""
 _MARGIN: Final = 0.02
@@ -49,18 +49,18 @@ NAMES: Final = (
     "constant offset",
     "bias",
 )
-"""All fingerprints, the more specific first: that decides between equal scores."""
+"""All fingerprints, the more specific first: this order decides between equal scores."""
 
 SETTING: Final = "another setting"
 FORMULA: Final = "another formula"
 WEIGHTS: Final = "other weights"
-"""Names of what `etviz.comparison.hypotheses` finds, which also knows the operator."""
+"""Names of the findings of `etviz.comparison.hypotheses`, which also knows the operator."""
 
 _SPECIAL_CASES: Final = {
     "constant offset": ("wrong zero-point",),
     "bias": ("constant offset", "wrong zero-point", "single bad channel"),
 }
-"""Special cases by fingerprint: where one fits as well, the general one is not shown."""
+"""Special cases by fingerprint: if one fits equally well, the general one is not reported."""
 
 Predict = Callable[[Floats], Floats]
 
@@ -74,7 +74,7 @@ class Fingerprint:
     name
         One of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`.
     score
-        From 0 to 1: share of the squared error that it explains, less what chance would.
+        From 0 to 1: explained share of the squared error, less the share expected by chance.
     evidence
         One sentence with the numbers.
     """
@@ -86,7 +86,7 @@ class Fingerprint:
 
 @dataclass(slots=True)
 class Moments:
-    """Sums over the pairs where both are finite: r the reference, q the runtime, d = q − r."""
+    """Sums over the finite pairs: r the reference, q the runtime, d = q − r."""
 
     count: int = 0
     sd: float = 0.0
@@ -100,7 +100,6 @@ class Moments:
     high_q: float = -math.inf
 
     def add(self, r: Floats, q: Floats) -> None:
-        """Add some pairs."""
         if not len(r):
             return
         d = q - r
@@ -115,7 +114,7 @@ class Moments:
 
 
 class Pair:
-    """A reference and a runtime tensor of one shape, and the step of the quantization grid that the value lies on."""
+    """A reference and a runtime tensor of one shape, and the step of their quantization grid."""
 
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> None:
         self.reference, self.runtime = reference.detach(), runtime.detach()
@@ -133,7 +132,7 @@ class Pair:
 
     @cached_property
     def sample(self) -> tuple[Ints, Floats, Floats]:
-        """Flat positions, reference and runtime values of up to `SAMPLE` pairs where both are finite."""
+        """Flat positions, reference and runtime values of up to `SAMPLE` finite pairs."""
         n = self.runtime.numel()
         at = np.arange(n) if n <= SAMPLE else np.sort(np.random.default_rng(0).integers(0, n, SAMPLE))
         r, q = take(self.reference, at), take(self.runtime, at)
@@ -141,7 +140,7 @@ class Pair:
         return at[keep], r[keep], q[keep]
 
     def likely(self, predicted: Floats, least: float) -> bool:
-        """True if a prediction for the sample explains at least a share of the sample's error."""
+        """True if a prediction for the sample explains at least a share of its error."""
         _, r, q = self.sample
         return share_explained(r, q, predicted) >= least
 
@@ -150,7 +149,7 @@ class Pair:
         return self._score(((r, q, predict(r)) for r, q in pairs(self.reference, self.runtime)), parameters)
 
     def confirmed_by(self, reference: torch.Tensor, runtime: torch.Tensor, predicted: torch.Tensor) -> float:
-        """Score of a predicted tensor; the three have one shape."""
+        """Score of a predicted tensor; all three have one shape."""
         return self._score(blocks(reference, runtime, predicted), 0)
 
     def _score(self, triples: Iterable[tuple[Floats, ...]], parameters: int) -> float:
@@ -171,7 +170,7 @@ class Pair:
 
 
 def adjusted(left: float, error: float, count: int, parameters: int = 0) -> float:
-    """Share (0 to 1) of the squared error `error` of `count` pairs that is explained when `left` remains."""
+    """Explained share (0 to 1) of the squared error `error` of `count` pairs when `left` remains."""
     if not (error > 0.0 and math.isfinite(error) and count > parameters):
         return 0.0
     explained = 1.0 - (left / (count - parameters)) / (error / count)
@@ -179,7 +178,7 @@ def adjusted(left: float, error: float, count: int, parameters: int = 0) -> floa
 
 
 def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
-    """The same for arrays of finite `r` and `q`; elements where `predicted` is NaN are skipped."""
+    """The same for arrays of finite `r` and `q`; elements with NaN in `predicted` are skipped."""
     use = np.isfinite(predicted)
     if np.count_nonzero(use) < _KNOWN * len(r):
         return 0.0
@@ -188,12 +187,12 @@ def share_explained(r: Floats, q: Floats, predicted: Floats) -> float:
 
 
 _GUESS: Final = ", as"
-"""Separates an observation from the parameter of an operator that would cause it."""
+"""Separates an observation from the operator parameter that would cause it."""
 _EXPLAINS: Final = ": this explains"
 
 
 def explaining(name: str, score: float, text: str, where: str = "") -> Fingerprint:
-    """A fingerprint whose evidence ends with the share of the error that it explains."""
+    """A fingerprint whose evidence ends with the explained share of the error."""
     return Fingerprint(name, score, f"{text}{_EXPLAINS} {percent(score)} of the squared error{where}.")
 
 
@@ -235,14 +234,14 @@ def fingerprints(
     reference, runtime
         Real tensors of the same shape, any strides. Pairs that are not finite in both are skipped.
     scale
-        Step of the quantization grid that the value lies on, if it lies on one.
+        Step of the value's quantization grid, if any.
     force
         Also test a pair whose error its precision explains.
 
     Returns
     -------
     list of Fingerprint
-        Those with a score of at least 0.6; often none. Several may apply at once.
+        Those with a score of 0.6 or more. Several may apply at once.
 
     Raises
     ------
@@ -269,7 +268,7 @@ def fingerprints(
 
 
 def is_bad(sums: Sums | Moments, dtype: torch.dtype, scale: float | None) -> bool:
-    """True if an error is larger than the value's dtype explains; False if nothing could be compared."""
+    """True if an error is larger than the value's dtype explains; False without comparable elements."""
     if not sums.count:
         return False
     name = str(dtype).removeprefix("torch.")
@@ -283,7 +282,7 @@ def _is_general(item: Fingerprint, others: dict[str, Fingerprint]) -> bool:
 
 
 _FEWEST_CLIPPED: Final = 4
-"""Minimum number of elements beyond a bound: the bound itself is fitted to them."""
+"""Minimum number of elements beyond a bound, since the bound is fitted to them."""
 
 
 def truncation(pair: Pair) -> Iterator[Fingerprint]:
@@ -343,7 +342,7 @@ def offset(pair: Pair) -> Iterator[Fingerprint]:
 
 
 def factor(pair: Pair) -> Iterator[Fingerprint]:
-    """The same factor everywhere; the two must also be proportional, or any unrelated values look shrunk."""
+    """The same factor everywhere. The two must also be proportional, because unrelated values also look shrunk."""
     m = pair.moments
     if not (m.rr > 0.0 and m.qq > 0.0):
         return
@@ -355,7 +354,7 @@ def factor(pair: Pair) -> Iterator[Fingerprint]:
 
 
 def zero_point(pair: Pair) -> Iterator[Fingerprint]:
-    """An offset of a whole number of quantization steps; values outside the range are clipped."""
+    """An offset of a whole number of quantization steps; values beyond the range are clipped."""
     step = abs(pair.scale) if pair.scale else 0.0
     _, r, q = pair.sample
     if not step or not math.isfinite(step) or not len(r):
@@ -394,14 +393,14 @@ def clipping(pair: Pair) -> Iterator[Fingerprint]:
 
 
 _AT_BOUND: Final = 0.02
-"""Minimum share of the reference's values at its minimum for that to be a bound, like a relu's 0."""
+"""Minimum share of the reference's values at its minimum for a bound like a relu's 0."""
 FEWEST_EACH: Final = 4
 _SURE: Final = 0.9
-"""Minimum score where a number is fitted for each channel."""
+"""Minimum score if a number is fitted for each channel."""
 
 
 def bias(pair: Pair) -> Iterator[Fingerprint]:
-    """Another offset for each channel; after a relu, only where the reference is above its bound."""
+    """A different offset for each channel; after a relu, only above its bound."""
     at, r, q = pair.sample
     low = float(r.min()) if len(r) else 0.0
     free = r > low if len(r) and np.mean(r == low) >= _AT_BOUND and float(q.min()) == low else np.ones(len(r), bool)
@@ -447,7 +446,7 @@ def _signed(value: float) -> str:
 
 
 _ALL_ORDERS: Final = 4
-"""Maximum number of axes whose orders are all tried; for more, swaps and moves of one axis."""
+"""Maximum number of axes for which all orders are tried; beyond, swaps and moves of one axis."""
 _CONFIRMED: Final = 2
 _TRIED: Final = 2048
 
@@ -457,7 +456,7 @@ Order = tuple[int, ...]
 def permutation(pair: Pair) -> Iterator[Fingerprint]:
     """The reference with its axes in another order, read in the runtime's shape.
 
-    That covers a transposed tensor, and memory in one layout that is read as another (NHWC read as NCHW).
+    This covers transposed tensors, and memory of one layout read as another (NHWC as NCHW).
     """
     axes = [axis for axis, size in enumerate(pair.shape) if size > 1]
     sizes = [pair.shape[axis] for axis in axes]
@@ -494,7 +493,6 @@ def _orders(count: int) -> Iterator[Order]:
 
 
 def _source(at: Ints, sizes: Sequence[int], order: Order) -> Ints:
-    """Flat positions in the reference of the elements at `at` after its axes were put in `order`."""
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     source = np.zeros_like(at)
     rest = at
@@ -522,7 +520,7 @@ def _words(order: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> s
 
 _WIDTHS: Final = (1, 2, 3)
 _LARGEST_IMAGE: Final = 1 << 22
-"""Maximum number of positions on the spatial axes for a test of the border."""
+"""Maximum number of spatial positions for a test of the border."""
 _LARGEST: Final = 0.6
 """Maximum share of the elements in a region that confines an error."""
 _WRONG: Final = 0.1
@@ -546,9 +544,9 @@ class _Maps:
     def score(self, region: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
         """Score of an error's confinement to a region, the region's share of Σd², and its share of the elements.
 
-        The share of Σd² counts beyond the region's share of the elements and of the reference's energy, since rounding
-        errors are large where values are. A tenth of the region must be wrong, by the participation ratio (Σd²)² / Σd⁴,
-        so that a few outliers do not count.
+        The share of Σd² counts beyond the region's shares of the elements and of the reference's energy, since
+        rounding errors are large where values are large. At least a tenth of the region must be wrong by the
+        participation ratio (Σd²)² / Σd⁴, so that a few outliers do not count.
         """
         share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
         expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))
@@ -591,7 +589,7 @@ def _spatial(shape: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Channel:
-    """The worst index of an axis: its share of Σd² and the fraction of the elements in it."""
+    """The worst index of an axis: its share of Σd² and of the elements."""
 
     axis: int
     size: int
@@ -610,7 +608,7 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
 
 
 def _told(pair: Pair, channel: _Channel) -> str:
-    """The evidence: a factor or an offset if that explains the channel, else its share of the error."""
+    """The evidence: a factor or an offset if one explains the channel, else its share of the error."""
     place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
     moments = Moments()
     for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):

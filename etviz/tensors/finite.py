@@ -8,17 +8,13 @@ import numpy as np
 
 
 def has_nan(value: Any) -> bool:
-    """True if a floating tensor holds NaN."""
     import torch
 
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any())
 
 
 def has_nonfinite(value: Any) -> bool:
-    """True if a floating tensor holds NaN or Inf; one sum tells, since it is finite only if every element is.
-
-    NumPy adds in this thread: torch would start its own for every value.
-    """
+    """True if a floating tensor holds NaN or Inf: its sum is finite only if every element is."""
     import torch
 
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():

@@ -1,7 +1,7 @@
-"""The distribution of a pair of tensors: histograms on shared bins, statistics, the elements that are worst.
+"""The distribution of a pair of tensors: histograms on shared bins, statistics, worst elements.
 
-Two passes over a pair, the first for what is in it, the second for how it is distributed. They are compiled (see
-`etviz.native`) and have the same in NumPy; a large tensor costs time but no memory.
+Two passes over a pair gather its content and its distribution. They are compiled (see `etviz.native`) with a NumPy
+fallback, and need no memory for large tensors.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class Statistics:
 
 @dataclass(slots=True)
 class Histogram:
-    """Counts of reference and runtime over shared bins, and of the error over its own.
+    """Counts of reference and runtime over shared bins, and of the error over separate bins.
 
     Attributes
     ----------
     edges
-        float64, ``bins + 1`` ascending edges that both tensors share.
+        float64, ``bins + 1`` ascending edges for both tensors.
     reference, runtime
-        int64, finite elements in each bin; `reference` is None where there is no reference.
+        int64, finite elements in each bin; `reference` may be None.
     error_edges, error
-        The same for runtime − reference, over pairs where both are finite; None without a reference.
+        The same for runtime − reference over finite pairs; None without a reference.
     nonfinite
         int64 4 × 4: elements by class of the reference (row) and of the runtime (column), in the order of `CLASSES`.
     statistics
-        Of ``reference``, ``runtime`` and ``error``, and of ``float`` if asked for.
+        Of ``reference``, ``runtime`` and ``error``, and of ``float`` if requested.
     floats
-        int64, the float model's values over the shared bins, if asked for.
+        int64, the float model's values over the shared bins, if requested.
     """
 
     edges: Floats
@@ -77,13 +77,13 @@ def histogram(
     Parameters
     ----------
     reference
-        None where there is no reference.
+        The reference tensor, or None.
     runtime
         The logged tensor.
     bins
         Number of bins, from 1 to 4096.
     own
-        Values of the float model, which the shared bins reach around too.
+        Values of the float model; the shared bins cover them too.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def statistics(values: torch.Tensor) -> Statistics:
 
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
-    """Finite elements of a tensor in each bin; those beyond the edges are in none."""
+    """Finite elements of a tensor in each bin; those beyond the edges are not counted."""
     return _Pair(None, values).count(edges, edges)[0]
 
 
@@ -132,7 +132,7 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
     Returns
     -------
     list of dict
-        ``index`` (a tuple), ``reference``, ``runtime``, worst first; elements without any error are left out.
+        ``index`` (a tuple), ``reference``, ``runtime``, worst first. Exact elements are left out.
     """
     best: list[tuple[float, int, float, float]] = []
     start = 0
@@ -154,7 +154,7 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
 
 
 class _Pair:
-    """Content and distribution of reference, runtime and error; of the runtime alone without a reference."""
+    """Content and distribution of reference, runtime and error, or of the runtime alone."""
 
     def __init__(self, reference: torch.Tensor | None, runtime: torch.Tensor) -> None:
         self._reference, self._runtime = reference, runtime
@@ -167,12 +167,10 @@ class _Pair:
                 self._describe(r, q)
 
     def limits(self, part: int) -> tuple[float, float]:
-        """The least and the largest finite element, NaN where there is none."""
         about = self._series[part]
         return (about.low, about.high) if about.count else (math.nan, math.nan)
 
     def count(self, edges: Floats, error_edges: Floats) -> list[Ints]:
-        """Finite elements in each bin, of reference, runtime and error."""
         every = (edges, edges, error_edges)
         counts = [np.zeros(len(each) - 1, np.int64) for each in every]
         bins = (native.Bins * 3)(
@@ -187,7 +185,6 @@ class _Pair:
         return [counts[part] for part in self._known]
 
     def statistics(self) -> dict[str, Statistics]:
-        """Of each part that there is, when all has been counted."""
         elements = self._runtime.numel()
         names = ("reference", "runtime", "error")
         return {names[part]: _statistics(self._series[part], elements) for part in self._known}
@@ -227,7 +224,6 @@ def _elements(tensor: torch.Tensor | None) -> native.Elements:
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    """Itself, or as float64 if it is of a type that the compiled passes do not read."""
     import torch
 
     known = str(tensor.dtype).removeprefix("torch.") in native.KINDS
@@ -245,12 +241,11 @@ def _finite(values: Floats) -> Floats:
 
 
 def _around(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """The limits of both; NaN is none."""
     return float(np.fmin(one[0], other[0])), float(np.fmax(one[1], other[1]))
 
 
 def _scale(edges: Floats) -> float:
-    """Bins a unit, 0 where float64 can't hold it."""
+    """Bins per unit, 0 if float64 can't hold it."""
     scale = (len(edges) - 1) / (edges[-1] - edges[0])
     return float(scale) if math.isfinite(scale) else 0.0
 
@@ -264,7 +259,7 @@ def _statistics(about: native.Series, elements: int) -> Statistics:
 
 
 def bin_edges(low: float, high: float, bins: int, *, integers: bool) -> Floats:
-    """Ascending edges from the least to the largest value; integers get bins of whole numbers."""
+    """Ascending edges from the least to the largest value; bins of integers hold whole numbers."""
     if not (math.isfinite(low) and math.isfinite(high)):
         low, high = 0.0, 1.0
     if integers and high - low < bins:

@@ -1,6 +1,6 @@
-"""The metrics: what they are called, what they mean, and how they follow from one set of sums.
+"""The metrics: names, meanings, and their computation from one set of sums.
 
-`sums.py` gathers the sums of a pair of tensors in one pass; everything here is arithmetic on a handful of numbers.
+`sums.py` gathers the sums of a pair of tensors in one pass. Everything here is arithmetic on them.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 NAN: Final = math.nan
 FALSE_ALARMS: Final = 1e-5
-"""Probability that a correct value is named: of 100,000 values, one."""
+"""Probability that a correct value is named: one of 100,000 values."""
 THRESHOLD: Final = 3.0
-"""Severity from which a value differs by more than arithmetic explains; it is the same for every value and dtype.
+"""Severity threshold beyond which arithmetic does not explain a difference, for every value and dtype.
 
-Errors of many elements stay below 1 times their noise. Those of three or more independent elements exceed 3 times their
-noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
+Errors of many elements stay below 1 times their noise. The error of three or more independent elements exceeds 3 times
+their noise with a probability below `FALSE_ALARMS` (χ² distribution); for fewer elements the noise is wider.
 """
 SEVERE: Final = 10.0
-"""Severity that no rounding reaches, even where the law underestimates it threefold; tables show it in red."""
+"""Severity that rounding never reaches, even if the law underestimates it threefold; tables show it in red."""
 BY_LAW, MEASURED, AT_LEAST = "law", "measured", "at least"
-"""How a noise was obtained: by law for one operator, from evaluations with other roundings, or as a lower bound.
+"""How a noise was obtained: by law for one operator, from perturbed evaluations, or as a lower bound.
 
-The bound is enough where the severity is below the threshold.
+The bound suffices if the severity is below the threshold.
 """
 
 
 class Noise(float):
-    """How far a correct implementation may be off: an RMS in the value's units.
+    """The error that a correct implementation may have: an RMS in the value's units.
 
     Attributes
     ----------
     how
-        `BY_LAW`, `MEASURED` or `AT_LEAST`; empty if the noise is not known (NaN).
+        `BY_LAW`, `MEASURED` or `AT_LEAST`; empty if the noise is unknown (NaN).
     """
 
     __slots__ = ("how",)
     how: str
 
-    def __new__(cls, value: float = NAN, how: str = "") -> Noise:  # noqa: D102
+    def __new__(cls, value: float = NAN, how: str = "") -> Noise:
         found = super().__new__(cls, value)
         found.how = how
         return found
@@ -56,14 +56,14 @@ NO_NOISE: Final = Noise(0.0, BY_LAW)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One measure of how far a runtime tensor is from its reference.
+    """One measure of the distance of a runtime tensor from its reference.
 
     Attributes
     ----------
     name
         Column name.
     formula
-        With ``r`` the reference, ``q`` the runtime value, ``d = q − r``, over the elements where both are finite.
+        With ``r`` the reference, ``q`` the runtime value, ``d = q − r``, over the finite pairs.
     description
         One sentence for people.
     higher_is_better
@@ -71,9 +71,9 @@ class Metric:
     unit
         ``""``, ``"dB"``, ``"ulp"`` or ``"share"``.
     thresholds
-        By dtype: the value from which a gap deserves a look, and from which it is most likely a fault.
+        By dtype: the values from which a gap deserves attention, and from which it is most likely a fault.
     function, preprocessing, reduce
-        Of a registered metric, as `Metrics.register` takes them; None for our own.
+        Of a registered metric, as `Metrics.register` takes them; None for built-in ones.
     """
 
     name: str
@@ -88,11 +88,11 @@ class Metric:
 
 
 REDUCTIONS: Final = ("mean", "sum", "max")
-"""How a metric that is computed element by element becomes one number."""
+"""How an elementwise metric becomes one number."""
 
 
 class Metrics(dict[str, Metric]):
-    """All metrics by name, in the order of the columns of `Inspection.gaps`: our own, then the registered ones."""
+    """All metrics by name, in column order of `Inspection.gaps`: built-in ones, then registered ones."""
 
     def __init__(self, own: Iterable[Metric]) -> None:
         super().__init__((metric.name, metric) for metric in own)
@@ -109,39 +109,39 @@ class Metrics(dict[str, Metric]):
         reduce: str | None = None,
         description: str = "",
     ) -> Metric:
-        """Add a metric of one's own: one more column in every Inspection that is made from now on.
+        """Add a metric: one more column in every Inspection made from now on.
 
-        Where it raises, or gives anything but a real number, its cell is NaN and the row's `reason` says why; after a
-        minute of work for one Inspection its last cells stay NaN. The other columns stand.
+        If it raises, or returns anything but a real number, its cell is NaN and the row's `reason` says why. After a
+        minute of work for one Inspection the remaining cells stay NaN. Other columns are unaffected.
 
         Parameters
         ----------
         name
-            Of the column, a Python identifier; a metric of this name that was registered before is replaced.
+            Of the column, a Python identifier. A registered metric of this name is replaced.
         function
-            Takes the reference and the runtime value, two torch tensors of one shape in float64 (whatever the dtype of
-            the value), and returns a number. With `reduce` it is elementwise and called on blocks: two float64 NumPy
-            arrays of one dimension, the elements that are finite in both; it returns an array of that size.
+            Takes the reference and the runtime value, two float64 torch tensors of one shape, and returns a number.
+            With `reduce` it is elementwise and called on blocks: two 1-D float64 NumPy arrays of the elements that are
+            finite in both; it returns an array of that size.
         higher_is_better
             Polarity: which end of the column is worst.
         unit
             For people: ``"dB"``, ``"share"`` (shown in percent), ``"ulp"`` or any other text.
         preprocessing
-            Applied to each of the two tensors, in their own dtype, before `function` sees them.
+            Applied to each of the two tensors, in their dtype, before `function`.
         reduce
-            ``"mean"``, ``"sum"`` or ``"max"`` of an elementwise `function`; blocks keep large tensors out of memory.
+            ``"mean"``, ``"sum"`` or ``"max"`` of an elementwise `function`; blocks bound the memory.
         description
             One sentence for people.
 
         Returns
         -------
         Metric
-            As it stands in ``etviz.metrics``.
+            The entry of ``etviz.metrics``.
 
         Raises
         ------
         UsageError
-            If the name is one of our own or no identifier, or an argument makes no sense.
+            If the name is built in or no identifier, or an argument is invalid.
 
         Examples
         --------
@@ -157,13 +157,13 @@ class Metrics(dict[str, Metric]):
         return metric
 
     def introduce(self, metric: Metric) -> None:
-        """Let a metric be known by its name, which only some Inspections have."""
+        """Make a metric known by its name, although only some Inspections have it."""
         if metric.name not in self:
             self._elsewhere.add(metric.name)
         self[metric.name] = metric
 
     def unregister(self, name: str) -> None:
-        """Forget a registered metric; Inspections that have its column keep it.
+        """Remove a registered metric; existing Inspections keep its column.
 
         Raises
         ------
@@ -177,7 +177,6 @@ class Metrics(dict[str, Metric]):
 
     @property
     def registered(self) -> dict[str, Metric]:
-        """Those that were registered."""
         return {name: metric for name, metric in self.items() if name not in {*BUILT_IN, *self._elsewhere}}
 
 
@@ -190,7 +189,6 @@ def custom_metric(
     reduce: str | None = None,
     description: str = "",
 ) -> Metric:
-    """A checked metric of the user's; see `Metrics.register`."""
     if not isinstance(name, str) or not name.isidentifier():
         raise UsageError(f"the name of a metric must be a Python identifier, found {name!r}")
     if name in BUILT_IN or name.startswith("introduced_"):
@@ -275,9 +273,9 @@ METRICS: Final = Metrics(
 )
 """All metrics by name, in the order of the columns of `Inspection.gaps`."""
 metrics: Final = METRICS
-"""`METRICS` as users know it: ``etviz.metrics``."""
+"""`METRICS` under its public name, ``etviz.metrics``."""
 BUILT_IN: Final = tuple(METRICS)
-"""Names of our own metrics."""
+"""Names of the built-in metrics."""
 TAKEN: Final = frozenset(
     (
         *("event_block", "input_index", "instruction", "kind", "op", "backend", "output", "shape", "dtype"),
@@ -285,7 +283,7 @@ TAKEN: Final = frozenset(
         *("runtime_inf", "non_finite", "latency_ms", "status", "reason", "stack", "close", "matches", "amplification"),
     )
 )
-"""Columns of the tables that a metric can't be named like."""
+"""Columns of the tables, which no metric may be named after."""
 
 EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next larger number of each floating dtype (IEEE 754)."""
@@ -301,12 +299,12 @@ TOLERANCES: Final = {
 
 @dataclass(slots=True)
 class Sums:
-    """What one pass over a pair of tensors gathers, over the pairs where both are finite.
+    """The sums of one pass over a pair of tensors, over the finite pairs.
 
     `count` pairs of `elements`; `dd` = Σd², `ad` = Σ|d|, `max_d` = max|d|, `rr` = Σr², `qq` = Σq², `rq` = Σr·q,
     `max_r` = max|r|, `close` elements within tolerance, `max_ulp` (NaN for integers). `classes` counts elements by
     (reference, runtime) class: finite, +inf, −inf, NaN. `dd` is in units of `d_unit`², `rr`, `qq` and `rq` in units of
-    `r_unit`²: 1 but for float64 numbers whose squares are no float64 numbers.
+    `r_unit`². The units are 1 unless squares leave the range of float64.
     """
 
     elements: int = 0
@@ -326,14 +324,13 @@ class Sums:
 
     @property
     def mismatched(self) -> int:
-        """Elements that are non-finite in only one of the two, or in different ways."""
+        """Elements that are non-finite in only one of the two, or differently."""
         if self.count == self.elements:
             return 0
         return sum(n for i, row in enumerate(self.classes) for j, n in enumerate(row) if i != j)
 
     @property
     def runtime_is_nonfinite(self) -> bool:
-        """True if the runtime's value has an element that is not finite."""
         if self.count == self.elements:
             return False
         return any(any(row[1:]) for row in self.classes)
@@ -354,8 +351,8 @@ class Sums:
 def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, float]:
     """Every metric from the sums of one pair, `sums.sums_of`.
 
-    The torch name of the runtime value's dtype and the step of its quantization grid decide what error is unavoidable.
-    NaN where nothing could be compared (no pair with both finite), and for `max_ulp` of integers.
+    The runtime value's dtype and the step of its quantization grid decide which error is unavoidable. NaN without a
+    finite pair, and for `max_ulp` of integers.
     """
     n = sums.count
     share = sums.close / sums.elements if sums.elements else 1.0
@@ -385,12 +382,11 @@ def evaluate(sums: Sums, dtype: str, scale: float | None = None) -> dict[str, fl
 
 
 def severity(rmse: float, rms: float, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
-    """RMSE over the noise; over `unavoidable`, a lower bound of it, where the noise is not known."""
+    """RMSE over the noise; over its lower bound `unavoidable` if the noise is unknown."""
     return _ratio(rmse, unavoidable(dtype, rms, scale) if math.isnan(noise) else noise)
 
 
 def severity_of(sums: Sums, dtype: str, scale: float | None = None, noise: float = NAN) -> float:
-    """The severity of a pair by its sums."""
     if sums.count == 0:
         return 0.0 if sums.elements == 0 else NAN
     rmse = math.sqrt(sums.dd / sums.count) * sums.d_unit
@@ -398,14 +394,14 @@ def severity_of(sums: Sums, dtype: str, scale: float | None = None, noise: float
 
 
 def floor(sums: Sums, dtype: str, scale: float | None = None) -> float:
-    """RMS error that one rounding of a value makes, NaN where nothing was compared."""
+    """RMS error of rounding a value once, NaN without a finite pair."""
     if sums.count == 0:
         return NAN
     return unavoidable(dtype, math.sqrt(sums.rr / sums.count) * sums.r_unit, scale)
 
 
 def level(metric: str, value: float, dtype: str, *, on_grid: bool = False) -> str:
-    """Whether an error is more than precision explains: ``ok``, ``warn`` or ``bad``; ``ok`` for NaN.
+    """Classify an error: ``ok``, ``warn`` or ``bad``; ``ok`` for NaN.
 
     Examples
     --------
@@ -420,17 +416,17 @@ def level(metric: str, value: float, dtype: str, *, on_grid: bool = False) -> st
 
 
 def limits(metric: str, dtype: str, *, on_grid: bool = False) -> tuple[float, float]:
-    """Where `level` says ``warn`` and ``bad``; NaN where no value is either."""
+    """The limits of ``warn`` and ``bad``; NaN if there are none."""
     precision = dtype if dtype in EPS and not on_grid else "quantized"
     return METRICS[metric].thresholds.get(precision, (NAN, NAN))
 
 
 def unavoidable(dtype: str, rms: float, scale: float | None = None) -> float:
-    """Lower bound of the noise: what rounding the value once makes of it, in its units.
+    """Lower bound of the noise: the error of rounding the value once, in its units.
 
     A quantization grid of step `scale` rounds with an RMS error of ``scale/√12`` (uniform rounding noise: B. Widrow,
     "Statistical analysis of amplitude-quantized sampled-data systems", 1961). Floating point rounds with an error of
-    ``ε/2·rms``. Integers and booleans that lie on no grid never round.
+    ``ε/2·rms``. Integers and booleans without a grid never round.
     """
     if scale is not None:
         return abs(scale) / math.sqrt(12.0)
@@ -444,7 +440,7 @@ def _ratio(error: float, unit: float) -> float:
 
 
 def _decibel(signal: float, noise: float, unit: float = 1.0) -> float:
-    """Ratio of two amplitudes in dB, `noise` in units of `unit`; by their logarithms, since it may be no float."""
+    """Ratio of two amplitudes in dB by their logarithms, `noise` in units of `unit`."""
     if noise == 0.0:
         return math.inf
     if signal == 0.0:

@@ -1,4 +1,4 @@
-"""Reference against runtime as a density: what a scatter plot of a million points would show, at the cost of bins."""
+"""Reference against runtime as a density: a scatter plot at the cost of its bins."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Scatter:
     Attributes
     ----------
     edges
-        float64, ascending edges of the bins, the same for both, so that equal values lie on the diagonal.
+        float64, ascending bin edges for both axes, so that equal values lie on the diagonal.
     counts
         int64, ``(bins, bins)``: elements by the bin of the runtime (row) and of the reference (column).
     elements
-        Pairs that were counted: those where both are finite.
+        Number of finite pairs.
     """
 
     edges: Floats
@@ -38,14 +38,14 @@ class Scatter:
 
 
 def scatter(reference: torch.Tensor, runtime: torch.Tensor, bins: int = 64) -> Scatter:
-    """Count pairs by the values of both: a density that shows a scale, an offset or a clipped range at a glance.
+    """Count pairs by both values. The density shows a scale, an offset or a clipped range.
 
     Parameters
     ----------
     reference, runtime
         Tensors of the same shape.
     bins
-        Bins a side, from 1 to 1024. Integers of a smaller range get a bin for each whole number.
+        Bins per side, from 1 to 1024. Integers of a smaller range get one bin per number.
 
     Raises
     ------
@@ -71,7 +71,6 @@ def scatter(reference: torch.Tensor, runtime: torch.Tensor, bins: int = 64) -> S
 
 
 def _bin(values: Floats, edges: Floats) -> npt.NDArray[np.int64]:
-    """Bin of each value: ``[edge, next)``, the last one closed, as `numpy.histogram2d` has it."""
     last = len(edges) - 2
     low, width = edges[0] / 2, edges[-1] / 2 - edges[0] / 2  # halves: the range may exceed the largest float64
     with np.errstate(over="ignore", divide="ignore"):

@@ -1,7 +1,7 @@
 """One pass over a reference and a runtime tensor that gathers everything the metrics need.
 
-The pass works in blocks of `BLOCK` elements, so that no float64 copy of a large tensor is made and the block stays in
-the processor's cache. Non-finite elements are counted by class and left out of the sums; they never become 0.
+The pass works in blocks of `BLOCK` elements that fit the cache, so no large tensor is copied as float64. Non-finite
+elements are counted by class and left out of the sums; they never become 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 _ROW: Final = 1 << 13
-"""Elements a dot product: beyond 10,000 OpenBLAS starts threads, which wait for torch's and torch's for them."""
+"""Elements per dot product: beyond 10,000 OpenBLAS starts threads that compete with torch's."""
 
 _NONE: Final = ((0,) * 4,) * 3
 _SMALL: Final = 2.0**-480
@@ -33,9 +33,9 @@ _local = threading.local()
 def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> Sums:
     """Gather the sums of two tensors of the same shape, any real dtype, any strides.
 
-    Close are elements within the tolerances of the runtime value's dtype (`TOLERANCES`), and at least within a step,
-    `scale`, of the quantization grid that it lies on. A `ValueError` if the shapes differ: broadcasting would compare
-    each element with several.
+    An element is close if it is within the tolerances of the runtime's dtype (`TOLERANCES`) or within one step,
+    `scale`, of its quantization grid. Raises `ValueError` if the shapes differ, since broadcasting would compare an
+    element repeatedly.
     """
     if reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: reference {tuple(reference.shape)}, runtime {tuple(runtime.shape)}")
@@ -52,12 +52,12 @@ def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None 
 
 
 def _is_extreme(value: float) -> bool:
-    """True if its square may be no float64 number."""
+    """True if the square may leave the range of float64."""
     return 0 < value < _SMALL or _LARGE < value < math.inf
 
 
 def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> Sums | None:
-    """The sums from the compiled pass; None where it can't tell: other dtypes, or an element that is not finite."""
+    """The sums from the compiled pass; None for other dtypes and non-finite elements."""
     import torch
 
     count = runtime.numel()
@@ -74,7 +74,7 @@ def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol:
 
 
 class _Side:
-    """One of the two tensors, flat; `array` is None where torch has to convert it."""
+    """One of the two tensors, flat; `array` is None if torch has to convert it."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.flat = flat(tensor)
@@ -100,7 +100,6 @@ class _Pass:
         self.classes = np.zeros((4, 4), np.int64)
 
     def gather(self) -> Sums:
-        """Go through all blocks."""
         work = _work()
         for start in range(0, self.sums.elements, BLOCK):
             part = slice(start, min(start + BLOCK, self.sums.elements))
@@ -111,7 +110,7 @@ class _Pass:
         return self.sums
 
     def _add_identical(self, part: slice, r: Floats) -> bool:
-        """Add a block of equal, finite values, for which little is to be done; False if it is none."""
+        """Add a block of equal, finite values quickly; False if it is none."""
         a, b = self.reference.array, self.runtime.array
         if not self.same_dtype or a is None or b is None or not np.array_equal(a[part], b[part]):
             return False
@@ -187,7 +186,6 @@ def _dot(x: Floats, y: Floats) -> float:
 
 
 def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
-    """The bits of floats as signed integers of their size."""
     import torch
 
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -195,11 +193,11 @@ def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
-    """Largest number of steps from one float to the other through all floats of their dtype; −0 and +0 are one.
+    """Largest number of steps from one float to the other through all floats of their dtype; −0 equals +0.
 
-    An IEEE 754 number is a sign and a magnitude whose bits, read as an integer, are in the order of the numbers
-    (B. Dawson, "Comparing floating point numbers", 2012). So between numbers of one sign the steps are the difference
-    of the bits; between numbers of different signs the way leads through 0 and is the sum of the magnitudes. Exact.
+    The bits of an IEEE 754 magnitude, read as an integer, are ordered like the numbers (B. Dawson, "Comparing floating
+    point numbers", 2012). For equal signs the distance is the difference of the bits, otherwise the sum of the
+    magnitudes.
     """
     steps, signs = a - b, a ^ b
     crossing = 0
@@ -213,7 +211,7 @@ def _distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
 
 
 def _scale(sums: Sums, reference: torch.Tensor, runtime: torch.Tensor) -> None:
-    """Gather the squares again, in units near the largest value, where they became 0 or infinite on the way.
+    """Gather the squares again, in units near the largest value, if they became 0 or infinite.
 
     The units are powers of two, so dividing by them is exact.
     """
