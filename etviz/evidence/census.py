@@ -87,12 +87,11 @@ class Census:
 
     @property
     def varying(self) -> int:
-        """Number of instructions that varied."""
         return int(self._table["varied"].sum())
 
     @property
     def first(self) -> pd.Series | None:
-        """The row of the first instruction that varied, in program order; None if none did."""
+        """The row of the first instruction that varied, in program order, or None."""
         found = self._table[self._table["varied"]]
         return found.iloc[0] if len(found) else None
 
@@ -225,7 +224,6 @@ def count_runs(subject: Subject, values: Sequence[Any], n: int, timeout: float |
 
 
 def _together(running: Running) -> int:
-    """The number of runs of one load: one for the first, and where the program may have a state."""
     paired = running.base
     if paired is None or paired.pairing == HANDLES or is_stateful(paired.graph):
         return 1
@@ -267,7 +265,6 @@ class _Tally:
         self._keeping: set[int] = set()
 
     def add(self, run: int, logged: dict[int, list[Any]]) -> None:
-        """Add a run."""
         for instruction, values in logged.items():
             own = self.digests.setdefault(instruction, {})
             own[run] = digest(values)
@@ -304,12 +301,10 @@ class _Tally:
         return Counter(own[run] for run in sorted(own)).most_common(1)[0][0]
 
     def odd_runs(self, instruction: int) -> set[int]:
-        """The runs in which an instruction deviates."""
         usual = self.usual(instruction)
         return {run for run, found in self.digests[instruction].items() if found != usual}
 
     def deviating(self) -> list[int]:
-        """The runs in which any instruction deviates."""
         return sorted(set().union(*(self.odd_runs(instruction) for instruction in self.digests)))
 
 

@@ -83,7 +83,6 @@ def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = 
 
 
 def count_of(inputs: Any) -> int | None:
-    """The number of items; None if it is unknown."""
     if isinstance(inputs, (str, Path)):
         return len(_files(Path(inputs)))
     return len(inputs) if hasattr(inputs, "__len__") else None
@@ -173,7 +172,6 @@ def _why_not_laid(shape: Sequence[int], stride: Sequence[int]) -> str:
 
 
 def content(data: bytes) -> str:
-    """The name of an encoded input: the SHA-256 of its bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -281,7 +279,6 @@ def _tensor(value: Any) -> Any:
 
 
 def _plain(label: torch.Tensor | Any) -> Any:
-    """A label; a plain value if it is a single number."""
     item = getattr(label, "item", None)
     return item() if callable(item) and getattr(label, "size", None) is not None and _single(label) else label
 

@@ -62,7 +62,6 @@ class WherePaying(Executor):
 
     @property
     def is_here(self) -> bool:
-        """True while the work is done in the calling thread."""
         return self._pool is None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -78,18 +77,15 @@ class WherePaying(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes."""
         if self._pool is not None:
             self._pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
 def is_here(pool: Executor) -> bool:
-    """True if an executor does its work in the calling thread."""
     return getattr(pool, "is_here", False) is True
 
 
 def runs_a_script() -> bool:
-    """True if new processes would import the script of this process."""
     return getattr(sys.modules.get("__main__"), "__file__", None) is not None
 
 

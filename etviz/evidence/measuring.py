@@ -155,8 +155,6 @@ def failure(index: int, name: str, reason: str) -> dict[str, Any]:
 
 
 class _Opened(Running):
-    """A program that this process has opened."""
-
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.is_stateful = is_stateful(subject.graph())
@@ -170,7 +168,6 @@ class _Opened(Running):
         return self._float
 
     def execute(self, samples: Sequence[Sample], timeout: float | None, cancel: threading.Event | None = None) -> Ran:
-        """Run the program on some samples."""
         return self.run([decode(sample.data) for sample in samples], timeout, cancel)
 
     def noise(self, work: Work, samples: Sequence[Sample], ran: Ran) -> KnownNoise:
@@ -197,7 +194,6 @@ class _Opened(Running):
 
 
 def _noise(pieces: Sequence[Ran], work: Work) -> KnownNoise:
-    """The noise of total gaps in the executions that can be compared."""
     compared: list[tuple[Comparison, Sequence[Any]]] = []
 
     def take(found: Sequence[Comparison], inputs: Sequence[Sequence[Any]], _: Any) -> None:
@@ -219,7 +215,6 @@ class Ahead:
         self._runs: dict[int, Future[Ran]] = {}
 
     def begin(self, number: int, work: Work) -> None:
-        """Run a chunk, if it does not run yet; states are not carried, so stateful programs run when measured."""
         opened = _open(work)
         if number not in self._runs and work.samples and not opened.is_stateful:
             self._runs[number] = self._thread.submit(opened.execute, work.samples, work.timeout, self._cancel)
@@ -360,7 +355,6 @@ def _task(task: Any, expected: Sequence[Any], found: Sequence[Any], label: Any) 
 
 
 def gap_columns(metrics: Sequence[Metric]) -> list[str]:
-    """Columns of a study's rows by input and value, in order."""
     names = [*BUILT_IN, *(metric.name for metric in metrics)]
     counts = ["reference_nan", "reference_inf", "runtime_nan", "runtime_inf"]
     introduced = [f"introduced_{name}" for name in names]
@@ -368,7 +362,6 @@ def gap_columns(metrics: Sequence[Metric]) -> list[str]:
 
 
 def run_columns(tasks: Mapping[str, Any]) -> list[str]:
-    """Columns of a study's rows by input, in order."""
     outputs = [f"output_{name}" for name in OUTPUT_METRICS] + [f"float_{name}" for name in FLOAT_METRICS]
     return [
         *("input", "name", "status", "reason", "content", "compared", "nonfinite", "matches"),

@@ -173,8 +173,6 @@ def study(
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Inputs that run together: their bytes by number, and the work on them; None if it is done."""
-
     number: int
     entries: list[Entry]
     data: dict[int, bytes]
@@ -226,7 +224,6 @@ class _UnderWay:
             future.cancel()
 
     def add(self, pool: Executor, chunk: _Chunk, *work: Any) -> None:
-        """Give a chunk to the executor."""
         self._measured[self._guarded(lambda: pool.submit(measure, *work))] = chunk
 
     def take(self, most: int) -> None:
@@ -292,7 +289,6 @@ def _with_next(chunks: Iterator[_Chunk]) -> Iterator[tuple[_Chunk, _Chunk | None
 
 
 def _check_same(store: Store, chunk: _Chunk) -> None:
-    """Refuse to continue a study with other inputs."""
     known = store.table(f"runs/{chunk.number:06}.parquet")
     before = dict(zip(known["input"], known["content"], strict=True))
     for entry in chunk.entries:

@@ -31,7 +31,6 @@ class Unit:
 
     @property
     def label(self) -> str:
-        """Name for people."""
         return f"{self.module} ({', '.join(self.names)})" if self.module else ", ".join(self.names)
 
 

@@ -97,7 +97,6 @@ class Store:
             raise ArtifactError(self.folder, f"the study can't be written ({error.strerror})", _ADVICE) from error
 
     def release(self) -> None:
-        """Let other processes write."""
         if self._lock is not None:
             tables = self._tables()
             if self._temporary is None and self._vetted.issuperset(tables):
@@ -198,7 +197,6 @@ class Store:
         return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06}")
 
     def put_chunk(self, number: int, gaps: pd.DataFrame, runs: pd.DataFrame) -> None:
-        """Write the tables of a chunk."""
         self.put(gaps, f"gaps/{number:06}.parquet")
         self.put(runs, f"runs/{number:06}.parquet")
 
@@ -214,7 +212,6 @@ class Store:
         self._vetted.add(self.folder / name)
 
     def _sign(self, name: str, checksum: str) -> None:
-        """Write the checksum of a table; a file that a crash leaves without its table harms nothing."""
         known = self._checksums()
         lines = {**known, name: checksum} if name in known else {name: checksum}
         text = "".join(f"{value}  {key}\n" for key, value in lines.items())
@@ -236,7 +233,6 @@ class Store:
         return self._known
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read a table."""
         return self._read(name)
 
     def runs(self, columns: Sequence[str] | None = None) -> Iterator[tuple[int, pd.DataFrame]]:
@@ -263,14 +259,12 @@ class Store:
             yield self._read(f"gaps/{number:06}.parquet", columns)
 
     def keep(self, name: str, data: bytes) -> None:
-        """Write the file of an input that can be opened again."""
         path = self._kept(name)
         if not path.is_file():
             with whole_file(path, "an input") as partial:
                 partial.write_bytes(data)
 
     def drop(self, name: str) -> None:
-        """Remove the file of an input."""
         self._kept(name).unlink(missing_ok=True)
 
     def kept(self, name: str) -> Path | None:
@@ -283,7 +277,6 @@ class Store:
         return path
 
     def kept_names(self) -> set[str]:
-        """Names of all kept inputs."""
         return set(self._names("kept", ".safetensors"))
 
     def _kept(self, name: str) -> Path:
@@ -292,7 +285,6 @@ class Store:
         return self._file("kept", f"{name}.safetensors")
 
     def _file(self, *names: str) -> Path:
-        """The path of a file or folder of the study, none of whose parts is a link."""
         path = self.folder
         try:
             for name in names:

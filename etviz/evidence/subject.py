@@ -63,7 +63,6 @@ class Subject:
 
     @property
     def pte(self) -> Path:
-        """Path of the program."""
         return Path(self.files["pte"])
 
     @property
@@ -72,7 +71,6 @@ class Subject:
         return debug_buffer_bytes(read_program(self.pte), self.method)
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of each file, by kind."""
         return {kind: digest(path) for kind, path in self.files.items()}
 
     def graph(self) -> Graph:

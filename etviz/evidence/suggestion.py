@@ -83,7 +83,6 @@ class Suggestion:
 
     @property
     def table(self) -> pd.DataFrame:
-        """Before and after, side by side."""
         return pd.DataFrame({"before": dict(self.before), "after": dict(self.after)})
 
     def __repr__(self) -> str:
@@ -95,8 +94,6 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Case:
-    """The model to improve, and the inputs of the measurements."""
-
     model: Any
     lowering: dict[str, Any]
     values: list[tuple[Any, ...]]
@@ -212,7 +209,6 @@ def suggest(
 
 
 def _made(found: Inspection | Study) -> Mapping[str, Any]:
-    """The model and the arguments that a program was lowered with; empty if unknown."""
     return found.made if isinstance(found, Study) else found.analysis.findings.made
 
 

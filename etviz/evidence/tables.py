@@ -76,7 +76,6 @@ def vet(paths: Sequence[Path]) -> None:
 
 
 def note_read(paths: Sequence[Path]) -> None:
-    """Remember that these tables can be read in their present state."""
     if together := _alike(paths):
         note(together)
 

@@ -1,8 +1,7 @@
-"""Compiled passes, where the machine that installed etviz had a C compiler; NumPy does the same elsewhere.
+"""Compiled passes, with a NumPy fallback on machines without a C compiler.
 
-`pair_sums` does what `etviz.tensors.sums` does with NumPy, ten times faster, for the pairs that nearly all rows are:
-float32, contiguous, every element finite. `describe` and `count` do what `etviz.tensors.histogram` does. The tests hold
-both ways to the same numbers.
+`pair_sums` is ten times faster than `etviz.tensors.sums` for contiguous, finite float32 pairs. `describe` and `count`
+serve `etviz.tensors.histogram`. The tests compare both ways.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Series(ctypes.Structure):
 
 
 class Bins(ctypes.Structure):
-    """Where one array is counted: `number` + 1 edges, bins a unit (0: search for them), and as many counts."""
+    """Bins of one array: `number` + 1 edges, bins per unit (0: binary search), and the counts."""
 
     _fields_ = (
         ("edges", ctypes.c_void_p),
@@ -57,14 +56,14 @@ class Bins(ctypes.Structure):
 
 
 class Elements(NamedTuple):
-    """A flat, contiguous array: the address of its first element, and the name of its type, one of `KINDS`."""
+    """A flat, contiguous array: address of its first element, and its type, one of `KINDS`."""
 
     address: int
     dtype: str
 
 
 NOTHING: Final = Elements(0, "float64")
-"""Stands for a reference that is not there."""
+"""Placeholder for a missing reference."""
 KINDS: Final = {"float32": 0, "float64": 1, "int8": 2, "uint8": 3, "bool": 3, "int16": 4, "int32": 5, "int64": 6}
 """The types that `describe` and `count` read."""
 
@@ -108,7 +107,7 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
     Returns
     -------
     PairSums or None
-        None where an element is not finite, or where there is no compiled pass.
+        None for a non-finite element, or without a compiled pass.
     """
     library = _library()
     if library is None:
@@ -118,12 +117,12 @@ def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float
 
 
 def describe(reference: Elements, runtime: Elements, count: int, series: Any, classes: int) -> bool:
-    """Add what is in a pair of `count` elements to what is known of reference, runtime and error.
+    """Add the content of a pair of `count` elements to the series of reference, runtime and error.
 
     Parameters
     ----------
     reference
-        `NOTHING` where there is none; then only the runtime is looked at.
+        `NOTHING` to describe the runtime only.
     series
         Array of three `Series`.
     classes
@@ -132,7 +131,7 @@ def describe(reference: Elements, runtime: Elements, count: int, series: Any, cl
     Returns
     -------
     bool
-        False, with nothing done, where there is no compiled pass.
+        False, with nothing done, without a compiled pass.
     """
     library = _library()
     if library is None:
@@ -142,7 +141,7 @@ def describe(reference: Elements, runtime: Elements, count: int, series: Any, cl
 
 
 def count(reference: Elements, runtime: Elements, number: int, series: Any, bins: Any) -> bool:
-    """Count a pair of `number` elements into three `bins`, and add to the spreads of what `describe` has gathered."""
+    """Count a pair of `number` elements into three `bins`, and add to the spreads from `describe`."""
     library = _library()
     if library is None:
         return False

@@ -1,1 +1,1 @@
-"""The only folder that touches private names of executorch, so that an upgrade is one of this folder."""
+"""Access to private names of executorch. An upgrade of executorch changes this folder only."""

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false
 """Programs and their lowering, as executorch and torch.export have them.
 
-Everything is imported inside the functions: `import etviz` must not load torch or executorch.
+Imports are inside the functions, because `import etviz` must not load torch or executorch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from etviz.graph.labels import is_foreign
 
 FxNode = Any
-"""A `torch.fx.Node`: the types of its arguments are a union of everything, which helps nobody here."""
+"""A `torch.fx.Node`. Its argument types are a union of everything."""
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def emitted_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
-    """The program of each method as it was emitted: out variants, `alloc` nodes, one node for an instruction."""
+    """The emitted program of each method: out variants, `alloc` nodes, one node per instruction."""
     return {name: manager.exported_program(name) for name in sorted(manager.methods)}
 
 
 def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list[str]:
-    """What each instruction of a method's chain is: ``aten::add.out``, ``delegate``, ``move``, ``jump`` or ``free``."""
+    """Each instruction of a method's chain: ``aten::add.out``, ``delegate``, ``move``, ``jump`` or ``free``."""
     plans = {plan.name: plan for plan in manager.executorch_program.execution_plan}
     plan = plans[method]
     names = []
@@ -51,7 +51,7 @@ def emitted_instructions(manager: ExecutorchProgramManager, method: str) -> list
 
 
 def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
-    """The text of `format_delegated_graph` of each method; to be asked before `to_executorch()` rewrites it."""
+    """The text of `format_delegated_graph` of each method. Call it before `to_executorch()` rewrites the program."""
     from executorch.exir.backend.utils import format_delegated_graph
 
     methods = sorted(manager.methods)
@@ -60,7 +60,7 @@ def delegated_listings(manager: EdgeProgramManager) -> dict[str, str]:
 
 @contextlib.contextmanager
 def refusals() -> Generator[dict[str, str]]:
-    """Hear why partitioners leave nodes out: the last reason for each node's name, as far as they say it."""
+    """Collect why partitioners leave nodes out: the last reason by node name."""
     from executorch.exir.backend.utils import WhyNoPartition, WhyNoPartitionReporter
 
     heard: dict[str, str] = {}
@@ -82,7 +82,7 @@ def refusals() -> Generator[dict[str, str]]:
 
 
 def lowered_module(owner: torch.nn.Module, node: FxNode) -> Any | None:
-    """The `LoweredBackendModule` that a delegate call runs, None for any other call."""
+    """The `LoweredBackendModule` of a delegate call, None for any other call."""
     from executorch.exir.delegate import executorch_call_delegate
 
     if node.target is not executorch_call_delegate:
@@ -149,11 +149,11 @@ _BACKENDS = {
 
 
 _NEEDS = {"OpenvinoBackend": "openvino"}
-"""Packages that a backend's module imports and executorch does not bring along."""
+"""Packages that a backend's module imports and executorch does not install."""
 
 
 def backend_module(backend_id: str) -> str:
-    """Name of the Python module with a backend's lowering, as far as known here; empty if not. Imports nothing."""
+    """Name of the Python module with a backend's lowering, empty if unknown. Imports nothing."""
     details = getattr(sys.modules.get("executorch.exir.backend.backend_details"), "BackendDetails", None)
     for backend in details.__subclasses__() if details is not None else ():
         if backend.__name__ == backend_id and backend.__module__ != "__main__":
@@ -163,17 +163,17 @@ def backend_module(backend_id: str) -> str:
 
 @functools.lru_cache
 def lowers_here(backend_id: str) -> bool:
-    """True unless this machine certainly can't lower for a backend: its module is not known, or not installed.
+    """True unless this machine can't lower for a backend: its module is unknown or not installed.
 
-    It is asked on other threads, so it imports nothing: executorch's packages import one another in circles, which two
-    threads can't do at a time.
+    Other threads call this, so it imports nothing: executorch's packages have circular imports, which deadlock
+    threads.
     """
     name = backend_module(backend_id)
     return bool(name) and (name in sys.modules or (_installed(name) and _installed(_NEEDS.get(backend_id, name))))
 
 
 def _installed(name: str) -> bool:
-    """True if the file of a module is there; `importlib.util.find_spec` would import the packages that it is in."""
+    """True if a module's file exists; `importlib.util.find_spec` would import the parent packages."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not rest:
@@ -183,7 +183,7 @@ def _installed(name: str) -> bool:
 
 
 def runs_here(backend_id: str) -> bool:
-    """True if the runtime that is installed here has a backend, and the backend what it needs of this machine."""
+    """True if the installed runtime has a backend, and the machine has what the backend needs."""
     try:
         from executorch.runtime import Runtime
     except ImportError:
@@ -192,10 +192,10 @@ def runs_here(backend_id: str) -> bool:
 
 
 def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict[str, Any]]:
-    """What a backend's partitioner wrote on the nodes that it took, by name; its lowering relies on it.
+    """The marks of a backend's partitioner on the nodes that it took, by name; its lowering needs them.
 
-    XNNPACK marks the quantize and dequantize nodes that belong to an operator there, and nowhere else. Its partitioner
-    runs on `program` for these marks alone.
+    XNNPACK marks the quantize and dequantize nodes of an operator. Its partitioner runs on `program` only for these
+    marks.
     """
     if backend_id != "XnnpackBackend" or not any("quantize" in str(node.target) for node in program.graph.nodes):
         return {}
@@ -207,9 +207,9 @@ def partition_marks(program: ExportedProgram, backend_id: str) -> dict[str, dict
 
 
 def lower_again(program: ExportedProgram, backend_id: str, compile_specs: list[tuple[str, bytes]]) -> bytes:
-    """A `.pte` that consists of one call of `backend_id`, or, if that is empty, of the portable kernels alone.
+    """A `.pte` with one call of `backend_id`, or with portable kernels only if that is empty.
 
-    Raises whatever the backend raises where it refuses.
+    Raises the backend's error if the backend refuses.
     """
     from executorch.exir import EdgeProgramManager
     from executorch.exir.backend.backend_api import to_backend
@@ -231,16 +231,16 @@ def delegate_program(
     inputs: list[torch.Tensor],
     outputs: list[tuple[tuple[int, ...], torch.dtype]],
 ) -> bytes:
-    """A `.pte` that consists of one call of a delegate whose payload is given: nothing is lowered.
+    """A `.pte` with one call of a delegate whose payload is given; nothing is lowered.
 
     Parameters
     ----------
     backend_id, compile_specs, payload
         Of the delegate.
     named
-        The data that the payload finds in the program by name.
+        The program's named data for the payload.
     inputs, outputs
-        What the call gets, and shape and dtype of each value that it gives.
+        The call's inputs, and shape and dtype of each output.
     """
     import torch
     from executorch.exir._serialize._named_data_store import NamedDataStore
@@ -271,7 +271,7 @@ def delegate_program(
 
 @contextlib.contextmanager
 def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Generator[None]:
-    """Spare XNNPACK the patterns that can't match, for want of an operator: exporting them takes seconds."""
+    """Skip XNNPACK's patterns that can't match, because exporting them takes seconds."""
     if backend_id != "XnnpackBackend":
         yield
         return
@@ -290,14 +290,14 @@ def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Gen
 
 
 def is_allocation(node: FxNode) -> bool:
-    """True for nodes that only reserve or free memory: nothing is executed for them."""
+    """True for nodes that only reserve or free memory."""
     from executorch.exir import memory
 
     return node.target in (memory.alloc, memory.free)
 
 
 def is_view(node: FxNode) -> bool:
-    """True for a view that the emitter may elide (`et_view` where its size is dynamic)."""
+    """True for a view that the emitter may elide (`et_view` if its size is dynamic)."""
     from executorch.exir import memory
 
     return node.target is memory.view
@@ -305,10 +305,10 @@ def is_view(node: FxNode) -> bool:
 
 @contextlib.contextmanager
 def quietly() -> Generator[None]:
-    """Keep what upstream's libraries say about themselves out of the user's notebook: what fails is raised as well.
+    """Keep log messages of upstream's libraries out of the user's notebook. Errors are raised as well.
 
-    Several may ask for it at a time, from threads too; what others log is left alone. An import of executorch, and of
-    torchao, which comes with each, says that libraries for other machines can't be loaded.
+    Calls may nest and come from several threads. Messages of other libraries pass. Imports of executorch and torchao
+    log that libraries for other machines can't be loaded.
     """
     _silence.begin()
     try:
@@ -318,7 +318,7 @@ def quietly() -> Generator[None]:
 
 
 class _Silence:
-    """Begins with the first that asks for it, and ends with the last."""
+    """Lasts from the first to the last nested call."""
 
     def __init__(self) -> None:
         self._lock, self._count, self._undo = threading.Lock(), 0, contextlib.ExitStack()
@@ -345,7 +345,6 @@ class _Silence:
 
 
 def _is_not_upstreams(record: logging.LogRecord) -> bool:
-    """False for what upstream logs in nobody's name."""
     return record.levelno >= logging.CRITICAL or not is_foreign(record.pathname)
 
 

@@ -1,4 +1,4 @@
-"""What an upstream Inspector holds."""
+"""Reads an upstream Inspector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NANOSECONDS: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """What an upstream Inspector keeps of an event: its times in nanoseconds, and the values of its first run.
+    """An event of an upstream Inspector: its times in nanoseconds, and the values of its first run.
 
     `chain` is -1 for the framework's own events; `inside` is the backend's identifier of an event inside a delegate.
     """
@@ -40,10 +40,10 @@ class HeldRun:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an upstream Inspector keeps.
+    """The content of an upstream Inspector.
 
-    `milliseconds` is one unit of its source time scale; `has_other_layouts` is True if its ETRecord's program has
-    values that are not contiguous; `save_etrecord` writes its ETRecord, or nothing if it has none.
+    `milliseconds` is one unit of its source time scale. `has_other_layouts` is True if its ETRecord's program has
+    non-contiguous values. `save_etrecord` writes its ETRecord, if it has one.
     """
 
     runs: list[HeldRun]
@@ -54,7 +54,6 @@ class Held:
 
 
 def held_by_inspector(inspector: Any) -> Held:
-    """Everything that can be had from an upstream Inspector."""
     from executorch.devtools.inspector._inspector_utils import RESERVED_FRAMEWORK_EVENT_NAMES
 
     shown = _MILLISECONDS[inspector._target_time_scale.value] * _NANOSECONDS
@@ -90,7 +89,7 @@ def _held_event(event: Any, shown: float, framework: Any) -> HeldEvent:
 
 
 def _edge_values(etrecord: Any) -> Iterator[Any]:
-    """What the operators of an ETRecord's programs give, as fake tensors."""
+    """The values of an ETRecord's programs, as fake tensors."""
     import torch
 
     edge = etrecord.edge_dialect_program if etrecord is not None else None

@@ -1,9 +1,9 @@
 # pyright: reportPrivateUsage=false
 """Which library registers the operators of a namespace, for torch and for the runtime.
 
-A program's text names namespaces only. What is loaded for one stands in the tables here, or in
-`etviz.options.operator_libraries`, which only the user sets. Children of other environments import this file too, so it
-needs nothing but the standard library, torch and executorch.
+A file's text names namespaces only. The libraries are listed in the tables here, or in
+`etviz.options.operator_libraries`, which only the user sets. Children of other environments import this file too, so
+it needs only the standard library, torch and executorch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MODULES: Final = {
 }
 """By namespace: the modules that register its operators with torch."""
 _KERNELS: Final = {"llama": "extension/llm/custom_ops/*custom_ops_aot_lib.*"}
-"""By namespace: the shared library of executorch that registers its kernels with the runtime.
+"""By namespace: executorch's shared library with its kernels.
 
-Those that are missing here come with the runtime, or with ``executorch.kernels.quantized``, which every child loads.
+Other kernels are part of the runtime, or of ``executorch.kernels.quantized``, which every child loads.
 """
 
 NAME_A_LIBRARY: Final = "give the name of a module that Python can import, or the path of a shared library"
@@ -39,19 +39,17 @@ _users: tuple[str, ...] = ()
 
 
 def set_users_libraries(names: Sequence[str]) -> None:
-    """Take over the value of `etviz.options.operator_libraries`."""
     global _users
     _users = tuple(names)
 
 
 def users_libraries() -> tuple[str, ...]:
-    """The libraries that the user named."""
     return _users
 
 
 @functools.cache
 def load_operator_library(namespace: str) -> str:
-    """Register the operators of a namespace beside ATen; returns what is missing, empty if nothing is."""
+    """Register the operators of a namespace beside ATen; returns what is missing, or an empty string."""
     from etviz.upstream.executorch import quietly
 
     for name in _MODULES.get(namespace, ()):
@@ -65,7 +63,7 @@ def load_operator_library(namespace: str) -> str:
 
 @functools.cache
 def load_kernels(namespace: str) -> None:
-    """Register with the runtime the kernels that executorch has for a namespace, if it has any."""
+    """Register executorch's kernels of a namespace with the runtime, if there are any."""
     import executorch
 
     pattern = _KERNELS.get(namespace, "")
@@ -76,7 +74,7 @@ def load_kernels(namespace: str) -> None:
 
 @functools.cache
 def load_library(name: str) -> frozenset[str]:
-    """Load a library, and return the operators that this registers with torch, as ``mine.scale``.
+    """Load a library, and return the operators that it registers with torch, named like ``mine.scale``.
 
     Parameters
     ----------
@@ -97,7 +95,7 @@ def load_library(name: str) -> frozenset[str]:
 
 @functools.cache
 def operators_of(name: str) -> frozenset[str]:
-    """The operators that a library registers with torch; a process without it tells where this one had it before."""
+    """The operators that a library registers with torch, by this process's last load."""
     found = load_library(name)
     if found:
         return found
@@ -114,11 +112,11 @@ print(json.dumps(sorted(runpy.run_path({file!r})["load_library"](sys.argv[1]))))
 
 
 def is_users(target: str) -> bool:
-    """True for an operator such as ``mine.scale.default`` that a library of the user's registers."""
+    """True for an operator of a user's library, for example ``mine.scale.default``."""
     return any(target.rpartition(".")[0] in operators_of(name) for name in _users)
 
 
 def missing_operators(lines: Iterable[str]) -> list[str]:
-    """The operators of which the runtime said that it has no kernel."""
+    """The operators without a kernel, from the runtime's log."""
     marks = (line.partition("Missing operator: ")[2] for line in lines)
     return sorted({mark.split()[-1] for mark in marks if mark})

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false
-"""What torch's registry tells of an operator: its names, what it reads and writes, and its functional form.
+"""Names, reads, writes and functional forms of operators, from torch's registry.
 
-Nothing heavy is imported before it is asked for: `import etviz` must not load torch.
+Heavy modules are imported on demand: `import etviz` must not load torch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def functional_overload(overload: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The operator that returns what an out variant writes to `out`; the overload itself where there is none.
+    """The functional form of an out variant; the overload itself if there is none.
 
-    Two overloads of one packet belong together when they take the same arguments, by name and type, but for the ones
-    that are written out; what the functional one takes besides must have a default (`full_like`'s dtype).
+    Two overloads of a packet belong together if they take the same arguments by name and type, except for `out`.
+    Further arguments of the functional one need a default (`full_like`'s dtype).
     """
     out = out_arguments(overload)
     if not out:
@@ -51,17 +51,16 @@ def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
 
 
 def takes_dtype(overload: torch._ops.OpOverload) -> bool:
-    """True if the operator is told the dtype of its result; most out variants take it from what they write to."""
+    """True if the operator takes the dtype of its result as an argument."""
     return any(a.name == "dtype" for a in overload._schema.arguments)
 
 
 def is_written(argument: Any) -> bool:
-    """True for an argument of a schema that the operator writes to."""
+    """True for a schema argument that the operator writes to."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
 def is_mutable(overload: torch._ops.OpOverload) -> bool:
-    """True if the operator writes to one of its arguments."""
     return any(is_written(a) for a in overload._schema.arguments)
 
 
@@ -72,12 +71,12 @@ def qualified_name(overload: torch._ops.OpOverload) -> str:
 
 
 def schema_of(overload: Any) -> Any:
-    """The schema of an overload as torch has registered it; of its arguments `name`, `real_type` and `N` are used."""
+    """The registered schema of an overload; its arguments have `name`, `real_type` and `N`."""
     return overload._schema
 
 
 def parsed_schema(target: str, arguments: str) -> Any:
-    """The schema of an operator that need not be registered, from what follows its name in torch's notation."""
+    """The schema of a possibly unregistered operator, from the text after its name in torch's notation."""
     import torch
 
     namespace, name, overload = target.split(".")
@@ -85,7 +84,7 @@ def parsed_schema(target: str, arguments: str) -> Any:
 
 
 def operator_of(target: str) -> Any:
-    """The overload of a name such as ``aten.add.Tensor``; an `AttributeError` that says why if there is none."""
+    """The overload of a name, for example ``aten.add.Tensor``; raises `AttributeError` with the reason."""
     import torch
 
     namespace, name, overload = target.split(".")
@@ -97,13 +96,13 @@ def operator_of(target: str) -> Any:
 
 
 def kernel_name(overload: torch._ops.OpOverload) -> str:
-    """The name under which the runtime looks the operator up: ``aten::add.out``."""
+    """The operator's name in the runtime: ``aten::add.out``."""
     schema = overload._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
 
 
 def python_operator(target: Any) -> str | None:
-    """``py.add`` for `operator.add` and the like on sizes, None for anything else."""
+    """``py.add`` for `operator.add` and other operators on sizes, None for anything else."""
     import torch
 
     if getattr(operator, getattr(target, "__name__", ""), None) is target:
@@ -115,7 +114,7 @@ def python_operator(target: Any) -> str | None:
 
 
 def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.GraphModule]]:
-    """Names and graphs of the branches of a `torch.cond` node; empty for everything else."""
+    """Names and graphs of the branches of a `torch.cond` node; empty for other nodes."""
     import torch
 
     if node.target is not torch.ops.higher_order.cond:
@@ -125,7 +124,7 @@ def branches(node: FxNode, owner: torch.nn.Module) -> list[tuple[str, torch.fx.G
 
 
 def loop(node: FxNode) -> tuple[str, str, tuple[Any, Any, Any]] | None:
-    """Of a `torch.map` or `scan` node which it is, what holds its body, and carries, rows and operands; else None."""
+    """Kind, body, and (carries, rows, operands) of a `torch.map` or `scan` node; None for other nodes."""
     import torch
 
     if node.target is torch.ops.higher_order.map_impl:
@@ -141,23 +140,23 @@ _DIM_ORDER_KERNELS: Final = {
     "dim_order_ops::_clone_dim_order.out": "dim_order_ops._clone_dim_order.default",
     "dim_order_ops::_to_dim_order_copy.out": "dim_order_ops._to_dim_order_copy.default",
 }
-"""Known without upstream's registry, whose import takes seconds."""
+"""Listed here because the import of upstream's registry takes seconds."""
 _DEVICE_COPIES: Final = {
     "et_copy::_h2d_copy.out": "et_copy._h2d_copy.default",
     "et_copy::_d2h_copy.out": "et_copy._d2h_copy.default",
 }
-"""Known without upstream's registry, which an older program's reader need not have imported."""
+"""Listed here because a reader of older programs need not import upstream's registry."""
 
 
 @functools.cache
 def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """What a kernel such as ``aten::add.out`` computes.
+    """The operator that a kernel, for example ``aten::add.out``, computes.
 
     Returns
     -------
     tuple or None
-        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each argument that is read, in
-        the order in which a program stores them; None for kernels that are no registered operators.
+        Name of the functional operator (``aten.add.Tensor``), and ``(name, default)`` of each input argument, in the
+        order of the program; None for kernels without a registered operator.
     """
     import torch
 
@@ -181,9 +180,9 @@ def runtime_operator(kernel: str) -> tuple[str, tuple[tuple[str, Any], ...]] | N
 
 
 def _without_out(packet: Any, overload_name: str) -> Any:
-    """The functional overload of a kernel's packet where the out variant is not registered; it takes the same.
+    """The functional overload of a kernel whose out variant is not registered.
 
-    Of the quantized kernels only lowering registers them, and they are named ``out`` or ``Tensor_out``.
+    Only lowering registers the quantized kernels, named ``out`` or ``Tensor_out``.
     """
     wanted = overload_name.lower().removesuffix("out").rstrip("_") or "default"
     if packet is None or wanted == overload_name.lower():
@@ -207,9 +206,9 @@ def edge_operator(target: str) -> Any:
 
 
 def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name as upstream's passes expect them: by position wherever the operator's schema has them so.
+    """Arguments by position where the operator's schema has them so, as upstream's passes expect.
 
-    Serialized graphs name every argument, and leave out those that have their default.
+    Serialized graphs name every argument and omit defaults.
     """
     overload = operator_overload(target)
     if overload is None:
@@ -225,7 +224,7 @@ def in_order(target: Any, kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], d
 
 
 def operator_overload(target: Any) -> torch._ops.OpOverload | None:
-    """The ATen overload behind an edge or backend operator, or the overload itself; None for Python functions."""
+    """The ATen overload behind an edge or backend operator; None for Python functions."""
     import torch
     from executorch.exir.dialects.edge._ops import EdgeOpOverload
 
@@ -235,5 +234,5 @@ def operator_overload(target: Any) -> torch._ops.OpOverload | None:
 
 
 def register_quantized_operators() -> None:
-    """Let quantize and dequantize that no backend takes be lowered to the portable quantized kernels."""
+    """Let undelegated quantize and dequantize be lowered to the portable quantized kernels."""
     importlib.import_module("executorch.kernels.quantized")

@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""A `.pte` as upstream's own data classes, to be changed and written again."""
+"""A `.pte` as upstream's data classes, for changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ProgramFile:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> ProgramFile:
-        """Read a file that was checked before.
+        """Read a checked file.
 
         Raises
         ------
@@ -45,11 +45,10 @@ class ProgramFile:
             raise ArtifactError(path, problem, "write it again with the executorch that is installed here") from error
 
     def plan(self, method: str) -> Any:
-        """The execution plan of a method."""
         return next(plan for plan in self.file.program.execution_plan if plan.name == method)
 
     def keep(self, plan: Any, slots: list[int], nbytes: int) -> None:
-        """Give values that share their memory a place of so many bytes that nothing else uses."""
+        """Give values that share their memory a place of `nbytes` bytes that nothing else uses."""
         place = plan.values[slots[0]].val.allocation_info
         memory = place.memory_id
         start = -(-plan.non_const_buffer_sizes[memory] // _ALIGNMENT) * _ALIGNMENT
@@ -59,7 +58,6 @@ class ProgramFile:
         plan.non_const_buffer_sizes[memory] = start + nbytes
 
     def add_constant(self, plan: Any, data: bytes, count: int) -> int:
-        """Add a constant tensor of int64, and return its slot."""
         from executorch.exir import schema
         from executorch.exir.scalar_type import ScalarType
 
@@ -84,22 +82,22 @@ class ProgramFile:
     def replace_delegate(
         self, plan: Any, instruction: int, own: int, piece: ProgramFile, nbytes: list[int]
     ) -> list[int]:
-        """Let a delegate call execute another program of its backend, which gives out more.
+        """Let a delegate call execute another program of its backend with more outputs.
 
         Parameters
         ----------
         plan, instruction
             The call's.
         own
-            How many outputs the call has.
+            The call's number of outputs.
         piece
-            A program that is one delegate call: its inputs are the call's, its first outputs too.
+            A program of one delegate call with the call's inputs; its first outputs are the call's.
         nbytes
-            Bytes of each of its further outputs.
+            Bytes of each further output.
 
         Returns
         -------
-        The slots of the further outputs, which have memory that nothing else uses.
+        The slots of the further outputs, in memory that nothing else uses.
 
         Raises
         ------
@@ -127,7 +125,6 @@ class ProgramFile:
         return added
 
     def _add_planned(self, plan: Any, value: Any, nbytes: int) -> int:
-        """Add a tensor that is planned in memory of its own, and return its slot."""
         from executorch.exir import schema
 
         plan.values.append(copy.deepcopy(value))
@@ -136,7 +133,6 @@ class ProgramFile:
         return len(plan.values) - 1
 
     def _take_blob(self, plan: Any, call: Any, piece: ProgramFile, delegate: Any) -> None:
-        """Put the piece's blob, and the named data that it needs, in place of a call's."""
         blobs, calls = self.file.program.backend_delegate_data, _delegate_calls(plan)
         known, mine = plan.delegates[call.delegate_index], copy.deepcopy(delegate)
         shared = sum(other.delegate_index == call.delegate_index for other in calls) > 1
@@ -163,7 +159,6 @@ class ProgramFile:
                     self.file.named_data.pte_data[key] = dataclasses.replace(entry, buffer_index=at)
 
     def content(self) -> bytes:
-        """The file's bytes."""
         from executorch.exir._serialize._program import serialize_pte_binary
 
         options: dict[str, Any] = {"extract_delegate_segments": True, "constant_tensor_alignment": _CONSTANT_ALIGNMENT}

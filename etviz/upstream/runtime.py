@@ -1,6 +1,6 @@
-"""executorch's runtime, without what lowers programs, for a process that has none of executorch and no other threads.
+"""executorch's runtime without its lowering, for a child process.
 
-The bindings import the class of a warning from `executorch.exir`, and with it three seconds of everything else.
+The bindings import a warning class from `executorch.exir`, which would take three seconds.
 """
 
 from __future__ import annotations

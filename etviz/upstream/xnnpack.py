@@ -1,4 +1,4 @@
-"""What XNNPACK's backend writes into a program: its schema, its header, and a way to write something else."""
+"""XNNPACK's payload: schema, header, and a way to write another one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BACKEND: Final = "XnnpackBackend"
 _GRAPH: Final = "executorch.backends.xnnpack.serialization"
 _HEADER: Final = struct.Struct("<8sHIIIQ")
 _MAGIC: Final = b"XH00"
-"""At the fifth byte; then the header's length, and places and sizes: of the flatbuffer, of the constants."""
+"""At the fifth byte. Then the header's length, and offset and size of the flatbuffer and the constants."""
 
 Look = Callable[[bytes, Mapping[str, bytes]], object]
-"""Is shown a payload, and the data that the program keeps by name."""
+"""Receives a payload and the program's named data."""
 
 
 def schema() -> str:
-    """The flatbuffer schema of a payload; a FileNotFoundError if it is not here."""
+    """The flatbuffer schema of a payload; raises `FileNotFoundError` if it is missing here."""
     package, *inner = _GRAPH.split(".")
     spec = importlib.util.find_spec(package)  # importing the backend takes seconds
     roots = list(spec.submodule_search_locations or ()) if spec is not None else []
@@ -31,7 +31,7 @@ def schema() -> str:
 
 
 def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
-    """The flatbuffer of a payload, and the constants behind it; a ValueError if it has no header."""
+    """The flatbuffer of a payload, and the constants after it; raises `ValueError` without a header."""
     if len(payload) < _HEADER.size or bytes(payload[4:8]) != _MAGIC:
         raise ValueError("it has no header of XNNPACK's")
     _, _, start, size, constants, length = _HEADER.unpack(payload[: _HEADER.size])
@@ -39,7 +39,7 @@ def parts(payload: memoryview) -> tuple[memoryview, memoryview]:
 
 
 def pack(graph: dict[str, Any], constants: bytes) -> bytes:
-    """The payload of a graph that is given as in the schema's JSON."""
+    """The payload of a graph in the schema's JSON."""
     serialize: Any = importlib.import_module(f"{_GRAPH}.xnnpack_graph_serialize")
     original = serialize.convert_to_flatbuffer
     serialize.convert_to_flatbuffer = _compiled
@@ -60,13 +60,12 @@ def _compiled(graph: dict[str, Any]) -> bytes:
 
 
 def _bytes(buffer: Any) -> bytes:
-    """Content that upstream holds in memory, or in a file."""
     return buffer.to_bytes() if hasattr(buffer, "to_bytes") else bytes(buffer)
 
 
 @contextlib.contextmanager
 def payloads(look: Look) -> Generator[None]:
-    """Let `look` see the payload of every delegate that is lowered."""
+    """Call `look` with the payload of every delegate that is lowered."""
     preprocess: Any = importlib.import_module("executorch.backends.xnnpack.xnnpack_preprocess")
     original, store_class = preprocess.serialize_xnnpack_binary, preprocess.NamedDataStore
     stores: list[Any] = []
