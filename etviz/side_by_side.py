@@ -94,7 +94,6 @@ class Comparison(Shown):
         return pd.DataFrame(records, columns=["operator", "module", "source", "joined", *named])
 
     def _metrics(self) -> list[str]:
-        """The metrics that one of the Inspections has, total and introduced."""
         names = [name for name in METRICS if any(name in item.analysis.tables.rows for item in self._all())]
         return [*names, *(f"introduced_{name}" for name in names)]
 
@@ -231,7 +230,6 @@ class _ComparisonView(ViewState):
         return super().columns | beside_names(len(self.analysis_by_label))
 
     def page(self, tensors: str, by: str = "introduced_severity") -> bytes:
-        """The report."""
         compared = self._compared()
         summary = comparison_summary(_verdicts(self.analysis_by_label), compared.table, compared.worst(_SHOWN, by), by)
         return report_page(self.analysis, tensors, self.title, self.beside, summary)
@@ -257,7 +255,6 @@ def _verdicts(programs: Mapping[str, Analysis]) -> dict[str, Summary]:
 
 
 def _one(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Gap rows of the first execution, with their operator."""
     rows = gaps[gaps["event_block"] == gaps["event_block"].min()] if len(gaps) else gaps
     names = [
         row_name(*row) for row in rows[["kind", "op", "reference_ops", "module", "output"]].itertuples(index=False)

@@ -187,7 +187,6 @@ def _from_zip(path: Path, folder: Path) -> None:
 
 
 def _why_not_unpacked(members: Sequence[zipfile.ZipInfo], names: Sequence[str], size: int) -> str:
-    """Return why an archive is not unpacked, or an empty string."""
     if len(members) > _MOST_FILES:
         return f"it holds more than {_MOST_FILES} files"
     if sum(info.compress_size for info in members) > size:
@@ -222,7 +221,6 @@ def _from_gzip(path: Path, folder: Path, budget: int | None = None) -> int:
 
 
 def _budget(paths: Sequence[Path], folder: Path) -> int:
-    """Maximum number of bytes that all archives may unpack to."""
     free = shutil.disk_usage(folder).free // 2
     return min(max(_MOST_RATIO * sum(path.stat().st_size for path in paths), _ALWAYS_ALLOWED), free)
 

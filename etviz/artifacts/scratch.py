@@ -72,7 +72,6 @@ class Scratch:
 
 
 def _remove(name: str, held: int | None, owner: int) -> None:
-    """Remove a folder, unless this process is a fork of its owner."""
     if owner == os.getpid():
         shutil.rmtree(name, ignore_errors=True)
         if held is not None:
@@ -119,7 +118,6 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 
 def _sweep_one(path: Path) -> None:
-    """Remove an unlocked folder of this user; links are left."""
     found = path.lstat()
     own = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == stat.S_IRWXU and stat.S_ISDIR(found.st_mode)
     if own and time.time() - found.st_mtime > _NEW:

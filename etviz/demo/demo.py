@@ -185,7 +185,6 @@ def _batches(digits: Digits) -> list[torch.Tensor]:
 
 
 def _scores(pte: Path, digits: Digits, workdir: Path | None = None) -> torch.Tensor:
-    """Class scores of the test images, float32 ``[n, 10]``."""
     import torch
 
     batches = _batches(digits)
@@ -238,7 +237,6 @@ def _load(program: Path, run: Path, inputs: Sequence[Any]) -> Inspection:
 
 
 def _without(runs: Inspection, row: int, found: Inspection) -> torch.Tensor:
-    """The scores of all runs, had the culprit been exact in each."""
     import torch
 
     culprit, gaps = found.gaps.loc[row], runs.gaps

@@ -296,7 +296,6 @@ class _Tally:
             self.largest[instruction] = float(np.fmax(self.largest.get(instruction, 0.0), largest))
 
     def usual(self, instruction: int) -> bytes:
-        """The most frequent hash; of several, the one that came first."""
         own = self.digests[instruction]
         return Counter(own[run] for run in sorted(own)).most_common(1)[0][0]
 
@@ -335,7 +334,6 @@ def _table(tally: _Tally, graph: Graph, exact: bool) -> pd.DataFrame:
 
 
 def _producers(graph: Graph) -> dict[int, set[int]]:
-    """The instructions whose values each instruction reads, directly or through other nodes."""
     found: dict[int, set[int]] = {}
     uses, reached = Uses(graph), dict[str, set[int]]()
     for node in graph.nodes:

@@ -101,7 +101,6 @@ def _crosses(*work: Any) -> bool:
 
 
 def _processes(count: int) -> ProcessPoolExecutor:
-    """New processes; a fork of a process with torch's threads may hang."""
     return ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
 
 

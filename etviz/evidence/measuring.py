@@ -161,7 +161,6 @@ class _Opened(Running):
         self._float: Evaluator | None = None
 
     def floating(self, paired: Paired) -> Evaluator | None:
-        """The float model that was quantized; None if it is unknown."""
         if self._float is None and paired.has_float:
             self._float = paired.float_evaluator()
             self._float.constants = Held(self._float.constants)
@@ -275,7 +274,6 @@ def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], ran: Ran) -
 
 
 def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:
-    """Compare each execution independently of the others."""
     given, custom = [tuple(values) for values in inputs], CustomMetrics(work.metrics)
     found = compare_executions(paired, given, ran_here=True, introduced=work.introduced, custom=custom, judge=judge)
     return [run.comparison for run in found.runs]

@@ -153,7 +153,6 @@ def _annotation(node: Any) -> Any:
 
 
 def _units(model: GraphModule) -> list[Unit]:
-    """The quantized operators, each with the activation that its kernel includes."""
     taken: set[str] = set()
     units = []
     for node in model.graph.nodes:

@@ -221,7 +221,6 @@ class Study:
         return self._checked(inspection, index)
 
     def _checked(self, inspection: Inspection, index: int) -> Inspection:
-        """Add a note to an Inspection whose numbers differ from the study's."""
         before = self.gaps(index)
         now = inspection.analysis.tables.rows.set_index(["instruction", "output"])["rmse"]
         then = before.set_index(["instruction", "output"])["rmse"]
@@ -328,7 +327,6 @@ class Study:
         return printable("\n".join(lines))
 
     def _judged(self, row: pd.Series[Any]) -> str:
-        """Whether precision explains a severity of `table`; empty if that is unknown."""
         if row["nonfinite"]:
             return f": NaN or Inf on one side only for {row['nonfinite']} of the inputs"
         return _EXPLAINED if row["worst"] < THRESHOLD else ": more than precision explains"
@@ -341,7 +339,6 @@ class Study:
 
 
 def _worst_by(rows: pd.DataFrame) -> str:
-    """The column of `Study.inputs` that ranks the inputs."""
     return "float_rmse" if "float_rmse" in rows and rows["float_rmse"].notna().any() else "output_severity"
 
 

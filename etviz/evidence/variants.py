@@ -139,7 +139,6 @@ def run_variant(
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean over the inputs with a number."""
     known = [value for value in values if not math.isnan(value)]
     if -math.inf in known:  # decibels of NaN on one side only; other inputs may have +inf
         return -math.inf

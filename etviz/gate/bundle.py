@@ -118,7 +118,6 @@ def bundle(
 
 
 def _sets(given: Any, name: str) -> Sets:
-    """Test sets by method."""
     by_method = given if isinstance(given, Mapping) else {"forward": given}
     sets: Sets = {}
     for method, items in by_method.items():
@@ -147,7 +146,6 @@ def _eager_outputs(model: torch.nn.Module | ExportedProgram, cases: Sequence[tup
 
 
 def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
-    """The outputs of the lowered program's graph, evaluated eagerly."""
     from etviz.evaluation.evaluator import Evaluator
 
     graphs, constants = capture(manager)

@@ -154,7 +154,6 @@ def _beyond_limits(row: Any, rules: Rules) -> Iterator[Violation]:
 
 
 def _unmet(gaps: pd.DataFrame, rules: Rules) -> Iterator[Violation]:
-    """The limits that meet no row with a number."""
     for rule in rules.rules:
         rows = [row for _, row in gaps.iterrows() if rule.fits(row)] if rule.limits else []
         for limit in rule.limits:
@@ -227,7 +226,6 @@ def _outputs(analysis: Analysis) -> Iterator[Violation]:
 
 
 def _operators(analysis: Analysis) -> Iterator[Violation]:
-    """The headline, if it names an operator or weights at fault."""
     culprits, finding = analysis.finder.decision().culprits, analysis.finder.finding()
     if finding is not None and (culprits or analysis.tables.constants):
         yield Violation("operators", max(1, len(culprits)), 0, finding.text.rstrip("."))

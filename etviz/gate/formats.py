@@ -117,5 +117,4 @@ def _numbers(case: Case) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text without characters that XML can't hold or that control a terminal."""
     return _NOT_XML.sub("\ufffd", printable(text))

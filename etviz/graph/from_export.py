@@ -321,7 +321,6 @@ def _origin(value: Json, fallback: str) -> str:
 
 
 def _module(value: Json) -> str:
-    """Path of the innermost module. Entries are ``key,path,class``, separated by semicolons."""
     if not isinstance(value, str) or not value:
         return ""
     parts = value.rsplit(";", 1)[-1].split(",")

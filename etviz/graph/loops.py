@@ -61,8 +61,6 @@ def make_body(body: Graph, name: str, carries: int, rows: int) -> None:
 
 
 def _rename(graph: Graph, prefix: str) -> None:
-    """Prefix all names of values; names of subgraphs and inside delegates stay."""
-
     def renamed(leaf: Any) -> Any:
         return Ref(prefix + leaf.name) if isinstance(leaf, Ref) else leaf
 

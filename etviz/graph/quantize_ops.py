@@ -158,7 +158,6 @@ def grid_arguments(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 
 
 def _range(dtype: Any) -> tuple[int | None, int | None]:
-    """Range of an integer dtype (torch's or a `Tag`)."""
     match = re.search(r"(u?)int(\d+)\b", str(getattr(dtype, "value", dtype)))
     if match is None:
         return None, None

@@ -296,7 +296,6 @@ class _Search:
         )
 
     def run(self) -> Derived:
-        """Narrow until nothing changes, then read off what is certain."""
         changed = True
         while changed:
             changed = False
@@ -387,7 +386,6 @@ class _Search:
         return changed
 
     def _exclude(self) -> bool:
-        """Remove certain values from all others: each operator is executed once."""
         taken = {next(iter(self.domains[v])): v for v in self.produced if len(self.domains.get(v, ())) == 1}
         changed = False
         for value in self.produced:
@@ -404,7 +402,6 @@ class _Search:
         return changed
 
     def _put_in_order(self) -> bool:
-        """Rule out operators executed before their inputs or after their readers."""
         delegates = [call for call in self.calls if call.kind == "delegate"]
         values = [value for call in delegates for value in (*self.outputs[call.index], *call.inputs)]
         if all(len(names) < 2 for names in (*self.options.values(), *(self.domains.get(v, ()) for v in values))):

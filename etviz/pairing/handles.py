@@ -137,7 +137,6 @@ def _fits_logged(metas: Sequence[Meta | None], refs: Sequence[TensorRef]) -> boo
 
 
 def _fits_ref(meta: Meta | None, ref: TensorRef) -> bool:
-    """True unless dtype or shape rule it out; symbolic sizes fit any."""
     if meta is None:
         return True
     if meta.dtype != scalar_type_name(ref.layout.scalar_type) or len(meta.shape) != len(ref.layout.sizes):
@@ -329,7 +328,6 @@ class HandleGroups:
         return f"a value of {instructions_text(group.instructions)} that is not paired"
 
     def _taken_along(self) -> set[str]:
-        """Values between two groups that add no error."""
         fixed, free = set(self._weights), set[str]()
         for node in self.edge.nodes:
             if node.subgraphs or (node.name in self._claimed and not is_size(node)):

@@ -141,7 +141,6 @@ def _items(value: Any, name: str) -> list[Any]:
 
 
 def _worst(reference: torch.Tensor, runtime: torch.Tensor) -> tuple[int, ...]:
-    """Position of the largest error; values non-finite in only one tensor first."""
     worst = worst_elements(reference, runtime, 1)
     return worst[0]["index"] if worst else (0,) * runtime.ndim
 

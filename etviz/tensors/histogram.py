@@ -245,7 +245,6 @@ def _around(one: tuple[float, float], other: tuple[float, float]) -> tuple[float
 
 
 def _scale(edges: Floats) -> float:
-    """Bins per unit, 0 if float64 can't hold it."""
     scale = (len(edges) - 1) / (edges[-1] - edges[0])
     return float(scale) if math.isfinite(scale) else 0.0
 

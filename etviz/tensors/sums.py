@@ -52,7 +52,6 @@ def sums_of(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None 
 
 
 def _is_extreme(value: float) -> bool:
-    """True if the square may leave the range of float64."""
     return 0 < value < _SMALL or _LARGE < value < math.inf
 
 

@@ -173,7 +173,6 @@ def lowers_here(backend_id: str) -> bool:
 
 
 def _installed(name: str) -> bool:
-    """True if a module's file exists; `importlib.util.find_spec` would import the parent packages."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None or not rest:

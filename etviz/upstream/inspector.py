@@ -89,7 +89,6 @@ def _held_event(event: Any, shown: float, framework: Any) -> HeldEvent:
 
 
 def _edge_values(etrecord: Any) -> Iterator[Any]:
-    """The values of an ETRecord's programs, as fake tensors."""
     import torch
 
     edge = etrecord.edge_dialect_program if etrecord is not None else None

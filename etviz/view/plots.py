@@ -351,7 +351,6 @@ def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Floats, look: Floats) ->
 
 
 def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """The given axes, or those of a new figure."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -365,7 +364,6 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def _finite(values: pd.Series) -> Floats:
-    """Numbers, NaN for values that can't be drawn."""
     found = pd.to_numeric(values, errors="coerce").to_numpy(float)
     return np.where(np.isfinite(found), found, NAN)
 

@@ -250,5 +250,4 @@ def first_misplaced(refs: Iterable[TensorRef]) -> int | None:
 
 
 def _span(layout: Layout) -> int:
-    """Number of elements from the first to the last one in memory."""
     return 1 + sum((size - 1) * stride for size, stride in zip(layout.sizes, layout.strides, strict=True))

@@ -137,7 +137,6 @@ def _read_damaged(buffer: FlatBuffer, damage: ArtifactError) -> ETDump:
 
 
 def _without_value(block: RunBlock) -> list[int]:
-    """Return the instructions that a logging block timed without logging a value."""
     if not block.debug:
         return []
     calls = (block.profile.name == "OPERATOR_CALL") | (block.profile.name == "DELEGATE_CALL")

@@ -348,7 +348,6 @@ def _read_named(root: Tables, segments: Sequence[memoryview]) -> dict[str, memor
 
 
 def _extent(data: memoryview, path: str) -> tuple[int, int]:
-    """Return the end of the flatbuffer and the start of the segments."""
     if bytes(data[_EXTENDED]) != b"eh00":
         return len(data), 0
     end, base = (int.from_bytes(data[start : start + 8], "little") for start in (16, 24))

@@ -131,7 +131,6 @@ def read_number(path: PathLike, kind: str) -> int | float | bool:
 
 
 def _read(path: PathLike, nbytes: int, what: str) -> bytearray:
-    """Read exactly `nbytes` into memory, so that no descriptor stays open."""
     with contextlib.suppress(OSError, ValueError):
         if nbytes == 0 and stat.S_ISREG((found := os.stat(path)).st_mode) and not found.st_size:  # noqa: PTH116 - of each value
             return bytearray()

@@ -164,7 +164,6 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
 
 
 def _load(data: memoryview) -> Any:
-    """Load the content. torch knows torchao's tensors only after torchao is imported."""
     import torch
 
     try:
@@ -176,7 +175,6 @@ def _load(data: memoryview) -> Any:
 
 
 def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVICE) -> None:
-    """Refuse archives that torch doesn't write: compressed members and its legacy format."""
     check_unchanged(data)
     try:
         with open_archive(data) as (_, members):
@@ -187,7 +185,6 @@ def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVI
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """True for a dense tensor that repeats few of its elements."""
     import torch
 
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:

@@ -92,7 +92,6 @@ class _Instructions:
         )
 
     def event(self, events: ProfileEvents, at: int, run: int | None) -> Event:
-        """Name, category, track and arguments of one event."""
         name, inside = str(events.name[at] or ""), events.delegate_debug_id[at]
         instruction = int(events.instruction_id[at]) if events.chain[at] >= 0 else -1
         node = self._nodes.get(instruction)
@@ -124,7 +123,6 @@ class _Instructions:
 
 
 def _names(title: str, tracks: Tracks) -> list[Event]:
-    """Names and order of the process and its tracks."""
     found: list[Event] = [{"ph": "M", "pid": PROCESS, "name": "process_name", "args": {"name": title}}]
     for number, name in tracks.names.items():
         about = {"ph": "M", "pid": PROCESS, "tid": number}

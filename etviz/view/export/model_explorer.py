@@ -152,7 +152,6 @@ def _namespaces(tree: Tree) -> list[str]:
 
 
 def _shared(modules: list[list[str]]) -> list[str]:
-    """The first parts that all paths have in common."""
     return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*modules, strict=False))]
 
 

@@ -86,5 +86,4 @@ def laid_out(
 
 
 def _room(size: int) -> int:
-    """Bytes up to the next multiple of the alignment."""
     return -size % _ALIGNMENT

@@ -103,7 +103,6 @@ def report_page(
 def _answers(
     analysis: Analysis, tensors: str, title: str, beside: Beside | None, methods: Sequence[str]
 ) -> tuple[Answer, dict[int, Answer], dict[int, str], dict[tuple[str, int], Answer]]:
-    """The answers to all questions about one method."""
     payload, buffers = build_payload(analysis, beside)
     payload |= {"title": title, "methods": list(methods)}
     rows, missing = _tensors(analysis, tensors, payload["compared"], beside)
@@ -163,7 +162,6 @@ def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
 
 
 def _summary(analysis: Analysis, title: str) -> str:
-    """What is seen without a script and on paper."""
     digest = analysis.digest
     rows = len(analysis.tables)
     table = worst_table(analysis, _PRINTED, styled=False)

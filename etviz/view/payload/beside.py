@@ -170,7 +170,6 @@ class Beside:
 
 
 def _knows(name: str) -> Any:
-    """Tells whether a program has a column with any number in it."""
     return lambda analysis: name in analysis.tables.rows and analysis.tables.rows[name].notna().any()
 
 

@@ -145,7 +145,6 @@ def build_payload(analysis: Analysis, beside: Beside | None = None) -> tuple[dic
 
 
 def _addresses(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The two parts of each row's name: ``#22[1]`` and ``mlp · linear``."""
     fields = ["name", "instruction", "kind", RAW, "reference_ops", "module"]
     addresses, names = [], []
     for name, instruction, *told in rows[fields].fillna({"reference_ops": "", "module": ""}).itertuples(index=False):
@@ -166,7 +165,6 @@ def _timed(profile: Profile) -> dict[str, Any] | None:
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows of another program, as its tree needs them."""
     known = table[table["name"].notna()].assign(**{RAW: table["op"], INNER: table[INNER].fillna("")})
     known[ADDRESS], known["op"] = _addresses(known)
     return known.reindex(table.index).fillna({INNER: ""})
@@ -260,7 +258,6 @@ def compared_rows(analysis: Analysis) -> pd.DataFrame:
 
 
 def _limits(tables: Tables) -> dict[str, list[float]]:
-    """The limits of each row, as columns."""
     ends = {name: tables.limits(name) for name in LIMITED}
     return {f"{name}{end}": ends[name][side] for name in LIMITED for side, end in enumerate(LIMITS)}
 

@@ -109,7 +109,6 @@ def _settle(
 def _told(
     analysis: Analysis, events: ProfileEvents, kinds: npt.NDArray[np.int64], run: int
 ) -> tuple[list[str], list[str], list[str], list[int]]:
-    """Name, operator, confidence and row of the view of each event."""
     graph = analysis.graph
     owners, nodes = owners_of(graph), {node.instruction: node for node in graph.walk() if node.instruction >= 0}
     joined = analysis.profile.joined(graph, analysis.findings.inner_handles)

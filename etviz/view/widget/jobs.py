@@ -154,7 +154,6 @@ def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, can
 
 
 def _is_scores(value: Any) -> bool:
-    """One row of numbers, as classifiers give them."""
     shape = getattr(value, "shape", ())
     return len(shape) == 2 and shape[0] == 1 and shape[1] > 1 and value.is_floating_point()
 

@@ -164,7 +164,6 @@ class InspectionWidget(anywidget.AnyWidget):
     def _choose(
         self, _analysis: Analysis, params: dict[str, Any], progress: Progress, _cancel: threading.Event
     ) -> dict[str, Any]:
-        """Show another method, which has another selection and filter."""
         name = params.get("method")
         if not isinstance(name, str):
             raise UsageError(f"method must be a name, found {str(name)[:40]}")
@@ -189,7 +188,6 @@ class InspectionWidget(anywidget.AnyWidget):
         return result | {"methods": list(self.state.methods), "changes": changes}, buffers
 
     def _follow(self, _change: Change) -> None:
-        """Let the views ask again."""
         self._changes += 1
         self._cached_tensor.cache_clear()
         self.send({"event": "changed"})
