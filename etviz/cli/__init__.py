@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from etviz.cli.app import main
+import sys
 
-__all__ = ["main"]
+from etviz import __version__
+
+
+def main() -> None:
+    """Run the command line; the console script."""
+    if sys.argv[1:] == ["--version"]:  # needs none of the imports below
+        sys.stdout.write(f"{__version__}\n")
+        return
+    from etviz.cli.app import main as run
+
+    run()

@@ -1,5 +1,5 @@
 """``python -m etviz.cli``."""
 
-from etviz.cli.app import main
+from etviz.cli import main
 
 main()

@@ -20,6 +20,7 @@ from etviz.artifacts.collection import may_be_artifact
 from etviz.artifacts.files import path_of
 from etviz.artifacts.ledger import identity
 from etviz.cli import artifacts as given
+from etviz.cli.gaps import headline, records
 from etviz.errors import EtvizError, UsageError
 from etviz.text import printable
 
@@ -99,14 +100,8 @@ def server(folder: Path) -> MCPServer:
     def open_artifacts(path: str) -> dict[str, Any]:
         """Open an ETDump, or a folder of artifacts, below the server's folder; returns verdict, facts and notes."""
         inspection = desk.open(path)
-        digest = inspection.analysis.digest
-        facts = {fact.label: fact.value for fact in digest.facts}
-        return {
-            "title": inspection.analysis.title,
-            "verdict": digest.verdict,
-            "facts": facts,
-            "notes": list(digest.notes),
-        }
+        facts = {fact.label: fact.value for fact in inspection.analysis.digest.facts}
+        return headline(inspection) | {"facts": facts}
 
     @tool()
     def culprits(path: str, n: int = 5, by: str = "introduced_severity") -> list[dict[str, Any]]:
@@ -224,8 +219,6 @@ class _Desk:
 
     def records(self, frame: Any) -> list[dict[str, Any]]:
         """Rows for JSON."""
-        from etviz.cli.gaps import records
-
         return json.loads(json.dumps(records(frame), default=lambda value: value.item()))
 
     def draw(self, path: str, kind: str, row: int | str) -> bytes:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from etviz import __version__
 from etviz.cli import agent, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
+from etviz.cli.artifacts import expanded, file_options
 from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
 from etviz.pipeline.worker import PATIENT_THREADS
@@ -37,7 +40,7 @@ _Misuse: Final = typer.BadParameter.__mro__[1]
 
 def _version(value: bool) -> None:
     if value:
-        out.print(__version__, highlight=False)
+        out.print(__version__)
         raise typer.Exit
 
 
@@ -53,24 +56,41 @@ def _options(
     options.look_inside = "never"  # a command shows one result and ends
 
 
-app.command("demo", epilog="Example: etviz demo --out digits --open")(demo.demo)
-app.command("info", epilog="Example: etviz info etviz-demo")(info.info)
-app.command("gaps", epilog="Example: etviz gaps etviz-demo --by sqnr_db --top 20 --format csv")(gaps.gaps)
-app.command("outputs", epilog="Example: etviz outputs etviz-demo --plot outputs.png")(outputs.outputs)
-app.command("mcp", epilog="Example: etviz mcp build/ (needs etviz\\[mcp])")(agent.mcp)
-app.command("why", epilog="Example: etviz why etviz-demo --json")(why.why)
-app.command("report", epilog="Example: etviz report etviz-demo -o report.html --tensors worst")(report.report)
-app.command("check", epilog=check.EPILOG)(check.check)
-app.command("compare", epilog="Example: etviz compare fp32 int8 -o compared.html")(compare.compare)
-app.command("verify", epilog="Example: etviz verify model.bpte --rtol 1e-3 --atol 1e-5")(verify.verify)
-app.command("run", epilog="Example: etviz run model.pte --runner examples/cpp_runner/build/etviz_runner")(run.run)
-app.command("probe", epilog="Example: etviz probe etviz-demo -o probes --budget 16MB")(probe.probe)
-app.command("load-outputs", epilog="Example: etviz load-outputs outputs --record probes")(probe.load_outputs)
+_COMMANDS: Final = (
+    ("Look", demo.demo, "etviz demo --out digits --open"),
+    ("Look", info.info, "etviz info etviz-demo"),
+    ("Look", gaps.gaps, "etviz gaps etviz-demo --by sqnr_db --top 20 --format csv"),
+    ("Look", outputs.outputs, "etviz outputs etviz-demo --plot outputs.png"),
+    ("Look", why.why, "etviz why etviz-demo --json"),
+    ("Look", report.report, "etviz report etviz-demo -o report.html --tensors worst"),
+    ("Look", compare.compare, "etviz compare fp32 int8 -o compared.html"),
+    ("Look", agent.mcp, "etviz mcp build/ (needs etviz\\[mcp])"),
+    ("Gate", check.check, check.EXAMPLE),
+    ("Gate", verify.verify, "etviz verify model.bpte --rtol 1e-3 --atol 1e-5"),
+    ("Run", run.run, "etviz run model.pte --runner examples/cpp_runner/build/etviz_runner"),
+    ("Run", probe.probe, "etviz probe etviz-demo -o probes --budget 16MB"),
+    ("Run", probe.load_outputs, "etviz load-outputs outputs --record probes"),
+)
+"""Heading of `etviz --help`, command, example."""
+
+
+def _add(heading: str, command: Callable[..., None], example: str) -> None:
+    parameters = inspect.signature(command).parameters
+    if "artifacts" in parameters:
+        command = expanded(command, "artifacts", file_options)
+    if "limits" in parameters:
+        command = expanded(command, "limits", check.limit_options, check.limit_flags())
+    name = command.__name__.replace("_", "-")
+    app.command(name, rich_help_panel=heading, epilog=f"Example: {example}")(command)
+
+
+for _entry in _COMMANDS:
+    _add(*_entry)
 
 
 def _fail(text: str) -> NoReturn:
     """Say what is wrong, in one line, and end with the status of an error; 1 is that of a check that failed."""
-    err.print(f"etviz: {with_options(text)}", style="red", highlight=False, soft_wrap=True, markup=False)
+    err.print(f"etviz: {with_options(text)}", style="red", soft_wrap=True, markup=False)
     sys.exit(2)
 
 
@@ -86,7 +106,7 @@ def main() -> NoReturn:
         arguments = ["--verbose", *(a for a in arguments if a != "--verbose")]
     status = _status(arguments)
     if status == _INTERRUPTED:
-        err.print("etviz: interrupted", highlight=False)
+        err.print("etviz: interrupted")
     sys.exit(status)
 
 

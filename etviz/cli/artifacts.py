@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,17 +15,18 @@ from etviz.artifacts.collection import collect, is_collection
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from etviz.inspection import Inspection
     from etviz.loading.artifact_set import ArtifactSet
 
-Source = Annotated[
-    Path, typer.Argument(metavar="ETDUMP", help="An ETDump; or a folder, zip, gzip or device's log with the artifacts.")
-]
+_KIND: Final = inspect.Parameter.KEYWORD_ONLY
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MethodOption = Annotated[str | None, typer.Option("--method", help="The method, if the program has several.")]
+ScaleOption = Annotated[str, typer.Option("--time-scale", help="The device's clock: ns, us, ms, s, cycles, auto.")]
+TopOption = Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")]
 EtrecordOption = Annotated[Path | None, typer.Option("--etrecord", help="AOT graphs, weights and inputs.")]
-DebugBufferOption = Annotated[Path | None, typer.Option("--debug-buffer", help="The tensors that the runtime logged.")]
-PteOption = Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")]
 RecordOption = Annotated[Path | None, typer.Option("--record", help="The record, for exact pairing.")]
 InputsOption = Annotated[
     list[str] | None,
@@ -33,19 +37,66 @@ InputsOption = Annotated[
         "files (.txt). Repeat it for each execution, or for each input where a file holds one.",
     ),
 ]
-MethodOption = Annotated[str | None, typer.Option("--method", help="The method, if the program has several.")]
-ScaleOption = Annotated[str, typer.Option("--time-scale", help="The device's clock: ns, us, ms, s, cycles, auto.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def file_options(
+    etdump: Annotated[
+        Path,
+        typer.Argument(metavar="ETDUMP", help="An ETDump; or a folder, zip, gzip or device's log with the artifacts."),
+    ],
+    etrecord: EtrecordOption = None,
+    debug_buffer: Annotated[
+        Path | None, typer.Option("--debug-buffer", help="The tensors that the runtime logged.")
+    ] = None,
+    pte: Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")] = None,
+    record: RecordOption = None,
+    inputs: InputsOption = None,
+    method: MethodOption = None,
+    time_scale: ScaleOption = "ns",
+) -> Artifacts:
+    """The artifacts that the options of a command name."""
+    named = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
+    return replace(find(etdump, inputs, **named), method=method, time_scale=time_scale)
+
+
+def expanded(
+    command: Callable[..., None],
+    parameter: str,
+    make: Callable[..., Any],
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[..., None]:
+    """The command with the options of `make` instead of one parameter, which receives the result of `make`.
+
+    `more` are names and types of further options of `make`, None by default.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    named = {
+        name: item
+        for name, item in inspect.signature(make, eval_str=True).parameters.items()
+        if item.kind != item.VAR_KEYWORD
+    }
+    options = named | {
+        name: inspect.Parameter(name, _KIND, default=None, annotation=kind) for name, kind in more.items()
+    }
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        command(**{parameter: make(**{name: values.pop(name) for name in options})}, **values)
+
+    listed = [option for name in own for option in (options.values() if name == parameter else [own[name]])]
+    vars(called)["__signature__"] = inspect.Signature([option.replace(kind=_KIND) for option in listed])
+    return called
 
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
     """Paths by kind, None where there is no such file; `inputs` names files with the inputs of the run.
 
-    `cycles` and `keep_alive` are as in `Collection`.
+    `source` is what was named: the ETDump, or what holds it. `cycles` and `keep_alive` are as in `Collection`.
     """
 
     etdump: Path
+    source: Path = Path()
     etrecord: Path | None = None
     debug_buffer: Path | None = None
     pte: Path | None = None
@@ -53,17 +104,10 @@ class Artifacts:
     data: Path | None = None
     timing: Path | None = None
     inputs: tuple[str, ...] = ()
+    method: str | None = None
+    time_scale: str = "ns"
     cycles: bool = False
     keep_alive: Any = None
-
-    @property
-    def title(self) -> str:
-        """A short name for people."""
-        return self.etdump.parent.name or str(self.etdump)
-
-    def files(self) -> list[Path]:
-        """All that are there."""
-        return [path for path in (self.etdump, *self._others().values(), self.timing) if path is not None]
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
         """Open them; see `ArtifactSet.open`."""
@@ -80,7 +124,12 @@ class Artifacts:
             "data": self.data,
         }
 
-    def load(self, method: str | None = None, time_scale: str = "ns") -> Inspection:
+    @property
+    def clock(self) -> str:
+        """The unit of the device's clock."""
+        return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
+
+    def load(self) -> Inspection:
         """Compare them.
 
         Raises
@@ -90,11 +139,8 @@ class Artifacts:
         """
         from etviz.api import load
 
-        inputs = list(self.inputs) or None
-        scale = "cycles" if time_scale == "auto" and self.cycles else time_scale
-        return load(
-            self.etdump, method=method, source_time_scale=scale, inputs=inputs, timing=self.timing, **self._others()
-        )
+        named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
+        return load(self.etdump, source_time_scale=self.clock, **named, **self._others())
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
@@ -117,10 +163,10 @@ def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None
     named = {kind: path for kind, path in given.items() if path is not None}
     files = tuple(inputs or ())
     if not is_collection(source):
-        return replace(Artifacts(source, inputs=files), **named)
+        return replace(Artifacts(source, source, inputs=files), **named)
     found = collect(source, named)
     paths: dict[str, Any] = found.paths | named
     if "etdump" not in paths:
         where = "this folder" if source.is_dir() else "this file"
         raise UsageError(f"{source}: there is no ETDump in {where} (etdump.etdp); name the file")
-    return Artifacts(**paths, inputs=files, cycles=found.cycles, keep_alive=found.keep_alive)
+    return Artifacts(**paths, source=source, inputs=files, cycles=found.cycles, keep_alive=found.keep_alive)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -16,37 +16,22 @@ from etviz.errors import ArtifactError, UsageError
 if TYPE_CHECKING:
     from etviz.gate import CheckResult, Rules
 
-EPILOG: Final = (
-    "Example: etviz check build/ --max-rmse 1e-3 --junit numerics.xml. Limits for some operators only, in etviz.toml "
+EXAMPLE: Final = (
+    "etviz check build/ --max-rmse 1e-3 --junit numerics.xml. Limits for some operators only, in etviz.toml "
     "(or as tool.etviz.check in pyproject.toml): \\[check] max_rmse = 1e-3; \\[\\[check.rules]] operator = '*conv*', "
     "dtype = 'int8', max_rmse = 0.5."
 )
 _SHOWN: Final = 20
 _NO_SUMMARY: Final = "unset GITHUB_STEP_SUMMARY, or let it name a file"
 
-Limit = Annotated[float | None, typer.Option(help="Largest value that passes.", show_default=False)]
-Least = Annotated[float | None, typer.Option(help="Smallest value that passes.", show_default=False)]
+Limits = dict[str, float]
+_MOST: Final = ("max_rmse", "max_abs", "max_mse", "max_rel_l2", "max_severity", "max_introduced_severity")
+_LEAST: Final = ("min_sqnr_db", "min_cosine", "min_allclose")
 
 
 def check(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    inputs: given.InputsOption = None,
-    max_rmse: Limit = None,
-    max_abs: Annotated[float | None, typer.Option("--max-abs", help="Largest |error| that passes.")] = None,
-    max_mse: Limit = None,
-    max_rel_l2: Limit = None,
-    max_severity: Limit = None,
-    max_introduced_severity: Limit = None,
-    min_sqnr_db: Least = None,
-    min_cosine: Least = None,
-    min_allclose: Least = None,
-    limits: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=NUMBER", help="Any other: max_/min_ and a metric.")
-    ] = None,
+    artifacts: given.Artifacts,
+    limits: Limits,
     min_compared: Annotated[float | None, typer.Option(help="Least share of compared instructions, 0 to 1.")] = None,
     outputs: Annotated[
         bool | None, typer.Option("--outputs/--no-outputs", help="Final outputs must match their reference.")
@@ -66,18 +51,12 @@ def check(
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; '-' prints it.")] = None,
     markdown: Annotated[Path | None, typer.Option("--markdown", help="Write a summary for pull requests.")] = None,
-    method: given.MethodOption = None,
 ) -> None:
     """Fail (exit status 1) if an output differs, an operator is at fault, or a row is beyond a limit or a baseline."""
     start = time.perf_counter()
-    flags = {"max_rmse": max_rmse, "max_abs": max_abs, "max_mse": max_mse, "max_rel_l2": max_rel_l2}
-    flags |= {"max_severity": max_severity, "max_introduced_severity": max_introduced_severity}
-    flags |= {"min_sqnr_db": min_sqnr_db, "min_cosine": min_cosine, "min_allclose": min_allclose}
-    known = {name: value for name, value in flags.items() if value is not None} | _parse(limits or [])
-    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     options = {"outputs": outputs, "operators": operators, "min_compared": min_compared, "factor": factor}
-    rules = _rules(config, etdump).with_flags(known, **options)
-    result = _check(found, rules, baseline, write_baseline, device, method)
+    rules = _rules(config, artifacts.source).with_flags(limits, **options)
+    result = _check(artifacts, rules, baseline, write_baseline, device)
     _write(result, junit, json_file, markdown, time.perf_counter() - start)
     if json_file is None or str(json_file) != "-":
         _print(result, quiet=rules.demand_nothing and baseline is None)
@@ -86,7 +65,7 @@ def check(
 
 
 def _check(
-    found: given.Artifacts, rules: Rules, baseline: Path | None, written: Path | None, device: str, method: str | None
+    artifacts: given.Artifacts, rules: Rules, baseline: Path | None, written: Path | None, device: str
 ) -> CheckResult:
     from etviz.gate import check as run_check
     from etviz.gate.baseline import read_baseline, write_baseline
@@ -94,7 +73,7 @@ def _check(
     if device and baseline is None and written is None:
         raise UsageError("--device needs --baseline, which holds the bits of its class, or --write-baseline")
     before = read_baseline(baseline) if baseline is not None else None
-    inspection = found.load(method)
+    inspection = artifacts.load()
     result = run_check(inspection.analysis, rules, before, device if baseline is not None else "")
     if written is not None:
         stored = read_baseline(written) if written.is_file() and device else None
@@ -112,21 +91,35 @@ def _rules(config: Path | None, source: Path) -> Rules:
     if beside is not None and beside.parent == judged.resolve():
         if path is None and Path.cwd() == judged.resolve():
             raise UsageError(f"{beside} lies beside the artifacts that it would judge; name it with --config")
-        err.print(plain_text(f"{beside} lies beside the artifacts and is not followed"), highlight=False)
+        err.print(plain_text(f"{beside} lies beside the artifacts and is not followed"))
     return read_rules(path) if path is not None else Rules()
 
 
-def _parse(limits: list[str]) -> dict[str, float]:
-    found = {}
-    for text in limits:
-        name, equals, number = text.partition("=")
+def limit_options(
+    limits: Annotated[
+        list[str] | None, typer.Option("--limit", metavar="NAME=NUMBER", help="Any other: max_/min_ and a metric.")
+    ] = None,
+    **flags: float | None,
+) -> Limits:
+    """The limits that options name."""
+    found = {name: value for name, value in flags.items() if value is not None}
+    for text in limits or []:
+        name, _, number = text.partition("=")
         try:
             found[name.strip()] = float(number)
         except ValueError:
-            equals = ""
-        if not equals:
-            raise UsageError(f"--limit must be NAME=NUMBER, found {text!r}; for example --limit max_ulp=16")
+            raise UsageError(f"--limit must be NAME=NUMBER, found {text!r}; for example --limit max_ulp=16") from None
     return found
+
+
+def limit_flags() -> dict[str, Any]:
+    """A type of option for each limit with a flag of its own."""
+    most, least = "Largest value that passes.", "Smallest value that passes."
+    texts = dict.fromkeys(_MOST, most) | dict.fromkeys(_LEAST, least)
+    return {
+        name: Annotated[float | None, typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)]
+        for name, text in texts.items()
+    }
 
 
 def _write(
@@ -155,23 +148,22 @@ def _write(
 
 
 def _print(result: CheckResult, *, quiet: bool) -> None:
-    out.print(plain_text(with_options(result.verdict)), highlight=False)
+    out.print(plain_text(with_options(result.verdict)))
     for case in result.failures[:_SHOWN]:
         wrong = "; ".join(violation.text for violation in case.violations)
         source = f" [dim]{plain_text(case.source)}[/dim]" if case.source else ""
-        out.print(f"[red]FAILED[/red] {plain_text(case.name)}: {plain_text(wrong)}{source}", highlight=False)
+        out.print(f"[red]FAILED[/red] {plain_text(case.name)}: {plain_text(wrong)}{source}")
     more = len(result.failures) - _SHOWN
     if more > 0:
-        out.print(f"… and {more} more", highlight=False)
+        out.print(f"… and {more} more")
     for note in result.notes:
-        out.print(f"[yellow]![/yellow] {plain_text(with_options(note))}", highlight=False)
+        out.print(f"[yellow]![/yellow] {plain_text(with_options(note))}")
     count = len(result.failures)
     if count:
-        out.print(f"[bold red]{count} of {len(result.cases)} checks failed[/bold red]", highlight=False)
+        out.print(f"[bold red]{count} of {len(result.cases)} checks failed[/bold red]")
     else:
-        out.print(f"[bold green]{len(result.cases)} checks passed[/bold green]", highlight=False)
+        out.print(f"[bold green]{len(result.cases)} checks passed[/bold green]")
     if quiet:
         err.print(
             "no limits were given: only outputs, operators and non-finite values were checked; see etviz check --help",
-            highlight=False,
         )

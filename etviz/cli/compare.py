@@ -46,13 +46,13 @@ def compare(
     worst = comparison.worst(top, by)
     if output is not None:
         comparison.to_html(output, by)
-        err.print(f"{plain_text(output)}: {len(comparison.table)} operators", highlight=False)
+        err.print(f"{plain_text(output)}: {len(comparison.table)} operators")
     if as_json:
         verdicts = {label: item.analysis.digest.verdict for label, item in comparison.inspections.items()}
         print_json({"verdicts": verdicts, "worst": records(worst)})
         return
     for line in comparison.summary().splitlines():
-        out.print(plain_text(line), highlight=False)
+        out.print(plain_text(line))
     out.print(_table(worst, by, comparison.labels))
 
 

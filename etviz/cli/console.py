@@ -15,8 +15,8 @@ from rich.text import Text
 from etviz.graph.labels import short_name
 from etviz.text import printable
 
-out: Final = Console()
-err: Final = Console(stderr=True)
+out: Final = Console(highlight=False)
+err: Final = Console(stderr=True, highlight=False)
 _ARGUMENT: Final = re.compile(r"\b(etrecord|debug_buffer|pte|record|inputs|method|timing)=(?![\w'\"(\[{/])")
 
 

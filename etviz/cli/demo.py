@@ -40,7 +40,7 @@ def demo(
     else:
         _print(result)
     if show and not webbrowser.open(result.report.resolve().as_uri()):
-        err.print("etviz: no browser was found to open the report", highlight=False)
+        err.print("etviz: no browser was found to open the report")
 
 
 def _print_json(result: Demo) -> None:
@@ -64,14 +64,14 @@ def _print_json(result: Demo) -> None:
 def _print(result: Demo) -> None:
     planted, inspection = result.planted, result.planted.inspection
     out.print()
-    out.print("As exported", style="bold", highlight=False)
+    out.print("As exported", style="bold")
     _say(result.inspection.analysis.digest.verdict)
     _say(
         f"Accuracy on {result.images} test images: float {_percent(result.float_accuracy)}, "
         f"ExecuTorch int8 {_percent(result.executorch_accuracy)}."
     )
     out.print()
-    out.print("With a planted fault", style="bold", highlight=False)
+    out.print("With a planted fault", style="bold")
     _say(f"Planted: {planted.what}.")
     _say(f"Accuracy {_percent(result.executorch_accuracy)} → {_percent(planted.accuracy)}.", "bold red")
     _say(f"Culprit: {planted.finding}", "bold")
@@ -81,15 +81,15 @@ def _print(result: Demo) -> None:
     out.print(worst_table(inspection.worst(_WORST)))
     out.print()
     _say(f"Artifacts are in {result.folder}/, those with the fault in {planted.folder}/. Why, in more words:")
-    out.print(f"  etviz why {planted.folder}", highlight=False, soft_wrap=True)
+    out.print(f"  etviz why {planted.folder}", soft_wrap=True)
     _say("The linked view, without a kernel:")
-    out.print(f"  {result.report}", highlight=False, soft_wrap=True)
+    out.print(f"  {result.report}", soft_wrap=True)
     _say("In a notebook:")
-    out.print(f"  {_jupyter()} {result.notebook}", highlight=False, soft_wrap=True)
+    out.print(f"  {_jupyter()} {result.notebook}", soft_wrap=True)
 
 
 def _say(text: str, style: str = "") -> None:
-    out.print(plain_text(text), style=style, highlight=False)
+    out.print(plain_text(text), style=style)
 
 
 def _percent(share: float) -> str:

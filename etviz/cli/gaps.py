@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _SOURCE: Final = 20
 """Characters that a source line may take from the operator's column."""
+ByOption = Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")]
 _SHOWN: Final = ("severity", "introduced_severity", "rmse", "sqnr_db")
 
 
@@ -33,40 +36,40 @@ class Format(str, Enum):
 
 
 def gaps(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    inputs: given.InputsOption = None,
-    by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
-    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    artifacts: given.Artifacts,
+    by: ByOption = "introduced_severity",
+    top: given.TopOption = 10,
     style: Annotated[Format, typer.Option("--format", help="table, csv or json.")] = Format.table,
     as_json: given.JsonOption = False,
-    method: given.MethodOption = None,
-    time_scale: given.ScaleOption = "ns",
 ) -> None:
     """The rows with the largest numeric gaps between reference and runtime."""
-    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-    inspection = found.load(method, time_scale)
-    rows = inspection.worst(top or len(inspection.gaps), by)
-    if as_json or style is Format.json:
-        print_json(
-            {
-                "title": inspection.analysis.title,
-                "verdict": inspection.analysis.digest.verdict,
-                "notes": inspection.analysis.digest.notes,
-            }
-            | {"rows": records(rows)}
-        )
-    elif style is Format.csv:
+    inspection = artifacts.load()
+    if style is Format.csv and not as_json:
+        rows = inspection.worst(top or len(inspection.gaps), by)
         sys.stdout.write(rows.map(spreadsheet_cell).to_csv(index_label="row"))
     else:
-        show_summary(inspection)
-        if not rows.empty:
-            out.print(worst_table(rows, by))
-            if len(rows) < len(inspection.gaps):
-                err.print(f"{len(rows)} of {len(inspection.gaps)} rows; --top 0 prints all", highlight=False)
+        show(inspection, by, top, as_json or style is Format.json)
+
+
+def show(
+    inspection: Inspection, by: str, top: int, as_json: bool, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Print the verdict and the worst rows; as JSON with `more` of it."""
+    rows = inspection.worst(top or len(inspection.gaps), by)
+    if as_json:
+        print_json({**headline(inspection), **more, "rows": records(rows)})
+        return
+    show_summary(inspection)
+    if not rows.empty:
+        out.print(worst_table(rows, by))
+        if len(rows) < len(inspection.gaps):
+            err.print(f"{len(rows)} of {len(inspection.gaps)} rows; --top 0 prints all")
+
+
+def headline(inspection: Inspection) -> dict[str, Any]:
+    """Title, verdict and notes as plain data."""
+    digest = inspection.analysis.digest
+    return {"title": inspection.analysis.title, "verdict": digest.verdict, "notes": list(digest.notes)}
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -91,9 +94,9 @@ def show_summary(inspection: Inspection) -> None:
     )
     for fact in digest.facts:
         mark = f"[{colour[fact.level]}]●[/]" if fact.level in colour else "●"
-        out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}", highlight=False)
+        out.print(f"  {mark} {plain_text(fact.label)}: {plain_text(fact.value)}")
     for note in digest.notes:
-        out.print(f"  [yellow]![/] {plain_text(with_options(note))}", highlight=False)
+        out.print(f"  [yellow]![/] {plain_text(with_options(note))}")
 
 
 def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:

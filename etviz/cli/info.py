@@ -21,31 +21,22 @@ _SLOWEST: Final = 5
 
 
 def info(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    time_scale: given.ScaleOption = "ns",
+    artifacts: given.Artifacts,
     as_json: given.JsonOption = False,
 ) -> None:
     """Files, methods, delegation and the slowest instructions. Nothing is executed, and torch is not needed.
 
     Of a program alone (etviz info model.pte): the debug buffer that a run of it needs, and each runner's flag for it.
     """
-    if is_program(etdump):
-        needed = needs(etdump)
+    if is_program(artifacts.etdump):
+        needed = needs(artifacts.etdump)
         print_json(needed) if as_json else print_needs(needed)
         return
-    found = given.find(etdump, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-    body = describe(found, time_scale)
-    if as_json:
-        print_json(body)
-    else:
-        _print(body)
+    body = describe(artifacts)
+    print_json(body) if as_json else _print(body)
 
 
-def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
+def describe(files: given.Artifacts) -> dict[str, Any]:
     """What the artifacts hold, as plain data.
 
     Raises
@@ -56,13 +47,14 @@ def describe(found: given.Artifacts, time_scale: str = "ns") -> dict[str, Any]:
     from etviz.analysis.profile import scale_factor
     from etviz.loading.paired import pair
 
-    factor = scale_factor("cycles" if time_scale == "auto" and found.cycles else time_scale)
-    artifacts = found.open(checked=False)
+    factor = scale_factor(files.clock)
+    artifacts = files.open(checked=False)
+    methods = artifacts.methods if files.method is None else [artifacts.method(files.method)]
     return {
         "files": [
             {"kind": kind, "path": path, "bytes": Path(path).stat().st_size} for kind, path in artifacts.named.items()
         ],
-        "methods": [_method(pair(artifacts, name), factor) for name in artifacts.methods],
+        "methods": [_method(pair(artifacts, name), factor) for name in methods],
         "problems": list(artifacts.dump.problems),
     }
 
@@ -82,7 +74,7 @@ def _method(paired: Paired, factor: float) -> dict[str, Any]:
         "instructions": len(nodes),
         "executions": len(blocks),
         "logged_values": sum(len(event.tensors) for block in blocks for event in block.debug),
-        "delegation": _delegation(paired),
+        "delegation": None if paired.delegation is None else paired.delegation.counts,
         "backends": dict(Counter(graph.inside(n).backend_id for n in nodes.values() if n.subgraphs)),
         "kernels": dict(kernels.most_common()),
         "total_ms": sum(latency.values()) if latency else None,
@@ -98,17 +90,6 @@ def _method(paired: Paired, factor: float) -> dict[str, Any]:
     }
 
 
-def _delegation(paired: Paired) -> dict[str, int] | None:
-    found = paired.delegation
-    if found is None:
-        return None
-    return {
-        "num_delegated_subgraphs": found.num_delegated_subgraphs,
-        "num_delegated_nodes": found.num_delegated_nodes,
-        "num_non_delegated_nodes": found.num_non_delegated_nodes,
-    }
-
-
 def _print(body: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for column in ("left", "right", "left"):
@@ -118,15 +99,15 @@ def _print(body: dict[str, Any]) -> None:
     out.print(table)
     for method in body["methods"]:
         out.print()
-        out.print(f"[bold]{plain_text(method['name'])}[/bold]", highlight=False)
+        out.print(f"[bold]{plain_text(method['name'])}[/bold]")
         for line in _lines(method):
-            out.print(f"  {line}", highlight=False)
+            out.print(f"  {line}")
         if method["slowest"]:
             out.print("  slowest:")
             for line in _slowest(method):
-                out.print(line, highlight=False, soft_wrap=True)
+                out.print(line, soft_wrap=True)
     for problem in body["problems"]:
-        out.print(f"! {plain_text(problem)}", highlight=False)
+        out.print(f"! {plain_text(problem)}")
 
 
 def _lines(method: dict[str, Any]) -> list[str]:

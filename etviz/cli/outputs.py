@@ -19,14 +19,8 @@ _SHOWN = ("rmse", "max_abs", "sqnr_db", "cosine")
 
 
 def outputs(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    inputs: given.InputsOption = None,
+    artifacts: given.Artifacts,
     plot: Annotated[Path | None, typer.Option("--plot", help="Write a picture: the RMSE of each output.")] = None,
-    method: given.MethodOption = None,
     as_json: given.JsonOption = False,
 ) -> None:
     """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""
@@ -34,8 +28,7 @@ def outputs(
 
     if plot is not None and plot.suffix not in _PICTURES:
         raise UsageError(f"--plot must end in one of {', '.join(_PICTURES)}, found {plot.name}")
-    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-    table = found.load(method).outputs
+    table = artifacts.load().outputs
     if plot is not None:
         _draw(table, plot)
     if as_json:
@@ -47,9 +40,9 @@ def outputs(
             said = numbers if not row["reason"] else str(row["reason"])
             mark = "[green]matches[/green]" if row["matches"] is True else f"[red]{plain_text(row['status'])}[/red]"
             name = f"run {int(row['event_block'])} output {int(row['output'])} {row['dtype']} ({shape})"
-            out.print(f"{plain_text(name)}: {mark}  {plain_text(said)}", highlight=False)
+            out.print(f"{plain_text(name)}: {mark}  {plain_text(said)}")
         if table.empty:
-            err.print("no final output was compared; etviz info says what the files hold", highlight=False)
+            err.print("no final output was compared; etviz info says what the files hold")
     if table.empty or not all(value is True for value in table["matches"]):
         raise typer.Exit(1)
 

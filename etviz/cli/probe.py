@@ -10,7 +10,7 @@ import typer
 from etviz.artifacts.collection import by_name
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
-from etviz.cli.gaps import records, show_summary, worst_table
+from etviz.cli.gaps import ByOption, records, show
 
 if TYPE_CHECKING:
     from etviz.pipeline.probe import Probe
@@ -53,14 +53,12 @@ def probe(
         size = f"{item.path.stat().st_size / 1e6:.2f} MB, {item.nbytes / 1e6:.2f} MB more memory"
         out.print(
             f"{plain_text(item.path)}: {len(item.values)} values of instructions {first} to {last}; {size}",
-            highlight=False,
             soft_wrap=True,
         )
     folder = plain_text(made[0].folder)
     err.print(
         f"Run {plain_text(made[0].model)} and each probe on the same inputs, keep the raw outputs as model-0.bin, …, "
         f"probe-0-0.bin, …, and show them: etviz load-outputs OUTPUTS --record {folder}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -75,11 +73,11 @@ def _facts(item: Probe) -> dict[str, object]:
 def load_outputs(
     outputs: Annotated[Path, typer.Argument(metavar="FOLDER", help="Raw outputs: probe-0-0.bin, …, model-0.bin, …")],
     etrecord: given.EtrecordOption = None,
-    pte: given.PteOption = None,
+    pte: Annotated[Path | None, typer.Option("--pte", help="The program (.pte or .bpte).")] = None,
     record: given.RecordOption = None,
     inputs: given.InputsOption = None,
-    by: Annotated[str, typer.Option("--by", help="The column to rank by, worst first.")] = "introduced_severity",
-    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    by: ByOption = "introduced_severity",
+    top: given.TopOption = 10,
     report: Annotated[Path | None, typer.Option("-o", "--output", help="Write an HTML report.")] = None,
     method: given.MethodOption = None,
     as_json: given.JsonOption = False,
@@ -96,12 +94,4 @@ def load_outputs(
     inspection = load(outputs=outputs, inputs=inputs, method=method, **found)
     if report is not None:
         inspection.to_html(report)
-    rows = inspection.worst(top or len(inspection.gaps), by)
-    if as_json:
-        digest = inspection.analysis.digest
-        told = {"title": inspection.analysis.title, "verdict": digest.verdict, "notes": digest.notes}
-        print_json(told | {"outputs": records(inspection.outputs), "rows": records(rows)})
-        return
-    show_summary(inspection)
-    if not rows.empty:
-        out.print(worst_table(rows, by))
+    show(inspection, by, top, as_json, {"outputs": records(inspection.outputs)} if as_json else {})

@@ -21,31 +21,23 @@ class Tensors(str, Enum):
 
 
 def report(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    inputs: given.InputsOption = None,
+    artifacts: given.Artifacts,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path("report.html"),
     tensors: Annotated[
         Tensors, typer.Option("--tensors", help="none: smallest; histograms: of every row; worst: and worst elements.")
     ] = Tensors.histograms,
     title: Annotated[str | None, typer.Option("--title", help="Heading of the report.")] = None,
     as_json: given.JsonOption = False,
-    method: given.MethodOption = None,
-    time_scale: given.ScaleOption = "ns",
 ) -> None:
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
     from etviz.artifacts.files import check_target
 
-    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
     check_target(output, "the report")
-    inspection = found.load(method, time_scale)
+    inspection = artifacts.load()
     written = inspection.to_html(output, tensors.value, title)
     size = written.stat().st_size
     if as_json:
         print_json({"report": str(written), "bytes": size, "rows": len(inspection.gaps)})
         return
-    out.print(plain_text(with_options(inspection.analysis.digest.verdict)), highlight=False)
-    err.print(f"{plain_text(written)}: {size / 1e6:.2f} MB, {len(inspection.gaps)} rows", highlight=False)
+    out.print(plain_text(with_options(inspection.analysis.digest.verdict)))
+    err.print(f"{plain_text(written)}: {size / 1e6:.2f} MB, {len(inspection.gaps)} rows")

@@ -10,8 +10,8 @@ import typer
 
 from etviz.artifacts.collection import by_name
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json
-from etviz.cli.gaps import records, show_summary, worst_table
+from etviz.cli.console import err, plain_text
+from etviz.cli.gaps import show
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(
     method: given.MethodOption = None,
     timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds that the run may take.")] = None,
     time_scale: given.ScaleOption = "ns",
-    top: Annotated[int, typer.Option("--top", min=0, help="Number of rows; 0 prints all.")] = 10,
+    top: given.TopOption = 10,
     as_json: given.JsonOption = False,
 ) -> None:
     """Run a program with your runner or on a device, and compare its values with the reference."""
@@ -73,28 +73,16 @@ def run(
     command = runner or shlex.quote(place.name(_RUNNER))
     ran = run_elsewhere(place, pte, program, chosen, runs, command, output, timeout, files["data"])
     if ran.problem:
-        err.print(f"etviz: {plain_text(ran.problem)}", style="red", highlight=False, soft_wrap=True)
+        err.print(f"etviz: {plain_text(ran.problem)}", style="red", soft_wrap=True)
     known = [tuple(values) for values in runs]
     common: dict[str, Any] = files | {"inputs": known if len(known) > 1 else known[0], "method": chosen}
     if ran.etdump is not None:
         inspection = load(ran.etdump, debug_buffer=ran.debug_buffer, source_time_scale=time_scale, **common)
     else:
         inspection = load(outputs=output, **common)
-    if as_json:
-        digest = inspection.analysis.digest
-        told = {
-            "title": inspection.analysis.title,
-            "verdict": digest.verdict,
-            "notes": digest.notes,
-            "folder": str(output),
-        }
-        print_json(told | {"rows": records(inspection.worst(top or len(inspection.gaps)))})
-        return
-    show_summary(inspection)
-    rows = inspection.worst(top or len(inspection.gaps))
-    if not rows.empty:
-        out.print(worst_table(rows))
-    err.print(f"The files of the run are in {plain_text(output)}", highlight=False, soft_wrap=True)
+    show(inspection, "introduced_severity", top, as_json, {"folder": str(output)})
+    if not as_json:
+        err.print(f"The files of the run are in {plain_text(output)}", soft_wrap=True)
 
 
 def _place(adb: bool, device: str | None, folder: str | None, output: Path, push: list[Path]) -> Place:

@@ -73,16 +73,16 @@ def _method(program: Program, method: Method) -> dict[str, Any]:
 
 def print_needs(body: Mapping[str, Any]) -> None:
     """Print the result of `needs`."""
-    out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", highlight=False, soft_wrap=True)
+    out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", soft_wrap=True)
     for method in body["methods"]:
         out.print()
-        out.print(f"[bold]{plain_text(method['name'])}[/bold]", highlight=False)
+        out.print(f"[bold]{plain_text(method['name'])}[/bold]")
         calls = f"{method['instructions']} instructions, {method['delegate_calls']} of them delegate calls"
         bound = "at least" if method["at_least"] else "at most"
-        out.print(f"  {calls}", highlight=False)
-        out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes an execution", highlight=False)
+        out.print(f"  {calls}")
+        out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes an execution")
         for name, item in method["flags"].items():
             note = " [dim](its default is enough)[/dim]" if item["enough"] else ""
-            out.print(f"    {name}: {plain_text(item['flag'])}{note}", highlight=False, soft_wrap=True)
+            out.print(f"    {name}: {plain_text(item['flag'])}{note}", soft_wrap=True)
     out.print()
-    out.print(_NO_FLAG, highlight=False, soft_wrap=True)
+    out.print(_NO_FLAG, soft_wrap=True)

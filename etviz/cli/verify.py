@@ -45,9 +45,9 @@ def _print(table: pd.DataFrame) -> None:
             said = f"{row.off} of {row.elements} elements are off, the worst at {list(row.place)}: "
             said += f"{row.found} instead of {row.expected}"
         verdict = "[green]verified[/green]" if row.verified else "[red]FAILED[/red]"
-        out.print(f"{verdict} {name}: {plain_text(said)}", highlight=False, soft_wrap=True)
+        out.print(f"{verdict} {name}: {plain_text(said)}", soft_wrap=True)
     failed = int((~table.verified.astype(bool)).sum())
     if failed:
-        out.print(f"[bold red]{failed} of {len(table)} outputs are not the expected ones[/bold red]", highlight=False)
+        out.print(f"[bold red]{failed} of {len(table)} outputs are not the expected ones[/bold red]")
     else:
-        out.print(f"[bold green]{len(table)} outputs verified[/bold green]", highlight=False)
+        out.print(f"[bold green]{len(table)} outputs verified[/bold green]")

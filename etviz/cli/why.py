@@ -20,30 +20,22 @@ _COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def why(
-    etdump: given.Source,
-    etrecord: given.EtrecordOption = None,
-    debug_buffer: given.DebugBufferOption = None,
-    pte: given.PteOption = None,
-    record: given.RecordOption = None,
-    inputs: given.InputsOption = None,
+    artifacts: given.Artifacts,
     top: Annotated[int, typer.Option("--top", min=0, help="Number of other suspects.")] = 5,
     inside: Annotated[
         bool,
         typer.Option("--inside/--no-inside", help="Zoom into delegates that may be at fault; they run again."),
     ] = True,
     as_json: given.JsonOption = False,
-    method: given.MethodOption = None,
-    time_scale: given.ScaleOption = "ns",
 ) -> None:
     """Name the operator at fault, with its share of the error, the proof, the likely bug, and what to do next."""
-    found = given.find(etdump, inputs, etrecord=etrecord, debug_buffer=debug_buffer, pte=pte, record=record)
-    body = found.load(method, time_scale).diagnosis(top, look_inside=inside)
+    body = artifacts.load().diagnosis(top, look_inside=inside)
     if as_json:
         print_json(body)
         return
     width = max(20, min(out.width, _WIDEST))
     for style, line in _lines(body, width):
-        out.print(plain_text(line), style=style, highlight=False, soft_wrap=True)
+        out.print(plain_text(line), style=style, soft_wrap=True)
 
 
 def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:

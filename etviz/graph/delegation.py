@@ -51,6 +51,12 @@ class Delegation:
         total = self.num_delegated_nodes + self.num_non_delegated_nodes
         return self.num_delegated_nodes / total if total else float("nan")
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The three numbers under upstream's names."""
+        names = ("num_delegated_subgraphs", "num_delegated_nodes", "num_non_delegated_nodes")
+        return {name: getattr(self, name) for name in names}
+
     @cached_property
     def by_operator(self) -> pd.DataFrame:
         """One row per operator type and a last row ``Total``; the columns are upstream's."""
