@@ -151,7 +151,6 @@ TARGETS: Final = frozenset(_FUNCTIONS)
 
 
 def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[float, float] | None:
-    """Least and largest integer; None for types that torchao has words of its own for."""
     known = _RANGES.get(str(dtype).removeprefix("torch."))
     if known is None:
         return None

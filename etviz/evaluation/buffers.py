@@ -72,7 +72,6 @@ def give_back() -> None:
 
 @functools.cache
 def _trim() -> Any:
-    """What glibc has for it; None elsewhere."""
     try:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):

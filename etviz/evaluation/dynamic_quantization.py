@@ -1,10 +1,9 @@
-"""The error that a delegate makes by quantizing activations with a scale that it chooses at run time.
+"""The error of quantizing activations with a scale that the delegate chooses at run time.
 
-The graph chooses one scale for the whole tensor. XNNPACK has no such kernel and chooses one for each row (for each
-image before a convolution), so its results differ from the graph's by about the error of the quantization itself. That
-error, and not the rounding of float32, is what such a delegate's gap has to be measured by. It is computed by leaving
-the quantization out. Where the values lie on the graph's grid by chance, as small whole numbers do, that makes none; a
-backend's own grid is another one, so there the error is that of a grid on which they don't lie.
+The graph chooses one scale for the whole tensor. XNNPACK chooses one per row (per image before a convolution), so its
+results differ from the graph's by about the quantization error. Such a delegate's gap is measured by that error, which
+is computed by omitting the quantization. If the values happen to lie on the graph's grid, as small whole numbers do, a
+grid on which they don't lie is used, because the backend's grid is another one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ANY: Final = (
     "severity is relative to the error of that quantization"
 )
 OTHER: Final = (1 + math.sqrt(5)) / 2
-"""Times the step by which another grid is wider: of all ratios, whole steps of it lie furthest from those of both."""
+"""Factor from the step to that of another grid: the ratio whose multiples are farthest from whole numbers."""
 _ON_GRID: Final = 3e-3
 """Step relative to the size of an output below which the values may lie on the grid: 8 bits make more."""
 _WHOLE: Final = re.compile(r"quantized_decomposed\.choose_qparams(_symmetric)?\.")
@@ -42,7 +41,7 @@ def is_dynamic(graph: Graph) -> bool:
 
 
 def note(graph: Graph) -> str:
-    """What to say of the gaps of such a delegate."""
+    """The note for the gaps of such a delegate."""
     whole = any(_WHOLE.match(node.target) for node in graph.nodes)
     return PER_ROW if whole and graph.backend_id == "XnnpackBackend" else ANY
 

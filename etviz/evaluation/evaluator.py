@@ -42,10 +42,10 @@ _OTHER_BRANCH: Final = "the reference takes the other branch of torch.cond, so t
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The values of one graph while it is evaluated: reference, local (None without a replay); and who is told.
+    """The values of one graph during its evaluation: reference, local (None without a replay), and the listeners.
 
-    `chains` are of local values that were computed because the runtime logged none. Executions on the same inputs have
-    one `env`, and the first one of them has what `perturbed` lanes go beside it; see `etviz.evaluation.noise.Lanes`.
+    `chains` belong to local values that were computed because the runtime logged none. Executions on the same inputs
+    share one `env`; the first has the `perturbed` lanes, see `etviz.evaluation.noise.Lanes`.
     """
 
     env: dict[str, Any]
@@ -57,11 +57,11 @@ class Scope:
 
 
 class Evaluator(Interpreter):
-    """Evaluates one method, in the types of the program and within the limits.
+    """Evaluates one method in the program's types and within the limits.
 
-    `rounding` perturbs every operator that inputs go into, None for the plain values; `roundings` are what the noise of
-    chains is measured with. `runtime_state` holds the mutable buffers that the runtime is known to have had, where
-    these are not the reference's: what reads them is judged by them; `perturbed_state` those of perturbed lanes.
+    `rounding` perturbs every operator that depends on inputs, None for plain values; `roundings` measure the noise of
+    chains. `runtime_state` holds the runtime's mutable buffers where they differ from the reference's;
+    `perturbed_state` those of perturbed lanes.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Evaluator(Interpreter):
         inputs
             Tensors and plain values, one for each user input.
         seen
-            Called after every node, in program order; branches that are not taken are not seen.
+            Called after every node, in program order, except in branches that are not taken.
         logged
-            If given, runtime values are told too.
+            Gives the runtime's values; None without a run.
         replay
-            Compute the local values from them. A graph with branches has them in any case: they tell which branch the
-            runtime took.
+            Compute the local values from them. A graph with branches always has local values, because they tell which
+            branch the runtime took.
 
         Returns
         -------
@@ -112,7 +112,7 @@ class Evaluator(Interpreter):
         UsageError
             If the inputs do not fit the graph.
         PairingError
-            If an operator fails on the reference's own values.
+            If an operator fails on the reference's values.
         """
         told = None if seen is None else (lambda node, values: seen(node, values[0]))
         return self.run_together(inputs, [logged], told, replay=replay)
@@ -127,7 +127,7 @@ class Evaluator(Interpreter):
     ) -> list[Any]:
         """Evaluate once for several executions on the same flat inputs, as `run` does for one.
 
-        `seen` is told the values of all executions, node by node. Several have to be `independent`.
+        `seen` receives the values of all executions, node by node. Several executions have to be `independent`.
         """
         import torch
 
@@ -193,7 +193,6 @@ class Evaluator(Interpreter):
         return self.results(graph, env)
 
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the operator of a node gives, within the limits."""
         if node.target == "aten.copy_.default":
             return args[1].to(args[0].dtype).expand_as(args[0]).clone()
         if self._unpacked.holds(graph, node):
@@ -209,7 +208,7 @@ class Evaluator(Interpreter):
         return self.limits.call(target, args, kwargs)
 
     def products(self, target: str, given: Sequence[tuple[Sequence[Any], Mapping[str, Any]]]) -> list[Any]:
-        """What a product with a quantized weight gives for several operands, in one pass over the weight."""
+        """The products of a quantized weight with several operands, in one pass over the weight."""
         lanes = [by_position(target, args, kwargs)[0] if kwargs else list(args) for args, kwargs in given]
         weight: Quantized = lanes[0][1]
         like = weight.like
@@ -312,7 +311,7 @@ class Evaluator(Interpreter):
         return of_weights or not only_moves(node)  # the runtime's weights may be other ones
 
     def carry_on(self, graph: Graph, node: Node, value: Value, scope: Scope) -> None:
-        """Note which operators these are, so that none is blamed for another."""
+        """Record the operators of the chain, so that none is blamed for another."""
         chains = [scope.chains[name] for name in self.reads(node) if name in scope.chains]
         missing = self._is_missing(node, value, scope)
         before = tuple({item.name: item for chain in chains for item in chain.nodes}.values())
@@ -329,7 +328,6 @@ class Evaluator(Interpreter):
             value.note = value.note or dynamic.note(graph)
 
     def _perturbed(self, graph: Graph, node: Node, value: Any, scope: Scope) -> tuple[Any, ...]:
-        """The local value with other roundings of the operators in its chain and of its own."""
         if not self.limits.has_room(len(self.roundings) * nbytes(value)):
             return ()
         found = []
@@ -348,7 +346,7 @@ class Evaluator(Interpreter):
         return tuple(found)
 
     def _plain(self, graph: Graph, node: Node, scope: Scope) -> Any:
-        """What a node gives if what it reads was not put on grids that the operators in its chain choose."""
+        """A node's value without the grids that the operators in its chain choose."""
         local, chains = scope.local or {}, scope.chains
 
         def plain(leaf: Any) -> Any:
@@ -440,7 +438,7 @@ class Evaluator(Interpreter):
     def _noise(
         self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Any, sizing: Sizing | None = None
     ) -> Callable[[Sequence[Any] | None], list[Noise]] | None:
-        """What gives the noise of a node by law, None where several operators follow one another."""
+        """The call that gives a node's noise by law; None for a chain of several operators."""
         if node.target not in ("delegate", *CONTROL):
             return partial(noise_of, self._compute, node, args, kwargs, value)
         if node.target != "delegate" or not self.rounds_once(graph.inside(node)):
@@ -499,7 +497,7 @@ class Evaluator(Interpreter):
         return Value([self.look_up(inner, out) for out in branch.outputs], own, None)
 
     def rounds(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """Evaluate a loop round by round; its operators are told when it is over, all rounds together."""
+        """Evaluate a loop round by round; listeners receive all rounds of an operator at the end."""
         body, limits = body_of(graph, node), self.limits
         lanes = [scope.env, scope.local if scope.logged is not None else None, scope.perturbed]
         courses = [self._course(node, env) if env is not None else None for env in lanes]
@@ -528,7 +526,6 @@ class Evaluator(Interpreter):
         return value
 
     def _course(self, node: Node, env: Mapping[str, Any]) -> Course:
-        """What a loop starts with in a lane."""
         carries, rows, operands = ([self.look_up(env, leaf) for leaf in part] for part in node.args)
         return Course(carries, rows, operands)
 
@@ -538,7 +535,6 @@ def _has_no_instruction(node: Node) -> bool:
 
 
 def _on_chosen_grid(node: Node, chains: Mapping[str, Chain]) -> bool:
-    """True for a quantize or a dequantize whose grid was chosen by an operator of which nothing was logged."""
     grid = grid_arguments(node.target, node.args, node.kwargs)
     scale = chains.get(grid.scale.name) if grid is not None and isinstance(grid.scale, Ref) else None
     return scale is not None and any(map(chooses_grid, scale.nodes))
@@ -579,12 +575,12 @@ def _is_logged(node: Node, value: Value) -> bool:
 
 
 def observed(node: Node, value: Value) -> Iterable[tuple[str, Any]]:
-    """What the runtime logged of values that other nodes give, by their names."""
+    """The logged values of nodes, by name."""
     return () if node.target != OBSERVED or value.runtime is None else zip(refs(node.args), value.runtime, strict=False)
 
 
 def merge(node: Node, value: Value) -> Any:
-    """What later nodes take as this node's runtime value: the logged tensors where there are any."""
+    """The node's runtime value for later nodes: the logged tensors where there are any."""
     computed = value.local if value.local is not None else value.reference
     if value.runtime is None:
         return computed

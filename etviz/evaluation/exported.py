@@ -112,7 +112,7 @@ def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
 
 
 def _function(target: str) -> Any:
-    """The operator of a node; one that overwrites its input is admitted if its functional form is."""
+    """The operator of a node. An operator that overwrites its input needs a functional form."""
     if target == "getitem":
         return operator.getitem
     library, _, rest = target.partition(".")

@@ -1,4 +1,4 @@
-"""The rules by which the graphs of a program are evaluated, whatever numbers they are evaluated in."""
+"""The rules by which a program's graphs are evaluated, for any kind of number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 State = dict[str, Any]
-"""What is in mutable buffers, by `Input.target`."""
+"""Content of mutable buffers, by `Input.target`."""
 
 _SMALL: Final = 1 << 10
 """Bytes of a constant that takes longer to find than to keep."""
@@ -78,14 +78,14 @@ class Form:
 
 @dataclass(slots=True)
 class Prepared:
-    """What does not change from one evaluation of a program to the next; interpreters of one kind may share it.
+    """Data that all evaluations of a program share.
 
     Attributes
     ----------
     forms
         By the id of a node: the node, and the forms of its arguments.
     last_uses
-        By the id of a graph: the graph, and `Interpreter.last_uses` of it.
+        By the id of a graph: the graph, and its `Interpreter.last_uses`.
     small
         Small constants.
     unpacked
@@ -113,7 +113,7 @@ class Interpreter(ABC):
 
     @abstractmethod
     def operator(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the operator of a node gives."""
+        """Call the operator of a node."""
 
     @abstractmethod
     def call(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
@@ -162,14 +162,13 @@ class Interpreter(ABC):
         return outputs
 
     def look_up(self, env: Environment, leaf: Any) -> Any:
-        """What an argument stands for."""
         if isinstance(leaf, Ref):
             value = env[leaf.name]
             return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
     def forms(self, node: Node) -> tuple[Node, Form, Form]:
-        """A node, and the forms of its arguments and of those that are named."""
+        """A node, and the forms of its positional and keyword arguments."""
         known = self.prepared.forms.get(id(node))
         if known is None:  # the node is kept, so its id stays its own
             known = node, Form(node.args, self.constant), Form(node.kwargs, self.constant)
@@ -177,7 +176,7 @@ class Interpreter(ABC):
         return known
 
     def arguments(self, env: Environment, node: Node) -> tuple[list[Any], dict[str, Any]]:
-        """What the arguments of a node stand for, and those that are named."""
+        """The values of a node's positional and keyword arguments."""
         _, args, kwargs = self.forms(node)
         return args.fill(env, self._kept), kwargs.fill(env, self._kept)
 

@@ -1,8 +1,8 @@
-"""What the operators of language models compute, in plain torch.
+"""Language-model operators in plain torch.
 
-executorch's own kernels are what the program runs, so they are no reference: a fault of theirs would be in both. Each
-function takes what the operator takes, and returns its results and then what it writes. It computes in float32, in
-float64 where its operands are of that type.
+The program runs executorch's kernels, so the reference can't use them: a kernel's fault would be in both. Each
+function takes the operator's arguments and returns its results, then the values that it writes. It computes in
+float32, or in float64 for float64 operands.
 
 Sources: the operators' documentation and tests in ``executorch/extension/llm/custom_ops``.
 """

@@ -329,7 +329,7 @@ def _layer_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: 
 
 
 def _group_norm(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Group norms, and batch norms by the statistics of their own input: kernels take the variance in one pass."""
+    """Group norms, and batch norms with the statistics of their input: kernels compute the variance in one pass."""
     group, eps = "group" in target, args[-1]
     x = args[0].double() if group else args[0].double().transpose(0, 1)
     value = values[0].double() if group else values[0].double().transpose(0, 1)
@@ -369,10 +369,10 @@ def _softmax(args: Sequence[Any], values: Sequence[Any], call: Call, target: str
 
 
 def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Of the attention with a cache: the scores' products, their softmax, and the sum of K weighted values.
+    """Attention with a cache: products of the scores, their softmax, and the sum of K weighted values.
 
-    A score's error s is one of the exponential's argument, so each term ``t = p·v`` has a relative error of
-    ``√(s² + (x − max x)² + (K+1)/9)``; the terms are summed like those of any product.
+    A score's error s is an error of the exponential's argument, so each term ``t = p·v`` has a relative error of
+    ``√(s² + (x − max x)² + (K+1)/9)``. The terms are summed like those of any product.
     """
     names = LANGUAGE_OPERATORS[target].names
     given = dict(zip(names, args, strict=False))
@@ -545,7 +545,7 @@ def by_law(value: Any, size: torch.Tensor | None, together: int = 1) -> Noise:
 
 
 class Sizing:
-    """Computes operators as they are, and keeps the noise of the last one that rounds."""
+    """Computes operators unchanged, and keeps the noise of the last one that rounds."""
 
     def __init__(self) -> None:
         self.noise: list[Noise] = []
@@ -609,7 +609,7 @@ def _same_elements(name: str, args: Sequence[Any], indices: Any, others: Any) ->
 
 
 def _together(node: Node, args: Sequence[Any], values: Sequence[Any]) -> int:
-    """Elements of a result that share an error: those that were divided by one deviation, or one sum."""
+    """Number of result elements that share an error, because one deviation or sum divides them."""
     name = node.target.partition(".")[2].partition(".")[0]
     if "softmax" in name and len(args) > 1 and isinstance(args[1], int) and values[0].ndim:
         return values[0].shape[args[1]]

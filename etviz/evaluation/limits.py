@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 _BYTES: Final = 192 << 20
 _BYTES_PER_INPUT: Final = 64
-"""Bytes that values may take until further ones are not kept for later: `_BYTES`, those of the files, and so many for
-each byte of input."""
+"""Maximum number of bytes per byte of input that values may take before later ones are not kept, beside `_BYTES` and
+the size of the files.
+"""
 _LONG: Final = 64
 _MOST_KNOWN: Final = 1 << 12
 _PLAIN: Final = (int, float, bool, str, type(None))
@@ -88,7 +89,7 @@ class Limits:
     def admitted(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], times: int = 1
     ) -> Callable[..., Any]:
-        """What calls an operator with arguments of these types and shapes, which are checked; raises as `call`."""
+        """The checked function for an operator with arguments of these types and shapes; raises as `call`."""
         if target.startswith(_NUMBERS):
             try:
                 python_operators.check(target, list(args))
@@ -102,7 +103,7 @@ class Limits:
         return True
 
     def has_room(self, size: int) -> bool:
-        """True if so many bytes more may be kept for later."""
+        """True if `size` more bytes may be kept for later."""
         return self.live + size <= self._room
 
     def add(self, target: str, value: Any) -> int:
@@ -114,7 +115,7 @@ class Limits:
 
 
 def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """What calls an operator whose arguments fit; that depends on shapes, types and plain values, so it is kept."""
+    """The function for an operator with fitting arguments, cached by shapes, types and plain values."""
     kinds, named = _kinds(args), _kinds(tuple(kwargs.items()))
     key = (target, kinds, named) if kinds is not None and named is not None else None
     found = _KNOWN.get(key) if key is not None else None
@@ -131,7 +132,7 @@ def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 
 
 def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What checks see of some arguments; None where they may see more, or it would take long."""
+    """The cache key of some arguments; None if checks may depend on more, or a key would take long."""
     import torch
 
     found: list[Any] = []

@@ -23,7 +23,7 @@ _ROWS: Final = "quantized_decomposed.choose_qparams_per_token_asymmetric.default
 
 
 def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], chosen: Any) -> Any:
-    """The ``[scale, zero point]`` that were chosen, with those of the kernel where they follow another rule."""
+    """The chosen ``[scale, zero point]``, or those of the kernel where it follows another rule."""
     import torch
 
     x = args[0] if args else kwargs.get("input")

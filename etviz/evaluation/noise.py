@@ -1,18 +1,18 @@
-"""Noise: by how much a correct implementation may differ, for one operator by law and for several by measurement.
+"""Noise: the difference that a correct implementation may have, by law for one operator and by measurement for several.
 
-One operator on known inputs has the noise ``ε/2 · rms S`` of the law (`etviz.evaluation.law`). Where several operators
-follow one another, what the first ones round runs through the others. This is measured by Monte Carlo arithmetic (D. S.
-Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", 1997): the graph is evaluated
-again, each result is replaced by ``result + u·(ε/2)·S`` with random u, and the RMS of the difference is the noise.
+One operator on known inputs has the noise ``ε/2 · rms S`` of the law (`etviz.evaluation.law`). In a chain of operators
+the rounding of earlier ones propagates. It is measured by Monte Carlo arithmetic (D. S. Parker, "Monte Carlo
+Arithmetic: exploiting randomness in floating-point arithmetic", 1997): the graph is evaluated again, each result is
+replaced by ``result + u·(ε/2)·S`` with random u, and the RMS of the difference is the noise.
 
 Grids have two rules. A backend may requantize in other arithmetic, so a value moves by ``u·δ·step`` before a quantize
-rounds it. And a grid of step s imposes an error of ``s/√12`` (uniform rounding noise: B. Widrow, "Statistical analysis
-of amplitude-quantized sampled-data systems", 1961). What follows a grid is granted what such an error becomes there: in
-separate lanes each grid is reached from the plain values, and its values move by ``u·s/√12``. Each row, channel or
-group has its own step. A backend that chooses a grid when it runs may choose another one, so there the second rule
-holds in all lanes.
+rounds it. And a grid of step s causes an error of ``s/√12`` (uniform rounding noise: B. Widrow, "Statistical analysis
+of amplitude-quantized sampled-data systems", 1961). Values after a grid are granted what such an error becomes there:
+in separate lanes each grid starts from plain values, and its values move by ``u·s/√12``. Each row, channel or group
+has its step. A backend that chooses a grid at run time may choose another one, so the second rule then holds in all
+lanes.
 
-Few samples say less: `allowance` widens the noise of values that have few elements, or that few lanes measured.
+Few samples carry less information: `allowance` widens the noise of values with few elements or few lanes.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
 DELTA: Final = 1e-3
 """Part of a step by which a value moves before it is rounded to a grid. Backends compute requantization factors with 20
-to 30 bits, so of values up to 2⁷ steps they miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point
-arithmetic add to it. Deep networks amplify whatever flips: at 1e-4 their noise is three quarters of that at 1e-3."""
+to 30 bits, so values up to 2⁷ steps miss the middle of two steps by up to 2⁻¹³ to 2⁻²³; ties of fixed-point arithmetic
+add to it. Deep networks amplify every flip: at 1e-4 their noise is three quarters of that at 1e-3.
+"""
 PASSES: Final = 5
 """Maximum number of perturbed lanes. More of them cost time; fewer widen the noise of single numbers (by 24 for 2)."""
 CHAINED: Final = 2
@@ -64,14 +65,14 @@ class Rounding:
     Parameters
     ----------
     seed
-        Each seed stands for another correct implementation.
+        Each seed represents another correct implementation.
     grids
-        What `Grids.values` holds, if only what grids impose is wanted: nothing else is perturbed then.
+        The values of `Grids.values`, to measure only the effect of grids; nothing else is perturbed then.
 
     Attributes
     ----------
     quantized
-        By the id of its node, how often each quantize was called.
+        By the id of its node, the number of calls of each quantize.
     """
 
     def __init__(self, seed: int, grids: Mapping[int, Sequence[Any]] | None = None) -> None:
@@ -111,7 +112,7 @@ class Rounding:
         self._generator.manual_seed(self._seed ^ crc32(f"{key} {self._calls[key]}".encode()))
 
     def quantize(self, call: Callable[..., Any], node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A quantize of values that moved by a part of the step of their own row."""
+        """Quantize values that moved by a part of their row's step."""
         value = args[0] if args else kwargs.get("input")
         step = steps(node, args, kwargs)
         if step is None or not isinstance(value, torch.Tensor) or not value.is_floating_point():
@@ -320,7 +321,7 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
 
 
 def larger(one: Noise, other: Noise) -> Noise:
-    """The larger of two, of which one may be NaN."""
+    """The larger of two noises; a NaN loses."""
     return other if math.isnan(one) or other > one else one
 
 
@@ -392,7 +393,7 @@ class Lanes(Evaluator):
     def add(
         self, both: Sequence[tuple[Spread, Spread]], values: Sequence[Any], others: Sequence[Sequence[Any]]
     ) -> None:
-        """Take the differences of each value in the first lanes, and in those that show what grids impose."""
+        """Add the differences of each value in the lanes of rounding and in those of grids."""
         for at, other in enumerate(others):
             for spreads, perturbed, value in zip(both, other, values, strict=False):
                 spreads[at >= self.number].add(perturbed, value)
@@ -506,7 +507,7 @@ class Lanes(Evaluator):
         return reference, _joined(others)
 
     def _in_lane(self, graph: Graph, node: Node, rounding: Rounding, lane: _Lane, *, first: bool) -> Any:
-        """The value of a node in one of the `first` lanes, or of those that have the plain values before grids."""
+        """The value of a node in one lane: a `first` one, or one with plain values before grids."""
         args, kwargs = self.arguments(lane, node)
         if is_quantize(node):
             return rounding.quantize(self.limits.call, node, args, kwargs)

@@ -1,9 +1,9 @@
-"""Which function a graph's target names, and whether it may be called with what the graph gives it.
+"""The function of a graph's target, and the check of its arguments.
 
-Targets and arguments may come from somebody else's file. So only operators that lowered programs have are called: those
-that are named below. Many kernels of ATen trust their caller and end the process where an argument is of another type
-than they expect; so each argument is held against the operator's schema first, and what a kernel is known to take on
-trust is checked by `_PRECONDITIONS`. ``make fuzz`` calls every one of them with arguments that don't fit.
+Targets and arguments may come from foreign files. Only operators of lowered programs are called, those named below.
+Many ATen kernels trust their caller and end the process on a wrong argument. Each argument is therefore checked
+against the operator's schema, and against `_PRECONDITIONS` for what a kernel takes on trust. ``make fuzz`` calls all
+of them with arguments that don't fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 _NUMBERS: Final = frozenset(("other", "src", "value", "min", "max", "exponent"))
-"""Tensors for which exported programs may have a number, of which torch makes one."""
+"""Tensor arguments for which exported programs may have a number, which torch converts."""
 _LONGEST_TEXT: Final = 256
 _LONGEST_LIST: Final = 100_000
 _MOST_AXES: Final = 16
@@ -80,7 +80,7 @@ _DIM_ORDER: Final[dict[str, Callable[..., Any]]] = {
 
 
 class UnknownOperatorError(PairingError):
-    """The reference can't be evaluated: an operator is not installed here, or is not one that etviz calls."""
+    """The reference can't be evaluated: an operator is not installed here, or etviz does not call it."""
 
 
 class ArgumentError(PairingError):
@@ -229,7 +229,7 @@ _TAKES: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]:
-    """What says whether a value is of one of the schema's types; of a type that graphs don't have, None alone is."""
+    """The check of one type of the schema; for types that graphs don't have, only None passes."""
     form = kind.kind()
     if form == "OptionalType":
         inner = _taker(kind.getElementType(), size, name)
@@ -246,7 +246,7 @@ def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]
 
 
 def _channels_fit(x: Any, *others: Any) -> bool:
-    """What normalises channels reads one number for each of them, and statistics where it computes none."""
+    """True if a norm has one number per channel, and statistics where it computes none."""
     import torch
 
     vectors = [item for item in others if isinstance(item, torch.Tensor)]
@@ -317,7 +317,7 @@ def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dro
 
 
 def _rows_fit(x: torch.Tensor, *_: Any) -> bool:
-    """The rows of a matrix; the kernel reads a second axis of whatever it is given."""
+    """True for a matrix; the kernel reads a second axis unchecked."""
     return x.dim() == 2
 
 
@@ -354,7 +354,7 @@ _PRECONDITIONS: Final[dict[str, Callable[..., bool]]] = {
 
 
 def by_position(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by position, with their defaults, and those that have to be named: serialized graphs name them all."""
+    """Arguments by position, with defaults, and keyword-only arguments. Serialized graphs name them all."""
     function = resolve(target)
     if not isinstance(function, Operator):
         return [*args, *kwargs.values()], {}
@@ -385,9 +385,9 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
-    """The function behind a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.
+    """The function of a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.
 
-    An `UnknownOperatorError` if there is none, or it is not one of `etviz.graph.admitted`.
+    Raises `UnknownOperatorError` if there is none, or it is not in `etviz.graph.admitted`.
     """
     if target in PYTHON:
         return PYTHON[target]

@@ -58,7 +58,7 @@ class OwnOperators(Limits):
 
 
 def _fitted(found: Any, value: Any) -> Any:
-    """What a function gave as the operator gives it; a `TypeError` if it is something else."""
+    """A function's result in the operator's form; raises `TypeError` for another form."""
     import torch
 
     if isinstance(value, (list, tuple)):

@@ -35,7 +35,7 @@ def is_cut(weight: Quantized, given: Sequence[Any]) -> bool:
 def products(
     call: Callable[..., torch.Tensor], weight: Quantized, operands: Sequence[Sequence[Any]]
 ) -> list[torch.Tensor]:
-    """What `LINEAR` gives for each of several operands: ``x``, the weight's place, and a bias or None."""
+    """`LINEAR` for each of several operands: ``x``, the weight's place, and a bias or None."""
     results = [_empty(given[0], weight) for given in operands]
     for rows, block in weight.rows():
         for result, given in zip(results, operands, strict=True):
@@ -44,7 +44,7 @@ def products(
 
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
-    """What `LINEAR` gives for one operand and a bias without a gradient; the weight is not kept for the gradient."""
+    """`LINEAR` for one operand and a bias, without a gradient and without keeping the weight."""
     import torch
 
     if not (given[0].requires_grad and torch.is_grad_enabled()):

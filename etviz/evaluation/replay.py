@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Log(Protocol):
-    """What the runtime logged in one execution, by instruction; see `RuntimeLog`."""
+    """The logged values of one execution, by instruction; see `RuntimeLog`."""
 
     problems: dict[int, str]
 
@@ -37,7 +37,7 @@ class Log(Protocol):
         ...
 
     def inside(self, instruction: int) -> list[tuple[int | str, Any]]:
-        """What a backend logged inside of its call: its own identifiers, and the values."""
+        """The values that a backend logged inside its call, with the backend's identifiers."""
         ...
 
     def outputs(self) -> list[Any]:
@@ -58,10 +58,10 @@ class Execution:
 
 
 def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | None = None) -> list[Any] | None:
-    """What the runtime logged as outputs of a node's instruction, None if nothing or another `count` of them.
+    """The logged outputs of a node's instruction, None if there are none or not `count` of them.
 
-    A delegate logs its inputs before them. In a loop an instruction is executed often: `turn` is the number of the
-    execution that is asked for, and what is left where its values are not whole is an empty list.
+    A delegate logs its inputs first. In a loop an instruction is executed often: `turn` is the number of the requested
+    execution. An incomplete execution is an empty list.
     """
     if node.instruction < 0:
         return None
@@ -77,7 +77,7 @@ def logged_outputs(log: Log, node: Node, count: int | None = None, turn: int | N
 
 
 def of_last_round(values: list[Any], rounds: int) -> list[Any]:
-    """What an instruction that was executed so often in a loop logged the last time; outside of loops all of it."""
+    """The values of the last of `rounds` executions in a loop; outside loops all of them."""
     return values[len(values) - len(values) // rounds :] if rounds > 1 and len(values) % rounds == 0 else values
 
 
@@ -94,9 +94,9 @@ class Elsewhere(Protocol):
         """The constants of the reference."""
         ...
 
-    def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What a question gives there."""
-        ...
+    def ask(
+        self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]
+    ) -> Any: ...
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
         """Executions of another graph."""

@@ -1,7 +1,7 @@
-"""A loop, round by round: what each round starts with, what was logged for it, and all of them as one value.
+"""A loop, round by round: its carries, its logged values, and all rounds as one value.
 
-An operator in a loop is one row of the table, however often it ran: its values are stacked along a new first axis in
-the order of its executions, also where the loop is in another one. So are those of the reference.
+An operator in a loop is one row of the table: its values are stacked along a new first axis in execution order, also
+in nested loops. The reference is stacked alike.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 Join = Callable[["Sequence[Any]"], Any]
 _OBJECT: Final = 2048
-"""Bytes that a value takes beside those of its tensors."""
+"""Bytes of a value beside those of its tensors."""
 _TOO_LARGE: Final = "the values of its rounds take too much memory together"
 _MISCOUNTED: Final = "how many values the runtime logged for it does not go together with its rounds"
 
 
 @dataclass(slots=True)
 class Course:
-    """One lane through a loop: what the next round starts with, and what the rounds so far gave.
+    """One lane through a loop: the next round's carries, and the results so far.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Course:
         return self._given + nbytes(self.carries)
 
     def given(self, at: int) -> list[Any]:
-        """What the body takes in a round."""
+        """The body's arguments in a round."""
         return [*self.carries, *self.rows, *self.operands, at]
 
     def end(self, given: Sequence[Any]) -> None:
@@ -67,7 +67,7 @@ class Course:
             result.append(row)
 
     def value(self, like: Course | None = None) -> list[Any]:
-        """What the loop gives: the last carries, and the results. What is the same as in another lane is one object."""
+        """The loop's outputs: the last carries, and the results. Equal parts of another lane are shared."""
         known = like.value() if like is not None else []
         if like is None:
             return [*self.carries, *map(stacked, self.results)]
@@ -85,7 +85,7 @@ def stacked(values: Sequence[Any]) -> Any:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """The values of several loops, which are those of all their rounds, as one."""
+    """The values of several loops, stacked over all their rounds."""
     import torch
 
     if isinstance(values[0], (list, tuple)):
@@ -105,7 +105,7 @@ class Turns:
         self._taken: Counter[int] = Counter()
 
     def __call__(self, node: Node, turn: int | None = None) -> list[Any] | None:
-        """What the next execution of a node's instruction logged."""
+        """The logged values of the next execution of a node's instruction."""
         turn = self._taken[node.instruction]
         self._taken[node.instruction] += 1
         return self._logged(node, turn=turn)
@@ -197,7 +197,6 @@ def _steps(values: Sequence[Value]) -> list[float | None] | None:
 
 
 def _chain(values: Sequence[Value], join: Join) -> Chain | None:
-    """What the values of some rounds carry along."""
     chains = [value.chain for value in values if value.chain is not None]
     if not chains:
         return None

@@ -26,7 +26,7 @@ _OWN: Final = Path("/proc/self/task")
 
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
-    """Let torch use the calling thread alone while a small model is evaluated, and those that are free for others."""
+    """Let torch use only the calling thread for a small model, and only free threads for larger ones."""
     import torch
 
     threads = torch.get_num_threads()
@@ -76,7 +76,7 @@ def _quota(most: int) -> int:
 
 
 def _weights(graph: Graph) -> dict[str, int]:
-    """Elements of each constant, those of delegates and branches included; one of unknown size counts for none."""
+    """Elements of each constant, also in delegates and branches; an unknown size counts as none."""
     sizes: dict[str, int] = {}
     for item in graph.inputs:
         if item.kind != "user" and item.meta is not None:

@@ -28,7 +28,7 @@ _KEPT: Final = 128 << 20
 _CACHED: Final = 4 << 20
 """Bytes of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
 _ROWS: Final = 64
-"""Rows at a time, or a multiple of them: of such blocks a product gives the bits that it gives of the whole."""
+"""Rows per block, or a multiple: a product of such blocks has the bits of the whole product."""
 
 
 def has_unpacked(graph: Graph) -> bool:
@@ -37,7 +37,7 @@ def has_unpacked(graph: Graph) -> bool:
 
 
 def largest_value(graph: Graph) -> int | None:
-    """Elements of the largest value that is no such weight, None if that of some value is not known."""
+    """Elements of the largest value that is no such weight, None if a value's size is unknown."""
     parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
     values = (node for part, weights in parts for node in part.nodes if node.name not in weights)
     sizes = [elements(meta) for node in values for meta in node.outputs]
@@ -69,7 +69,6 @@ class Unpacked:
         return node.name in self._names[id(graph)][1]
 
     def value(self, graph: Graph, node: Node, compute: Callable[[], Any]) -> Any:
-        """The value of such a node."""
         kept = self._values.get(id(node))
         if kept is not None:
             self._values.move_to_end(id(node))
@@ -104,7 +103,7 @@ class Unpacked:
     def dequantized(
         self, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype
     ) -> torch.Tensor | None:
-        """What a dequantize gives in `dtype`, in memory that others had; None where `Quantized.of` gives none."""
+        """The result of a dequantize in `dtype`, in reused memory; None if `Quantized.of` returns None."""
         weight = Quantized.of(target, args, kwargs, dtype)
         if weight is None:
             return None
@@ -130,9 +129,9 @@ class Quantized:
 
     @classmethod
     def of(cls, target: str, args: Sequence[Any], kwargs: Mapping[str, Any], dtype: torch.dtype) -> Quantized | None:
-        """What a dequantize is applied to.
+        """The operand of a dequantize.
 
-        None for other operators, for small tensors, and for types that operators treat in ways of their own.
+        None for other operators, for small tensors, and for types that operators treat specially.
         """
         import torch
 
@@ -159,12 +158,12 @@ class Quantized:
 
     @property
     def has_rows(self) -> bool:
-        """True for two axes, of which the first can be cut anywhere."""
+        """True for two axes whose first can be split anywhere."""
         return len(self.shape) == 2 and self._blocks[0] in (1, self.shape[0])
 
     @property
     def like(self) -> torch.Tensor:
-        """A tensor of the same shape and type, without memory of its own."""
+        """A tensor of the same shape and type without memory."""
         import torch
 
         return torch.empty(1, dtype=self.dtype).expand(self.shape)
@@ -216,7 +215,7 @@ class Quantized:
 
 
 def _plain(grid: GridArguments, x: torch.Tensor, dtype: torch.dtype) -> bool:
-    """True for integers whose differences from a zero point are told exactly, and scales that are not rounded."""
+    """True for integers with exact differences from a zero point, and scales that are not rounded."""
     import torch
 
     zeros = [torch.int32, torch.int64, torch.float32, dtype]

@@ -1,4 +1,4 @@
-"""What the evaluation of a graph gives for a node, and who gives and is told it."""
+"""The values that evaluation computes for a node, and the types of its listeners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from etviz.tensors.metrics import Noise
 
 Logged = Callable[..., "list[Any] | None"]
-"""What the runtime logged as the outputs of a node, None where it logged nothing; see `logged_outputs`."""
+"""The logged outputs of a node, None if nothing was logged; see `logged_outputs`."""
 Seen = Callable[[Node, "Value"], None]
 SeenTogether = Callable[[Node, "Sequence[Value]"], None]
 
@@ -26,24 +26,24 @@ class Value:
     reference
         From the program's inputs.
     local
-        From the runtime's inputs; None where that failed (`problem` says why).
+        From the runtime's inputs; None if that failed (`problem` has the reason).
     runtime
-        What was logged, None if nothing was.
+        The logged value, or None.
     unpaired
-        Why there is no `reference`.
+        Reason for a missing `reference`.
     steps, note
-        What `dynamic_quantization.steps` gives, and what it means.
+        Results of `dynamic_quantization.steps`, and their meaning.
     again
         Computes `local` with another rounding.
     noise
-        Gives the noise of `local` by law, for what was logged; None where it has to be measured.
+        Gives the noise of `local` by law, for the logged values; None if it has to be measured.
     chain
-        Which operators before it are in `local` too, because the runtime logged no value of theirs.
+        The operators before it that are part of `local`, because the runtime logged no value of theirs.
     rounds, apart
-        Rounds of a loop whose values are stacked here, 0 outside of loops; and those in which the reference goes
-        another way. See `etviz.evaluation.rounds`.
+        Rounds of a loop whose values are stacked here, 0 outside loops; and those in which the reference takes another
+        branch. See `etviz.evaluation.rounds`.
     missing
-        Why nothing can be compared.
+        Reason why nothing can be compared.
     """
 
     reference: Any
@@ -68,13 +68,13 @@ class Chain:
     Attributes
     ----------
     nodes
-        The operators whose values are missing, in program order.
+        The operators with missing values, in program order.
     perturbed
-        The value with other roundings of these operators, by the rounding; empty where they fail.
+        The value with other roundings of these operators, by rounding; empty if they fail.
     logged
-        Of an operator with several outputs: which of them were logged all the same.
+        For an operator with several outputs: the outputs that were logged.
     plain
-        The value as it is if nothing is put on a grid that they choose; None where nothing is, or that fails.
+        The value without the grids that they choose; None if they choose none, or that fails.
     """
 
     nodes: tuple[Node, ...]

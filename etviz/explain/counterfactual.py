@@ -102,7 +102,7 @@ class _WhatIf(Evaluator):
         self.outputs = [self.look_up(local, out) for out in self.graph.outputs]
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """What a node had at runtime, and what it would have had."""
+        """A node's value at runtime, and its counterfactual value."""
         env, local, logged = scope.env, scope.local, scope.logged
         if local is None or logged is None:
             return super().step(graph, node, scope)
@@ -170,7 +170,7 @@ def _logged(own: Any, seen: Sequence[Any] | None) -> Any:
 
 
 def _with_error(given: Any, own: Any, runtime: Any, exact: Collection[int]) -> Any:
-    """What an operator gives, with the error that it introduced at runtime, except in outputs that are to be exact."""
+    """An operator's result plus the error that it introduced at runtime, except in exact outputs."""
     lanes = (flat_values(value) for value in (given, own, runtime))
     parts = [a if at in exact else _shifted(a, b, c) for at, (a, b, c) in enumerate(zip(*lanes, strict=False))]
     return parts if isinstance(given, (list, tuple)) else parts[0]

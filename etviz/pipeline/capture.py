@@ -36,7 +36,7 @@ _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 
 
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
-    """Graphs of all methods, instruction ids filled in, and their constants by name.
+    """Graphs of all methods with instruction ids, and their constants by name.
 
     Constants of a delegate are named ``<method>/<delegate>/<name>``, those of the method ``<method>//<name>``.
     """
@@ -70,7 +70,6 @@ def capture_program(program: ExportedProgram, name: str, prefix: str, constants:
 
 
 def _written(node: Node) -> Written:
-    """What a call gives and writes, of executorch's language operators and of those of the user's own libraries."""
     if not is_users(node.target):
         return written_by(node)
     schema = ops.schema_of(ops.operator_of(node.target))

@@ -75,7 +75,7 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
 
 
 def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Lower a piece by itself, with as many of the candidates among its outputs as the backend gives, and run it."""
+    """Lower a piece with all candidates that the backend returns as outputs, and run it."""
     import torch
 
     from etviz.pipeline.piece_program import reason_of
@@ -116,7 +116,7 @@ def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> Shown:
 
 
 def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """What the program that ran has otherwise than a piece that is lowered here."""
+    """The differences between the program that ran and a piece that is lowered here."""
     import torch
 
     from etviz.pipeline.piece_program import alterations
@@ -133,7 +133,7 @@ def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[s
 
 @dataclass(frozen=True)
 class _Given:
-    """What a request is about."""
+    """The subject of a request."""
 
     graph: Graph
     constants: dict[str, torch.Tensor]
@@ -167,7 +167,7 @@ class _Given:
         return PieceProgram(self.graph, self.constants, self.inputs, self.pte)
 
     def are_expected(self, outputs: Outputs) -> bool:
-        """True if its outputs are those of the run, bit for bit."""
+        """True if its outputs equal those of the run, bit for bit."""
         from etviz.pipeline.relower import same_bits
 
         return all(map(same_bits, outputs[: len(self.graph.outputs)], self.expected))

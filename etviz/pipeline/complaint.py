@@ -1,6 +1,6 @@
-"""What upstream complains of when it can't take a model, in a few lines: what, where in the model, and what to do.
+"""Why upstream can't take a model, in a few lines: the problem, its place in the model, and what to do.
 
-Upstream tells all it knows, for its own developers too: a page for a branch. The whole of it stays the error's cause.
+Upstream's message is often a page per branch. It stays the error's cause.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _WHOLE: Final = "The whole message is the error's __cause__"
 
 
 def complaint(error: Exception, advice: str = "") -> str:
-    """What upstream's `error` says, for the user of a model; `advice` is what to do if nothing better is known."""
+    """The message of upstream's `error` for a user; `advice` is used if nothing better is known."""
     whole = str(error).strip() or type(error).__name__
     said = _beginning(whole)
     inner = _innermost(error)
@@ -122,7 +122,7 @@ def _with_code(line: str, code: str) -> str:
 
 
 def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """What is neither torch's nor executorch's, nor Python's, nor ours."""
+    """Frames of the user's code."""
     return [
         frame
         for frame in frames
@@ -134,7 +134,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _operators(error: BaseException) -> Iterator[Node]:
-    """The operators that upstream's passes were at, the innermost first; then those that the error names."""
+    """The operators that upstream's passes worked on, innermost first; then those that the error names."""
     from torch.fx import GraphModule, Node
 
     frames = [frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__)][::-1]
@@ -152,7 +152,7 @@ def _operators(error: BaseException) -> Iterator[Node]:
 
 
 def _innermost(error: BaseException) -> str:
-    """What the first error of a chain says; upstream's passes wrap it in how they were called."""
+    """The message of the first error of a chain; upstream's passes wrap it."""
     *_, first = _chain(error)
     lines = str(first).strip().splitlines()
     return (
@@ -163,7 +163,6 @@ def _innermost(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it came from."""
     one: BaseException | None = error
     while one is not None:
         yield one

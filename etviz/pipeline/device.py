@@ -282,7 +282,7 @@ def _last_lines(log: Path) -> list[str]:
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
     """The exit status of a command; its process group ends with it, and with this process.
 
-    Processes that it started in other sessions go on if it ends well (the server of `adb` does), and end otherwise.
+    Processes that it started in other sessions continue if it ends well (the server of `adb`), and end otherwise.
     """
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"

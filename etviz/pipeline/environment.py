@@ -1,7 +1,7 @@
-"""Lowering a model in another environment: with the executorch and the torch that are installed there.
+"""Lowers a model in another environment, with the executorch and the torch that are installed there.
 
-The model goes there as a program that torch.export saved, or is made and exported there; inputs go as torch files.
-What comes back are the files of the lowered program. See `environment_child` for what happens there.
+The model travels as a program that torch.export saved, or is made and exported there; inputs travel as torch files.
+The result is the files of the lowered program. See `environment_child` for the other side.
 """
 
 from __future__ import annotations

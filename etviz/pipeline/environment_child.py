@@ -47,7 +47,7 @@ def _installed(name: str) -> str:
 
 
 def make(text: str) -> Any:
-    """What a callable gives that is named ``package.module:name``, or ``file.py:name``.
+    """Call a callable named ``package.module:name`` or ``file.py:name``.
 
     Examples
     --------

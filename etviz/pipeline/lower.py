@@ -148,7 +148,7 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitione
 
 @contextmanager
 def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) -> Generator[None]:
-    """Where a step fails, run a copy of the model by itself: if it fails too, that is the better reason."""
+    """If a step fails, run a copy of the model alone: if that fails too, its error is the better reason."""
     import torch
 
     try:
@@ -179,7 +179,6 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
 
 
 def _given(inputs: tuple[Any, ...]) -> str:
-    """Dtypes and shapes, where they can be said in a few words."""
     import torch
 
     leaves = flatten(inputs)
@@ -248,7 +247,6 @@ def quantize(
 
 
 def _kinds(values: Sequence[Any]) -> str:
-    """What some arguments are."""
     kinds = ", ".join(
         f"{dtype_name(value.dtype)}{list(value.shape)}" if hasattr(value, "dtype") else type(value).__name__
         for value in flatten(values)

@@ -1,8 +1,8 @@
-"""Values as JSON and one file of tensors, so that two processes can exchange them: nothing is pickled.
+"""Values as JSON and one file of tensors, exchanged between two processes without pickle.
 
 Plain values, containers, tensors, arrays, tables, and etviz's errors, dataclasses and kinds of float can travel.
-Unpacking runs no code: a dataclass gets its fields and no constructor is called. What both processes have already
-travels by the name that a `Known` gives it, for example a node of the graph or a tensor that lies in the debug buffer.
+Unpacking runs no code: a dataclass gets its fields and no constructor is called. Objects that both processes have
+travel by the name that a `Known` gives them, for example a node of the graph or a tensor in the debug buffer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAIN: Final = (bool, int, float, str, type(None))
 
 
 class Known:
-    """What both processes have, and how it is called between them; this one knows nothing."""
+    """Names of the objects that both processes have; this one knows none."""
 
     def name(self, value: Any, packer: Packer) -> Json | None:
         """The name of a value, None if it has to travel itself; what it is made of may be packed as well."""
@@ -49,9 +49,9 @@ class Packer:
     Parameters
     ----------
     path
-        The file of tensors; it is made when the first tensor comes.
+        The file of tensors, created with the first tensor.
     known
-        What the other process has.
+        The objects that the other process has.
     """
 
     def __init__(self, path: Path, known: Known) -> None:
@@ -169,7 +169,7 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one message; the parameters are those of `Packer`, of the other process."""
+    """Unpacks one message; the parameters are those of the other process's `Packer`."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._known = known

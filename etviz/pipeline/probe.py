@@ -1,9 +1,9 @@
-"""Probe programs: a program's `.pte`, changed so that inner values are among its ordinary outputs.
+"""Probe programs: a program's `.pte`, changed so that inner values are ordinary outputs.
 
 Every runtime returns outputs: a release build without event tracer, Java, Swift, a browser, a microcontroller. A probe
-is made from the `.pte` alone: nothing is exported or lowered again, so kernel calls and delegates' blobs are those that
-ship. Memory planning lets values overwrite one another, so each returned value gets separate memory. A budget limits
-the values of one probe; several probes cover a program.
+is made from the `.pte` alone. Nothing is exported or lowered again, so the kernel calls and the delegates' blobs are
+the shipped ones. Memory planning lets values overwrite one another, so each returned value gets separate memory. A
+budget limits the values of one probe; several probes cover a program.
 
 The last output of a probe is a constant that identifies the probe and its program.
 """

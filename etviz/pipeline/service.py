@@ -1,7 +1,7 @@
-"""What every child process does: it answers requests until its parent ends, and runs a program on some inputs.
+"""The common part of child processes: answer requests until the parent ends, and run a program on inputs.
 
-Some children belong to environments that have no etviz, and another executorch and torch. So nothing is imported here
-but the standard library, `etviz.upstream.libraries`, and torch when there is something to run.
+Some children run in environments without etviz and with another executorch and torch. This module imports only the
+standard library, `etviz.upstream.libraries`, and torch when there is something to run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Message = dict[str, Any]
 
 
 class Line:
-    """What a request can tell its parent while it is worked on: how many steps are done, and a question.
+    """The connection of a request to its parent: progress, and questions.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Line:
         self._say, self._hear = say, hear
 
     def __call__(self, step: int) -> None:
-        """Say that so many steps are done."""
+        """Report the number of finished steps."""
         self._say({"step": step})
 
     def ask(self, question: Message) -> Message:
@@ -76,18 +76,18 @@ Work = Callable[[Message, Line], Message]
 def serve(
     connection: int, parent: int, needed: Sequence[str], work: Mapping[str, Work], later: Sequence[str] = ()
 ) -> None:
-    """Answer requests until the parent ends, or has had none for a while.
+    """Answer requests until the parent ends, or has sent none for a while.
 
     Parameters
     ----------
     connection, parent
         A file descriptor, and the parent's process id.
     needed
-        Modules to import before the first request; one that is not there is left to the request that needs it.
+        Modules to import before the first request; a missing one fails the request that needs it.
     work
-        By what a request asks for, who answers it.
+        Handlers by kind of request.
     later
-        Modules that only some requests need, which are imported as soon as there is nothing else to do.
+        Modules that only some requests need, imported when idle.
     """
     _end_with(parent)
     answers = Connection(connection)
@@ -198,10 +198,10 @@ def _detached(value: Any) -> Any:
 
 @contextlib.contextmanager
 def spared_memory(most: int | None = None) -> Generator[None]:
-    """Limit what this process allocates to three quarters of the memory that is free, and to `most` bytes.
+    """Limit what this process allocates to three quarters of the free memory, and to `most` bytes.
 
-    An allocation beyond it fails. Memory that is only reserved, for example by libraries for later, does not count.
-    Where the system knows no such limit, a thread ends the process instead.
+    Allocations beyond the limit fail. Memory that libraries only reserve does not count. On systems without such a
+    limit a thread ends the process instead.
     """
     spare = min(_free() * 3 // 4, sys.maxsize if most is None else most)
     limited = _limit(spare)
@@ -217,9 +217,9 @@ def spared_memory(most: int | None = None) -> Generator[None]:
 
 
 def _limit(spare: int) -> int:
-    """Let allocations fail beyond what the process has now and so many bytes more; returns the limit before, 0 if none.
+    """Let allocations beyond `spare` more bytes fail; returns the earlier limit, 0 if there is none.
 
-    Of the systems with such a limit only Linux applies it to all memory, and tells how much a process has.
+    Only Linux applies the limit to all memory and tells how much a process has.
     """
     if resource is None:
         return 0
@@ -232,7 +232,7 @@ def _limit(spare: int) -> int:
 
 
 def _watch(spare: int) -> threading.Event | None:
-    """End this process when it takes so many bytes more than now; returns what ends the watch, None if that fails."""
+    """End this process when it takes `spare` more bytes; returns the event that ends the watch, or None."""
     if resource is None:
         return None
     limit, done = _peak() + spare, threading.Event()
@@ -277,6 +277,6 @@ def _left_to_group() -> int:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """What the system tells in kilobytes, in bytes."""
+    """The system's numbers in kilobytes, as bytes."""
     fields = (line.split(":", 1) for line in Path(path).read_text("ascii").splitlines())
     return {name: int(value.split()[0]) * 1024 for name, value in fields if value.endswith(" kB")}

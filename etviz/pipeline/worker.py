@@ -66,14 +66,14 @@ _OURS: Final = ("PYTHON", "VIRTUAL_ENV", "CONDA_", "__PYVENV_LAUNCHER__", "FLATC
 
 
 class Worker:
-    """Answers requests in processes that stay; one at a time in each, usually in a single one.
+    """Answers requests in child processes that stay; each takes one request at a time.
 
     Parameters
     ----------
     module
-        What the process runs: its ``main(connection, parent)`` gets a file descriptor and the parent's process id.
+        The child's module: its ``main(connection, parent)`` gets a file descriptor and the parent's process id.
     python
-        Interpreter of the environment that it runs in; empty for this one.
+        Interpreter of the child's environment; empty for this one.
     """
 
     def __init__(self, module: str = "etviz.pipeline.child", python: str = "") -> None:
@@ -204,7 +204,7 @@ class _Child:
         return self._process.poll() is None
 
     def is_free(self) -> bool:
-        """True if it can be asked: not one that is about to end because nobody did."""
+        """True if it takes requests, and is not about to end for want of them."""
         return not self.busy and self.is_alive() and time.monotonic() < self._free_since + 0.9 * IDLE
 
     def release(self) -> None:
@@ -242,7 +242,7 @@ class _Child:
             self._connection.send_bytes(json.dumps(message).encode())
 
     def _reply(self, patience: float) -> dict[str, Any]:
-        """What it says next, nothing if it says nothing for a while."""
+        """The next message, empty after a while without one."""
         try:
             if not self._connection.poll(patience):
                 return {}
@@ -278,7 +278,7 @@ class _Child:
 
 
 def _expected(python: str) -> str:
-    """What the interpreter of another environment must be, for an error of one that never answered."""
+    """The requirements on another environment's interpreter, for the error of one that never answered."""
     if not python:
         return ""
     return (
@@ -305,7 +305,7 @@ def _collect(stream: IO[str], lines: list[str]) -> None:
 
 
 def how_it_ended(status: int) -> str:
-    """What an exit status says, negative for a signal.
+    """An exit status in words, negative for a signal.
 
     Examples
     --------
@@ -327,7 +327,7 @@ def how_it_ended(status: int) -> str:
 
 
 WORKER: Final = Worker()
-"""What `execute` and `run_alone` ask."""
+"""The worker of `execute` and `run_alone`."""
 
 
 @functools.cache

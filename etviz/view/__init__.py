@@ -1,1 +1,1 @@
-"""What people look at: the widget, its payload, reports and figures."""
+"""The view: widget, payload, reports and figures."""

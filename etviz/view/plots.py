@@ -239,10 +239,10 @@ class Plots:
 
     @during("drawing a figure")
     def steps(self, by: str = "severity", ax: Axes | None = None) -> Axes:
-        """A heat map of execution × layer, such as the decode steps of a language model.
+        """A heat map of execution × layer, for example the decode steps of a language model.
 
-        Each cell shows its worst value. Layers are modules in program order, in as much detail as there is room for;
-        grey cells have no number.
+        Each cell shows its worst value. Layers are modules in program order, in as much detail as fits; grey cells
+        have no number.
 
         Parameters
         ----------

@@ -26,7 +26,7 @@ KEPT: Final = 96 << 20
 _COMPACT: Final = 1 << 16
 """Threshold in elements: autograd keeps larger tensors as float32."""
 _SAVED_TWICE: Final = 6
-"""Number of saved tensors that are searched for one that was saved already."""
+"""Maximum number of saved tensors that are searched for an equal one."""
 _GIVEN_BACK: Final = 64 << 20
 """Threshold in bytes: after so much was saved or read again, free memory is returned to the system."""
 
@@ -72,7 +72,7 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return target in self._constants
 
     def narrow(self, wide: Any) -> torch.Tensor | None:
-        """The constant whose widened copy `wide` is, or is a view of; None if no such copy is kept."""
+        """The constant with this widened copy or view of a copy, or None."""
         target = self._targets.get(wide.untyped_storage().data_ptr()) if isinstance(wide, torch.Tensor) else None
         if target is None:
             return None

@@ -385,7 +385,7 @@ def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def _tables(graph: Graph) -> set[str]:
-    """The constants of which only rows are read: the rows are widened, not the tables."""
+    """The constants of which only rows are read: rows are widened, tables are not."""
     found, others = set[str](), set[str]()
     for part in _parts(graph):
         targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}

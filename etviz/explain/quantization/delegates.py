@@ -19,7 +19,7 @@ NOT_ZOOMED: Final = "it is inside a delegate, which logs only its outputs; zoom 
 
 
 class InsideOfCall(Protocol):
-    """What the split asks of a zoom."""
+    """A zoom, as the split uses it."""
 
     graph: Graph
     comparison: Comparison

@@ -124,7 +124,7 @@ def _role(target: str, *, write: bool) -> str:
 
 @functools.cache
 def _roles(target: str) -> tuple[tuple[str, ...], str, str]:
-    """Names of an operator's arguments, of the overwritten one, and of the one that the result is a view of."""
+    """Names of an operator's arguments, of the overwritten one, and of the viewed one."""
     if not target.startswith("aten."):
         return (), "", ""
     try:

@@ -71,7 +71,7 @@ class OperatorValues(Uses):
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
     def values_of(self, operator: Operator) -> list[Key]:
-        """The values of an operator that are read or returned; the first if none is."""
+        """The values of an operator that are read or returned; the first if there are none."""
         node = operator.last[-1] if operator.last else operator.nodes[-1]
         every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
         return [key for key in every if key in self.readers or key in self._returned] or every[:1]

@@ -1,4 +1,4 @@
-"""A reference in which the user's functions replace some operators: checks the functions, reports those that fail."""
+"""A reference with user functions in place of some operators; checks the functions and reports failures."""
 
 from __future__ import annotations
 

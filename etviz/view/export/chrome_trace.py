@@ -1,9 +1,8 @@
-"""A Chrome trace of what the runtime timed: it opens in Perfetto and in chrome://tracing.
+"""A Chrome trace of the timed events, for Perfetto and chrome://tracing.
 
-One process, with a track for the framework's own events, one for the portable kernels, one for the calls of each
-backend, and one for the operators that a backend timed inside of its calls. Executions follow each other: each starts
-a little after the end of the one before, as the clocks of separate processes have no common zero. Every call carries
-the gap of its worst output.
+One process, with a track for the framework's events, one for the portable kernels, one for the calls of each backend,
+and one for the operators that a backend timed inside its calls. Executions follow each other with a small gap, because
+the clocks of separate processes have no common zero. Every call carries the gap of its worst output.
 
 The format is that of "Trace Event Format" (Google): complete events (``"ph": "X"``), `ts` and `dur` in µs.
 """
@@ -79,7 +78,7 @@ def chrome_trace(analysis: Analysis) -> dict[str, Any]:
 
 
 class _Instructions:
-    """What a trace says about the instruction of an event."""
+    """The trace's information about the instruction of an event."""
 
     def __init__(self, analysis: Analysis) -> None:
         graph = analysis.graph

@@ -1,8 +1,8 @@
 """Files for Google's Model Explorer: the graph, and node data that colours it by error.
 
 The graph is a `GraphCollection` as JSON: a node for each instruction and for each operator inside a delegate. Layers
-are the model's modules, and in them the delegates. The node data is a `ModelNodeData`: a value for each node by the
-graph's id, one file a metric. The forms are those of `graph_builder.py` and `node_data_builder.py` in the package
+are the model's modules, and in them the delegates. The node data is a `ModelNodeData`: a value per node by the graph's
+id, one file per metric. The forms are those of `graph_builder.py` and `node_data_builder.py` in the package
 ``ai-edge-model-explorer`` 0.1.
 """
 
@@ -73,10 +73,10 @@ def collection(analysis: Analysis, rows: Mapping[int, Any]) -> Json:
 
 
 def node_data(graph: str, metric: str, rows: Mapping[int, Any]) -> Json | None:
-    """The node data of one metric as a `ModelNodeData`; None where no node has a value.
+    """The node data of one metric as a `ModelNodeData`; None if no node has a value.
 
-    Severities span decades, and Model Explorer blends colours evenly: the stops of the gradient stand where the
-    metric's thresholds for float32 are. A non-finite mismatch is a text with a colour of its own.
+    Severities span decades, and Model Explorer blends colours evenly, so the gradient's stops are at the metric's
+    thresholds for float32. A non-finite mismatch is a text with its own colour.
     """
     results: dict[str, Json] = {}
     for node, row in rows.items():

@@ -15,7 +15,7 @@ _ALIGNMENT: Final = 8
 _LEVEL: Final = 7
 
 Answer = tuple[dict[str, Any], list[bytes]]
-"""What the view gets for a question: JSON, and the buffers that it names."""
+"""The answer to a view's question: JSON, and the buffers that it names."""
 
 
 def pack(
@@ -40,7 +40,7 @@ def laid_out(
     missing: Mapping[int, str],
     answers: Mapping[tuple[str, int], Answer] | None = None,
 ) -> bytes:
-    """The answers to all questions that a report can be asked, in one block.
+    """The answers to all questions of a report, in one block.
 
     Parameters
     ----------
@@ -49,14 +49,14 @@ def laid_out(
     tensors
         The answers to ``tensor``, by row.
     missing
-        Why there is none, by row.
+        The reasons for missing answers, by row.
     answers
-        The answers to other questions, by method and row, with the parameters that a view asks with at first.
+        The answers to other questions, by method and row, with the initial parameters of a view.
 
     Returns
     -------
     bytes
-        The same for the same answers. A report of several methods holds those of the others, each as the only buffer
+        The same for the same answers. A report of several methods holds the others' reports, each as the only buffer
         of an answer to ``method``.
     """
     held: list[bytes] = []

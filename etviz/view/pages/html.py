@@ -73,9 +73,9 @@ def view_page(title: str, summary: str, data: bytes) -> bytes:
     title
         As for `html_page`.
     summary
-        HTML that is shown until the view is there, where it can't come, and on paper.
+        HTML for paper, for pages without scripts, and until the view is ready.
     data
-        What `etviz.view.pages.container.pack` gave.
+        The bytes of `etviz.view.pages.container.pack`.
     """
     held = base64.b64encode(data).decode("ascii")
     body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'

@@ -1,8 +1,8 @@
 """The HTML report: one file that opens anywhere, without a kernel and without the network.
 
-It holds the same view as a notebook (table, tree, tensor pane) over data that is written into the page. What the view
-would ask a kernel for is answered beforehand; `TENSORS` says how much of it. Where no script runs, and on paper, the
-page shows the verdict, the finding, the facts and the worst rows.
+It holds the notebook's view (table, tree, tensor pane) over data in the page. The answers that a kernel would give are
+computed beforehand; `TENSORS` controls their number. Without scripts, and on paper, the page shows the verdict, the
+finding, the facts and the worst rows.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DETAILED: Final = 50
-"""Rows whose worst elements a ``worst`` report lists, and as many inside of each zoomed delegate."""
+"""Number of rows, and of rows inside each zoomed delegate, whose worst elements a ``worst`` report lists."""
 
 MAPPED: Final = 20
 """Rows whose error map, error by channel and scatter a ``worst`` report holds."""
 
 _MAP_SIZE: Final = 128
 _IMAGE: Final = 4
-"""Dimensions of a batch of images: their channels are the second axis, those of other tensors the last."""
+"""Dimensions of a batch of images, whose channels are the second axis; other tensors have them last."""
 
 _TIMED: Final = 20_000
-"""Events of executions that a report holds; those of the typical one whatever their number."""
+"""Maximum number of timed events in a report, beside those of the typical execution."""
 
 _PRINTED: Final = 25
 
@@ -79,16 +79,16 @@ def report_page(
     summary: str | None = None,
     others: Sequence[Analysis] = (),
 ) -> bytes:
-    """The page itself, in UTF-8.
+    """The page in UTF-8.
 
     Parameters
     ----------
     tensors
         One of `TENSORS`.
     summary
-        What is seen without a script.
+        HTML for pages without scripts.
     others
-        Further methods of the program, among which the view lets one choose.
+        Further methods of the program to choose from.
     """
     methods = [one.findings.method for one in (analysis, *others)]
     held: dict[tuple[str, int], Answer] = {}
@@ -127,7 +127,7 @@ def _tensors(
 
 
 def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
-    """The worst gap rows, and as many inside of each delegate that was zoomed into."""
+    """The worst gap rows, and as many inside each zoomed delegate."""
     first = 0
     for part in (analysis, *analysis.inside.values()):
         yield from (first + int(row) for row in part.worst(number).index)
@@ -189,12 +189,11 @@ _FRAME: Final = (
 
 
 def embedded_html(analysis: Analysis, height: int) -> str:
-    """The report as the output of a cell: it needs no kernel, so it is still there in the HTML that nbconvert makes.
+    """The report as the output of a cell, which survives in the HTML of nbconvert without a kernel.
 
-    It is in an iframe of its own, without the rights of the page around it, and within
-    ``etviz.options.embed_megabytes``: where it is too large even without tensors, the worst rows stand in for it. There
-    is no widget beside it: nbconvert stores the state of every widget that was made and then shows an empty one in
-    place of all else.
+    It is a sandboxed iframe within ``etviz.options.embed_megabytes``. If it is too large even without tensors, the
+    worst rows replace it. There is no widget beside it: nbconvert stores the state of every widget and then shows an
+    empty one.
     """
 
     def page_with(tensors: str) -> bytes:

@@ -131,7 +131,7 @@ def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, wor
 
 
 def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:
-    """What a notebook cell shows of programs side by side."""
+    """The output of a notebook cell for programs side by side."""
     return f'<div class="{STATIC_TABLE}">{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>'
 
 

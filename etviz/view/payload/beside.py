@@ -1,7 +1,7 @@
-"""Other programs beside the one that a view is of: their columns, ratios, trees and histograms, joined row by row.
+"""Other programs beside the one of a view: columns, ratios, trees and histograms, joined row by row.
 
-The view stays that of the first program, with its rows in their places, so that all that can be asked of a row can be
-asked here too. Operators that only other programs have stand at the end.
+The view keeps the first program's rows in their places, so every question about a row works here too. Operators of
+other programs only are at the end.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Beside:
     others
         The programs but the first.
     frames
-        The compared rows of every program, with those inside of its delegates.
+        The compared rows of every program, with those inside its delegates.
     joined
-        A row for each operator: its number among these in every program, -1 where the program has none.
+        A row for each operator: its row number in every program, -1 if the program has none.
     title
-        Of the whole.
+        Title of the view.
     """
 
     labels: tuple[str, ...]
@@ -84,7 +84,7 @@ class Beside:
         return found
 
     def add_columns(self, rows: pd.DataFrame, added: int) -> list[Column]:
-        """Add severities and ratios to the rows of a view; gives back how they are shown."""
+        """Add severities and ratios to the rows of a view; returns how to show them."""
         columns: list[Column] = []
         rated = next((name for name in _RATED if self._all_know(name, rows)), "")
         base = rows[rated].clip(lower=1.0).where(rows["status"] != MISMATCH, math.inf) if rated else None
@@ -122,7 +122,7 @@ class Beside:
         return name in rows and bool(rows[name].notna().any()) and all(map(_knows(name), self.others))
 
     def summary(self, rows: pd.DataFrame) -> dict[str, Any]:
-        """What to know first: the operator that became worst, and each program's own verdict."""
+        """The operator that became worst, and each program's verdict."""
         digests = [other.digest for other in self.others]
         shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
         worst = rows[CHANGE].max() if CHANGE in rows else math.nan
@@ -161,7 +161,7 @@ class Beside:
         return found
 
     def trees(self, rows: int, added: int) -> list[tuple[str, Analysis, pd.DataFrame]]:
-        """Label, program, and the program's rows in the order of the view, empty ones for those that it lacks."""
+        """Label, program, and the program's rows in the order of the view; missing rows are empty."""
         found = []
         parts = zip(self.labels[1:], self.others, self.frames[1:], self.places(rows, added), strict=True)
         for label, other, table, places in parts:

@@ -50,7 +50,7 @@ def add_introduced_part(rows: pd.DataFrame) -> None:
 
 
 def add_attribution(analysis: Analysis, rows: pd.DataFrame) -> dict[str, Any] | None:
-    """Add the column ``attribution``; returns what is said about it, None if nothing was attributed yet."""
+    """Add the column ``attribution``; returns its description, None without an attribution."""
     frame = analysis.attributions.last
     if frame is None:
         return None

@@ -88,7 +88,7 @@ def _row(params: dict[str, Any]) -> int:
 
 
 BUILDERS: Final = {"error_map": build_error_map, "scatter": build_scatter, "channels": build_channels}
-"""What answers which question of a view."""
+"""Builders of answers by question."""
 
 
 def build_tensor(

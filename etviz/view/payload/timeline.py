@@ -1,7 +1,7 @@
-"""One execution on a time axis: calls, and below each call what its backend timed inside of it.
+"""One execution on a time axis: calls, and below each call what its backend timed inside.
 
-Levels are for drawing: the framework's events on top, calls below them, what is inside of a call below that; what would
-overlap goes further down. Operators that a backend timed with a clock of its own stand from the start of their call on.
+Levels are for drawing: framework events on top, calls below, then events inside a call; overlapping events go further
+down. Operators that a backend timed with another clock start with their call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ProfileEvents
 
 KINDS: Final = ("framework", "call", "operator", "kernel")
-"""The framework's own events, calls of an instruction, operators inside of a delegate, and kernels inside of a call."""
+"""Framework events, calls of an instruction, operators inside a delegate, and kernels inside a call."""
 _FRAMEWORK, _CALL, _OPERATOR, _KERNEL = range(len(KINDS))
 _LEVELS: Final = (0, 1, 2, 2)
 _SLACK: Final = 1e-9
@@ -37,7 +37,7 @@ OWN_CLOCK: Final = (
 
 
 def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-    """The events of one execution, by start: ``{"run"}``, a number among those that were timed."""
+    """The events of one execution, sorted by start; ``{"run"}`` is a number among the timed executions."""
     run, profile = params.get("run"), analysis.profile
     executions = profile.executions
     if not isinstance(run, int) or isinstance(run, bool) or not 0 <= run < len(executions):
@@ -134,7 +134,7 @@ def _told(
 
 
 def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tuple[int, str], int]]:
-    """The worst row of each instruction, and of each operator inside of a call, in the execution that a run is of."""
+    """The worst row of each instruction, and of each operator inside a call, in a run's execution."""
     rows, _ = table_rows(analysis)
     blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist()))
     if blocks:  # a timed run has the values of the logged one

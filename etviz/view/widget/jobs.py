@@ -1,6 +1,6 @@
-"""Longer work that a view asks for: it runs on a thread of its own, says how far it is, and can be cancelled.
+"""Longer work for a view: it runs on a thread, reports progress, and can be cancelled.
 
-A kernel that computes an answer on its main thread hears of nothing else meanwhile, not even that it shall stop.
+A kernel that computes on its main thread receives no messages meanwhile, not even a cancellation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Jobs:
     Parameters
     ----------
     analysis
-        What the jobs work on.
+        The program that the jobs work on.
     send
         Sends a message to the views.
     own
@@ -77,7 +77,7 @@ class Jobs:
         self._cancel.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the running job; True if none is left."""
+        """Wait for the running job; True if no job is left."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)

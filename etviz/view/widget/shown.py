@@ -1,4 +1,4 @@
-"""What an object needs that notebooks show as a view."""
+"""Members of objects that notebooks show as a view."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Shown:
         Parameters
         ----------
         options
-            Initial traits (``height=800``, ``sort_by="rmse"``), and ``layout=`` as for every ipywidget.
+            Initial traits (``height=800``, ``sort_by="rmse"``), and ipywidgets' ``layout=``.
 
         Raises
         ------
         TypeError
-            If there is no such option.
+            If an option is unknown.
         """
         from etviz.view.widget.widget import InspectionWidget
 

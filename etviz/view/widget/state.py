@@ -102,7 +102,7 @@ class ViewState(traitlets.HasTraits):
         Raises
         ------
         UsageError
-            If there is no such method.
+            If the program has no such method.
         """
         own = self.analysis.findings.method
         if name == own:

@@ -69,7 +69,7 @@ class InspectionWidget(anywidget.AnyWidget):
     Raises
     ------
     TypeError
-        If there is no such option.
+        If an option is unknown.
     """
 
     _esm = STATIC / "index.js"
@@ -233,7 +233,7 @@ class InspectionWidget(anywidget.AnyWidget):
 
 
 def mimebundle(state: ViewState, text: str, panel: PanelPlace | None = None, **kwargs: Any) -> Any:
-    """Widget, static table and `text`, of which a viewer takes the richest; or the embedded report."""
+    """Widget, static table and `text`, from which a viewer takes the richest; or the embedded report."""
     if options.embed:
         return {"text/plain": text, "text/html": state.embedded_html()}, {}
     widget = InspectionWidget(state, panel=panel)
@@ -266,7 +266,7 @@ def open_listed(token: str, area: Area) -> None:
     Raises
     ------
     UsageError
-        If it is gone, or there is no such side.
+        If the entry is gone, or `area` is no side.
     """
     state = listed(token)
     widget = InspectionWidget(state, panel=place(state.title, area))
