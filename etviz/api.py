@@ -219,7 +219,7 @@ def load(
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``, or upstream's `TimeScale`; ``auto``
         takes cycles for a microcontroller's log, and else ns.
     delegate_time_scale_converter
-        For backends with a clock of their own: takes the name of an event inside of a delegate and a time of that
+        For backends with a clock of their own: takes the name of an event inside a delegate and a time of that
         clock, and returns milliseconds.
     introduced
         Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
@@ -229,7 +229,7 @@ def load(
         the upstream Inspector (subclasses of `NumericalComparatorBase`), whose column is called as their class. By
         default all that were registered.
     data
-        Weights that the program keeps outside of the `.pte` (`.ptd`): held against the reference's.
+        Weights that the program keeps outside of the `.pte` (`.ptd`): compared with the reference's.
     timing
         The ETDump of a run without a debug buffer, from which latencies are taken: logging values takes time too.
     reference
@@ -408,7 +408,7 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     Parameters
     ----------
     inspections
-        Two or more; the others are held against the first.
+        Two or more; the others are compared with the first.
     labels
         A name for each; by default their titles, numbered where these are the same.
 

@@ -42,20 +42,20 @@ class EtvizError(Exception):
 
 
 class ArtifactError(EtvizError):
-    """A file can't be read as what it should be.
+    """A file can't be read.
 
     Parameters
     ----------
     path
         The file, as the caller named it.
     problem
-        What is wrong with it, one sentence without the file's name.
+        The problem, one sentence without the file's name.
     advice
-        What to do about it, one sentence.
+        The next step, one sentence.
     where
         The place in the file: a byte offset, or the name of a member or field.
     found, expected
-        What stands there, and what should.
+        The found and the expected content.
 
     Examples
     --------
@@ -98,9 +98,9 @@ class PairingError(EtvizError):
     Parameters
     ----------
     problem
-        What does not fit, one sentence.
+        The mismatch, one sentence.
     advice
-        What to do about it, one sentence.
+        The next step, one sentence.
     """
 
     def __init__(self, problem: str, advice: str = "") -> None:
@@ -118,11 +118,11 @@ class ExecutionError(EtvizError):
     Parameters
     ----------
     problem
-        What happened, one sentence.
+        The failure, one sentence.
     exit_status
-        The process's exit status, negative for a signal, None if it never ended by itself.
+        The process's exit status, negative for a signal, None if it was stopped.
     last_lines
-        The last lines that it wrote.
+        Its last lines of output.
     """
 
     def __init__(self, problem: str, exit_status: int | None = None, last_lines: Sequence[str] = ()) -> None:
@@ -146,14 +146,14 @@ class UsageError(EtvizError, ValueError):
 
 
 class UnexpectedError(EtvizError):
-    """Something failed in a way that etviz doesn't know; `__cause__` is what.
+    """An unexpected failure; `__cause__` is the original error.
 
     Parameters
     ----------
     step
-        What was being done, as a part of a sentence: "reading the artifacts".
+        The step that failed, as a part of a sentence: "reading the artifacts".
     problem
-        What happened.
+        The failure.
     """
 
     def __init__(self, step: str, problem: str) -> None:
@@ -169,7 +169,7 @@ class UnexpectedError(EtvizError):
 
 
 def in_a_line(error: Exception) -> str:
-    """An error for a cell of a table; of what a child process said, the last line.
+    """An error for a cell of a table; for a child process, its last line.
 
     Examples
     --------
@@ -183,12 +183,12 @@ def in_a_line(error: Exception) -> str:
 
 @contextmanager
 def doing(step: str) -> Generator[None]:
-    """Let whatever fails inside be an error of etviz that names the step.
+    """Turn any exception into an error of etviz that names the step.
 
     Raises
     ------
     EtvizError
-        The one that was raised, or an `UnexpectedError` in place of another exception.
+        The raised one, or an `UnexpectedError` in place of another exception.
     """
     try:
         yield
@@ -199,9 +199,9 @@ def doing(step: str) -> Generator[None]:
 
 
 def during(step: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check what a function is called with, as `checked`, and let whatever fails in it be as in `doing`.
+    """Check a function's arguments, as `checked`, and turn its failures into errors as `doing` does.
 
-    To call it with arguments that it doesn't have is a TypeError.
+    Unknown arguments raise `TypeError`.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -284,7 +284,6 @@ _TIMEOUT: Final = ("a positive number of seconds", lambda value: _is_number(valu
 
 
 def _checks(function: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[str, Any]], None]:
-    """What refuses the arguments of a call by the function's annotations; those that aren't plain say nothing."""
     names = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
     kinds = {}
     for name in names:

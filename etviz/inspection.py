@@ -77,7 +77,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such method, or the Inspection was not made by `etviz.load` from an ETDump.
+            If the method does not exist, or the Inspection was not made by `etviz.load` from an ETDump.
         """
         view = self.view.method(name)
         known = view.shown() if view.shown is not None else None
@@ -113,7 +113,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such row, or several rows come from the module.
+            If the row does not exist, or several rows come from the module.
         """
         return Row(self, self.analysis.rows.find(row).number)
 
@@ -247,7 +247,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such column, or `n` is negative.
+            If the column does not exist, or `n` is negative.
         """
         return self.analysis.worst(n, by)
 
@@ -257,7 +257,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such row, or it has no reference.
+            If the row does not exist, or it has no reference.
         """
         reference, runtime = self.analysis.values.tensors(row)
         return reference.clone(), runtime.clone()
@@ -319,7 +319,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such row, or a dependent value can't be evaluated.
+            If the row does not exist, or a dependent value can't be evaluated.
         PairingError
             If the reference can't be evaluated.
         """
@@ -380,7 +380,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If nothing was compared, or there is no such execution.
+            If nothing was compared, or the execution does not exist.
         """
         return self.analysis.ladder(run)
 
@@ -407,7 +407,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such form or operator, or it can't be evaluated.
+            If the form does not exist or operator, or it can't be evaluated.
         """
         return Inspection(self.analysis.against(reference))
 
@@ -555,11 +555,11 @@ class Inspection(Shown):
 
 
 class Inside(Inspection):
-    """The inside of a delegate call, made by `Inspection.zoom`."""
+    """The inside a delegate call, made by `Inspection.zoom`."""
 
     @property
     def faithful(self) -> bool | None:
-        """True if the outputs of the zoomed delegate equal those of the run, bit for bit; None where not known."""
+        """True if the outputs of the zoomed delegate equal the run's bit for bit; None if unknown."""
         zoom = self.analysis.findings.zoom
         return zoom.faithful if zoom is not None else None
 
@@ -597,7 +597,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """What every view calls the row: ``#22 mlp · linear``."""
+        """The row's name in every view: ``#22 mlp · linear``."""
         return self._located.name
 
     @property
@@ -618,7 +618,7 @@ class Row:
 
     @property
     def inputs(self) -> list[Any]:
-        """What the runtime gave to the operator or delegate: tensors and plain values, in the order of its arguments.
+        """The runtime's inputs of the operator or delegate: tensors and plain values, in argument order.
 
         Raises
         ------
@@ -666,7 +666,7 @@ class Row:
         Raises
         ------
         UsageError
-            If there is no such axis, or the row has no reference.
+            If the axis does not exist, or the row has no reference.
         """
         return self._inspection.analysis.values.channel_error(self.index, axis)
 
@@ -758,7 +758,7 @@ class Time:
         Raises
         ------
         UsageError
-            If there is no such column.
+            If the column does not exist.
         """
         return self._analysis.ledger(by)
 

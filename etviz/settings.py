@@ -1,4 +1,4 @@
-"""What holds for the whole session: ``etviz.options``."""
+"""Settings of the session: ``etviz.options``."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TENSORS: Final = ("none", "histograms", "worst")
-"""What a report can hold of the tensors, the least first.
+"""What a report holds of the tensors, in ascending order.
 
-``none``: nothing but the metrics of the table. ``histograms``: of every row the histograms of reference, runtime and
-error, their statistics and the counts of non-finite values. ``worst``: these, of the 50 worst rows the elements with
-the largest error, and of the 20 worst rows where in the tensor the error is.
+``none``: only the metrics of the table. ``histograms``: for every row the histograms of reference, runtime and error,
+their statistics and the counts of non-finite values. ``worst``: also the worst elements of the 50 worst rows, and
+error maps of the 20 worst rows.
 """
 
 
@@ -48,33 +48,31 @@ class _Positive(Float[float, int | float]):
 
 
 class Options(HasTraits):
-    """Settings of this session; a name that there is not raises `AttributeError`, a value that can't be `UsageError`.
+    """Settings of this session. Unknown names raise `AttributeError`, invalid values `UsageError`.
 
     Attributes
     ----------
     embed
-        The output of a cell is the report itself, as ``text/html``, instead of the widget: it is there where no kernel
-        is, above all in the HTML that nbconvert makes. Off at first.
+        True shows the report as ``text/html`` in place of the widget. It needs no kernel and survives nbconvert.
+        Initially False.
     embed_tensors
-        What the embedded report holds of the tensors, as ``tensors`` of `Inspection.to_html`.
+        Content of the embedded report, as ``tensors`` of `Inspection.to_html`.
     isolation
-        Which artifacts a child process evaluates, so that they can't end the kernel. ``auto``: those that etviz did
-        not write on this machine. ``always``: all. ``never``: none. The environment variable ``ETVIZ_ISOLATION`` sets
-        the first value, ``auto`` without it.
+        Which artifacts a child process evaluates, so that they can't end the kernel. ``auto``: files that etviz did not
+        write on this machine. ``always``: all. ``never``: none. The environment variable ``ETVIZ_ISOLATION`` sets the
+        initial value, ``auto`` without it.
     embed_megabytes
-        Largest embedded report. One that would be larger gets along with fewer tensors, or is the table of the worst
-        rows.
+        Maximum size of an embedded report. A larger one omits tensors, or shows only the table of the worst rows.
     look_inside
-        Whether `debug` and `load` zoom in the background into delegates that hold more than a third of the program's
-        operators, or whose error is more than their precision explains. A zoom executes what the `.pte` holds for the
-        delegate. ``auto``: only if etviz wrote the files on this machine. ``always``: for all files. ``never``: only
-        `Inspection.zoom` and `Inspection.look_inside` zoom. The initial value is that of the environment variable
-        ``ETVIZ_LOOK_INSIDE``, or ``auto``.
+        Whether `debug` and `load` zoom in the background into delegates with more than a third of the program's
+        operators, or with an error beyond their precision. A zoom executes the delegate's payload in the `.pte`. ``auto``: only if
+        etviz wrote the files on this machine. ``always``: for all files. ``never``: only `Inspection.zoom` and
+        `Inspection.look_inside` zoom. The environment variable ``ETVIZ_LOOK_INSIDE`` sets the initial value, ``auto``
+        without it.
     operator_libraries
-        Libraries with operators of your own: names of modules, or paths of shared libraries. Each registers its
-        operators with torch, and their kernels with the runtime. etviz loads them in this process and in its child
-        processes; the libraries of executorch it loads without being told. The argument `libraries` of `debug` and
-        `load` adds to this list.
+        Libraries with your operators: names of modules, or paths of shared libraries. Each registers its operators with
+        torch, and their kernels with the runtime. etviz loads them in this process and in its child processes; it loads
+        executorch's libraries unasked. The argument `libraries` of `debug` and `load` adds to this list.
 
     Examples
     --------

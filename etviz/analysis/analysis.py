@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is new: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows before row `first`."""
+    """A change: ``introduced``, ``attribution``, ``refused``, or ``zoom`` with `added` rows before row `first`."""
 
     what: str
     first: int = 0
@@ -129,7 +129,7 @@ class Analysis:
 
     @property
     def tables(self) -> Tables:
-        """Gaps, coverage, outputs: those of the newest comparison, all of one piece."""
+        """Gaps, coverage and outputs of the newest comparison."""
         self.findings.check_files()
         return self.rows.tables
 
@@ -159,7 +159,7 @@ class Analysis:
 
     @property
     def profile(self) -> Profile:
-        """What the runtime timed."""
+        """The timed events."""
         return self.findings.profile
 
     @property
@@ -310,7 +310,7 @@ class Analysis:
 
     @during("fetching the inputs of a row")
     def inputs(self, row: Any) -> Sequence[Any]:
-        """What the runtime gave to the operator or delegate of a row; see `Row.inputs`."""
+        """The runtime's inputs of a row's operator or delegate; see `Row.inputs`."""
         self.findings.check_files()
         place = self.rows.find(row)
         if place.inside is not None:
@@ -328,7 +328,7 @@ class Analysis:
         quiet: bool = False,
         preprocessing: Preprocessing | None = None,
     ) -> Analysis:
-        """The inside of a row's delegate call; see `Inspection.zoom`.
+        """The inside a row's delegate call; see `Inspection.zoom`.
 
         `progress` is called with the steps done and their number; setting `cancel` stops the zoom; `quiet` shows no
         progress.
@@ -352,7 +352,7 @@ class Analysis:
         return self.inside[call]
 
     def _take_in(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
-        """Take in the inside of delegate calls; returns what is new for each."""
+        """Add the inside delegate calls; returns the changes of each."""
         news = []
         for call, findings in found.items():
             inner, ends = Analysis(findings), {own: first + len(rows) for first, own, rows in self.rows.parts()}
@@ -394,7 +394,7 @@ class Analysis:
         return self.zoom(row, cancel=cancel, quiet=True)
 
     def zoomed(self, row: Any) -> Analysis | None:
-        """The inside of a row's delegate call, None if it was not zoomed into."""
+        """The inside a row's delegate call, None without a zoom."""
         call = self.zooms.call(row)
         return self.inside.get(call) if call is not None else None
 

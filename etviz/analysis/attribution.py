@@ -36,7 +36,7 @@ _ABOUT: Final = (
 class Attributions:
     """The attributions of one program; each output of each execution is attributed once.
 
-    They follow from what ran, not from how errors are judged: a zoom that explains an error changes none of them.
+    They depend on the run only: a zoom that explains an error changes none of them.
     """
 
     def __init__(self, rows: Rows) -> None:

@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Culprit:
-    """A row that is at fault.
+    """A row at fault.
 
     Attributes
     ----------
     row
         Its address: index of the gap row, as `Rows.find` takes it.
     place
-        Where it is.
+        Its place in the program.
     about
         Its gap row; an inner row stands at the instruction of its delegate call.
     outer
-        Gap row of the delegate call that it is inside of; the row itself if it is in the program.
+        Gap row of its delegate call; the row itself if it is in the program.
     name
-        What people call it: number, module and operator, and its execution if there are several.
+        Number, module and operator, and the execution if there are several.
     """
 
     row: int
@@ -135,7 +135,7 @@ def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
 
 
 def run_label(tables: Tables, run: int) -> str:
-    """What people call an execution; empty if there is only one."""
+    """Name of an execution for people; empty if there is only one."""
     runs = tables.compared.runs
     return f"run {run}" if len(runs) > 1 else ""
 

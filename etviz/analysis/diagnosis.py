@@ -292,7 +292,7 @@ def _delegation(analysis: Analysis) -> dict[str, int] | None:
 
 
 def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | None) -> list[dict[str, str]]:
-    """What to do next, the most telling first; `python` is an expression on the Inspection, or empty."""
+    """The next steps, the most useful first; `python` is an expression on the Inspection, or empty."""
     steps: list[dict[str, str]] = []
 
     def add(text: str, python: str = "") -> None:

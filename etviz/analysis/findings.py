@@ -1,4 +1,4 @@
-"""What loading and comparing gave: plain data, made once and never changed."""
+"""The results of loading and comparing: plain data, made once and never changed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Every execution against its reference.
+    """Every execution compared with its reference.
 
     Attributes
     ----------
     runs
         The executions, in order.
     replay
-        What ran, on what; None where there is no reference.
+        The program and its inputs; None without a reference.
     notes
-        What could not be compared, and why.
+        Values that could not be compared, and the reasons.
     """
 
     runs: tuple[Run, ...] = ()
@@ -85,12 +85,12 @@ class Findings:
     inner_handles
         By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
     inside_of_probes
-        By instruction of a delegate call: how far the probe that goes inside of it is from the program at most, None
+        By instruction of a delegate call: how far the probe that goes inside it is from the program at most, None
         where that is not known. Empty where inner values are the run's own.
     zoom
         What was looked into; None for a whole program.
     call
-        Execution and instruction of the delegate call that this is the inside of; None for a whole program.
+        Execution and instruction of the delegate call that this is the inside; None for a whole program.
     made
         What a model was lowered from and with, by `etviz.debug`'s arguments; empty where that is not known.
     check_files

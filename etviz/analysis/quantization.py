@@ -27,7 +27,7 @@ class Quantization:
     rows
         The program's rows.
     whole
-        False for the inside of a delegate: the float model is that of the whole program.
+        False inside a delegate, because the float model covers the whole program.
     """
 
     def __init__(self, rows: Rows, *, whole: bool) -> None:

@@ -113,7 +113,7 @@ class Rows:
         Raises
         ------
         UsageError
-            If there is no such row, if several rows come from the module, or if the Series is a row of another table.
+            If the row does not exist, if several rows come from the module, or if the Series is a row of another table.
         """
         if isinstance(row, pd.Series):
             return self._of_series(row)

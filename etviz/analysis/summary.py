@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LEVELS: Final = ("ok", "unknown", "warn", "bad")
 """Levels of a verdict, the worst last."""
 BEYOND: Final = "adds more error than its precision explains"
-"""What is said of every operator at fault."""
+"""Phrase for every operator at fault."""
 _AMPLIFIED: Final = 30.0
 """Threshold of noise over one rounding from which the verdict says where rounding is amplified."""
 _SEVERITY: Final = "Severity is the RMSE over the error that the value's precision makes unavoidable."

@@ -142,7 +142,7 @@ class Tables:
 
     @property
     def constants(self) -> tuple[Difference, ...]:
-        """Constants of the `.pte` that are not those of the reference."""
+        """Constants of the `.pte` that differ from the reference's."""
         return self._findings.constants
 
     @property

@@ -72,7 +72,7 @@ class RowTensors:
         Raises
         ------
         UsageError
-            If there is no such row.
+            If the row does not exist.
         """
         self._check_files()
         place = self._rows.find(row)
@@ -92,7 +92,7 @@ class RowTensors:
         Raises
         ------
         UsageError
-            If there is no such row, or it has no reference.
+            If the row does not exist, or it has no reference.
         """
         pair = self.pair(row)
         if pair.reference is None:

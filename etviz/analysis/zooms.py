@@ -110,7 +110,7 @@ class Zooms:
         return self._piece(self._rows.own(row).gap)
 
     def inputs(self, row: Any) -> Sequence[Any]:
-        """What the runtime gave to the operator or delegate of a row, in the order of its arguments."""
+        """The runtime's inputs of a row's operator or delegate, in argument order."""
         gap = self._rows.own(row).gap
         if gap.node.kernel == "delegate" and self._findings.zoom is None:
             return self._piece(gap).inputs
@@ -167,7 +167,7 @@ class Zooms:
         return delegate_piece(self._owner(gap), gap.node, log, constants, gap.rounds)
 
     def _logged(self, gap: Gap) -> Logged | None:
-        """What the backend logged inside a delegate call, if the files tell which operators the values are of."""
+        """The logged values inside a delegate call, if the files map them to operators."""
         from etviz.explain.zoom.values import Logged
 
         replay, probes = self._rows.tables.compared.replay, self._findings.inside_of_probes

@@ -1,7 +1,7 @@
 """Finds artifacts in a folder, a zip, a gzip file or a device's log with base64.
 
-File names identify the kinds: those of ExecuTorch's tutorials, its runners and etviz. Archives are untrusted. Only
-plain files are unpacked, into a temporary folder, up to a limit of size.
+File names identify the kinds, as ExecuTorch's tutorials, its runners and etviz write them. Archives are untrusted.
+Only plain files are unpacked, into a temporary folder, up to a limit of size.
 """
 
 from __future__ import annotations

@@ -314,22 +314,22 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 
 @contextmanager
 def whole_file(path: PathLike, what: str) -> Generator[Path]:
-    """Give a temporary name in the folder of `path`; what was written there takes the place of `path` at the end.
+    """Yield a temporary path in the folder of `path`; its content replaces `path` at the end.
 
     Until then only its owner can read it.
 
     Parameters
     ----------
     path
-        The file to make or to replace.
+        The file to create or to replace.
     what
         The content, with its article: "the report".
 
     Raises
     ------
     ArtifactError
-        If it can't be written: the disk is full, there is no permission. What stood under `path` before stays; after
-        an interrupt, too.
+        If it can't be written: the disk is full, there is no permission. An earlier file at `path` stays, also after
+        an interrupt.
     """
     target = check_target(path, what)
     try:

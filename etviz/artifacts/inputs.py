@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _ADVICE: Final = "give a .safetensors, .npz, .npy, .pt or raw file, or a list of raw files (.txt)"
 _RAW: Final = re.compile(r"(?P<path>.+):(?P<dtype>[a-z]+[0-9a-z_]*):(?P<shape>(?:\d+(?:[x,]\d+)*)?)")
 _UNPACKED: Final = 256 << 20
-"""Maximum number of bytes that packed arrays may have beyond those of their file."""
+"""Maximum number of bytes of packed arrays beyond the size of their file."""
 _LARGEST_LIST: Final = 4 << 20
 _MOST_FILES: Final = 20_000
 _BLOCK: Final = 1 << 20

@@ -70,7 +70,7 @@ def server(folder: Path) -> MCPServer:
     Raises
     ------
     UsageError
-        If the SDK is not installed, or there is no such folder.
+        If the SDK is not installed, or the folder does not exist.
     """
     if importlib.util.find_spec("mcp") is None:
         raise UsageError("etviz mcp needs the Model Context Protocol's Python SDK: pip install 'etviz[mcp]'")

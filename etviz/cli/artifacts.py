@@ -90,7 +90,7 @@ def expanded(
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """Paths by kind, None where there is no such file; `inputs` names files with the inputs of the run.
+    """Paths by kind, None where the file does not exist; `inputs` names files with the inputs of the run.
 
     `source` is what was named: the ETDump, or what holds it. `cycles` and `keep_alive` are as in `Collection`.
     """

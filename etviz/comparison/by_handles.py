@@ -252,7 +252,7 @@ class _Execution:
         return wider, found[0], ""
 
     def _read(self, cut: Cut) -> tuple[dict[str, Any], dict[str, str]]:
-        """What the runtime had as the inputs of a group, in the order of `Cut.reads`, and what of it is not known."""
+        """The runtime's inputs of a group, in the order of `Cut.reads`, and the unknown ones."""
         own = logged_by_itself(self._groups, cut, self._log)
         inputs: dict[str, Any] = {}
         missing: dict[str, str] = {}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1),), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}
-"""Dimension orders, beside its own, in which a backend stores a constant of so many dimensions."""
+"""Dimension orders, by number of dimensions, in which a backend may store a constant."""
 _ALIKE: Final = 0.9
 """Relative L2 error up to which two constants are taken for two versions of one."""
 _FEW_VALUES: Final = 8
@@ -43,7 +43,7 @@ _MOST_TRIALS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A constant of the reference of which the program has another version.
+    """A constant of the reference that differs in the program.
 
     Attributes
     ----------
@@ -52,11 +52,11 @@ class Difference:
     instruction
         The first instruction that reads it.
     elements, differing
-        Number of its elements, and of those that differ.
+        Number of its elements, and of the differing ones.
     rel_l2, max_abs
         L2 norm of the difference over that of the reference's, and the largest absolute difference.
     change
-        What happened to it (``row 17 of mlp.0.weight is ×−1``); empty if no simple change explains it.
+        The change in words (``row 17 of mlp.0.weight is ×−1``); empty if no simple change explains it.
     """
 
     name: str
@@ -136,7 +136,7 @@ class ComparingConstants:
 
 
 def tells(tensor: torch.Tensor) -> bool:
-    """True if a constant has so many values that it says which one it is."""
+    """True if a constant has enough values to be identified."""
     return int(tensor.unique().numel()) > _FEW_VALUES
 
 
@@ -208,7 +208,7 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
-    """True if a backend has no reason to store a constant as anything else than its elements."""
+    """True if a backend has no reason to store a constant in another form."""
     if not uses.graph.backend_id:
         return True
     if is_dequantize(node):

@@ -52,7 +52,7 @@ class Results:
         Raises
         ------
         UsageError
-            If there is no such metric.
+            If the metric does not exist.
         """
         import matplotlib.pyplot as plt
 

@@ -33,7 +33,7 @@ _CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy", "to"})
 
 
 def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
-    """True if a node makes integers in a way that is not defined for NaN, or for Inf, be it inside of a delegate.
+    """True if a node makes integers in a way that is not defined for NaN, or for Inf, be it inside a delegate.
 
     A grid that is given saturates Inf; one that is chosen for Inf is none.
     """

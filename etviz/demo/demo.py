@@ -35,22 +35,22 @@ _BATCH = 10
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """The fault that the demo planted, and what became of it.
+    """The planted fault of the demo, and its proof.
 
     Attributes
     ----------
     folder
-        What came back from the device: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
+        The device's files: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
     what
-        What was planted, in words.
+        The fault in words.
     inspection
-        What etviz says about it.
+        The Inspection of these files.
     finding
-        The sentence.
+        The headline.
     accuracy
-        Share of the test images that the faulty program gets right.
+        Share of the test images that the faulty program classifies correctly.
     proved
-        The same with what the culprit should have given in place of what it gave.
+        The accuracy with the culprit's correct output substituted.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """What the demo made; accuracies are shares of the test images, `inspection` is of the program as exported."""
+    """Results of the demo; accuracies are shares of the test images, `inspection` is of the sound program."""
 
     inspection: Inspection
     folder: Path
@@ -159,7 +159,7 @@ def find_runner() -> str:
 
 
 def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
-    """Run the demo's program with another runner; its files take the place of those of the run from Python."""
+    """Run the demo's program with another runner, whose files replace those of the run from Python."""
     pte = folder / "model.pte"
     ran = run_elsewhere(Here(folder), pte, read_program(pte), "forward", [[example]], command, folder)
     if ran.etdump is None:

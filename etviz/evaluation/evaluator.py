@@ -220,7 +220,7 @@ class Evaluator(Interpreter):
         return products(calls[0], weight, full)
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
-        """A weight that stays quantized until a product takes it: inside of delegates, where nobody else looks."""
+        """A weight that stays quantized until a product takes it: inside delegates, where nobody else looks."""
         import torch
 
         meta = node.outputs[0] if node.outputs else None

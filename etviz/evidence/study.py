@@ -159,7 +159,7 @@ class Study:
         Raises
         ------
         UsageError
-            If there is no such metric.
+            If the metric does not exist.
         """
         rows = self.table[self.table["metric"] == by]
         if by.startswith("introduced_") and rows.empty:
@@ -185,7 +185,7 @@ class Study:
         Raises
         ------
         UsageError
-            If there is no such column.
+            If the column does not exist.
         """
         rows = self.inputs[self.inputs["status"] == COMPARED]
         by = by or _worst_by(rows)
@@ -213,7 +213,7 @@ class Study:
         Raises
         ------
         UsageError
-            If there is no such input, or it was not kept.
+            If the input does not exist, or it was not kept.
         ExecutionError
             If the run fails.
         """
@@ -238,7 +238,7 @@ class Study:
         Raises
         ------
         UsageError
-            If there is no such input.
+            If the input does not exist.
         """
         self._require(index)
         (frame,) = self._store.gaps(only=int(self._rows["chunk"][int(index)]))
@@ -266,7 +266,7 @@ class Study:
         Raises
         ------
         UsageError
-            If there is no such input, or it was not kept.
+            If the input does not exist, or it was not kept.
         ArtifactError
             If the kept file is damaged, or does not fit the program.
         """

@@ -95,7 +95,7 @@ class Sweep:
         Raises
         ------
         UsageError
-            If there is no such column.
+            If the column does not exist.
         """
         import matplotlib.pyplot as plt
 

@@ -53,7 +53,7 @@ def counterfactual(
     Raises
     ------
     UsageError
-        If what comes after them can't be evaluated, because the inside of a delegate is not known.
+        If what comes after them can't be evaluated, because the inside a delegate is not known.
     """
     template = replay.fresh()
     walker = _WhatIf(template.graph, template.constants, template.limits)
@@ -76,7 +76,7 @@ def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], 
     Parameters
     ----------
     inner
-        The inside of the call.
+        The inside the call.
     given, outputs
         Inputs and outputs of the call in the run itself; an output that was not logged is None.
     exact

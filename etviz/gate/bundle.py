@@ -221,7 +221,7 @@ def verify(
     ArtifactError
         If the file is missing, damaged, or no BundledProgram.
     UsageError
-        If a tolerance makes no sense, there is no such method, or there is nothing to verify.
+        If a tolerance makes no sense, the method does not exist, or there is nothing to verify.
     ExecutionError
         If the program can't be run.
     """

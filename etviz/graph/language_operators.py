@@ -37,7 +37,7 @@ class LanguageOperator:
 
     @property
     def schema(self) -> str:
-        """What follows the name in torch's notation, for the operator that gives what this one writes."""
+        """The functional form's schema after the name, in torch's notation."""
         return f"{self.arguments} -> ({', '.join(['Tensor'] * (self.results + len(self.writes)))})"
 
 

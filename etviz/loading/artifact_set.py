@@ -1,6 +1,6 @@
-"""The artifacts of one executed program: opened, and held against one another.
+"""The artifacts of one executed program: opened and compared with one another.
 
-What only an evaluation needs is imported where it is needed, so that `etviz info` starts at once.
+Imports for evaluation are local, so that `etviz info` starts at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ArtifactSet:
     bundle
         The bundled program that the `program` is part of, if it is.
     checking
-        The checksum of the `.pte`, which is taken beside other work; None where nothing is held against it.
+        The checksum of the `.pte`, which is taken beside other work; None where nothing is compared with it.
     verifying
         The checksums in the ETRecord, the same way.
     size
@@ -144,7 +144,7 @@ class ArtifactSet:
     def _check_etrecord(self) -> None:
         """Refuse an ETRecord whose delegate calls or debug handles stand at other instructions than the `.pte`'s.
 
-        Upstream leaves out those inside of branches and loops.
+        Upstream leaves out those inside branches and loops.
         """
         etrecord, program = self.etrecord, self.program
         if etrecord is None or program is None or not etrecord.has_member("delegate_map"):
@@ -180,7 +180,7 @@ class ArtifactSet:
         Raises
         ------
         UsageError
-            If there is no such method, or several.
+            If the method does not exist, or several.
         """
         methods = self.methods
         if name is None:

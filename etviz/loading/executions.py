@@ -146,7 +146,7 @@ def compare_executions(
 
 
 def _about_state(targets: Iterable[str], text: str = _FORGOTTEN) -> Iterator[str]:
-    """What is said where the run began with another state than the reference, or may have."""
+    """Notes about a run that began with another state than the reference, or may have."""
     if names := ", ".join(target.rpartition("/")[2] for target in targets):
         yield text.format(names)
 
@@ -172,7 +172,7 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
 
 
 class _Judge:
-    """Takes back, of one execution after the other, what can't be said without knowing its inputs and its state."""
+    """Removes results that depend on unknown inputs or states, execution by execution."""
 
     def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
         self._entrance, self._whose = entrance, "" if each else paired.doubt
@@ -183,10 +183,10 @@ class _Judge:
         self._begun = [target.rpartition("/")[2] for target in begun]
 
     def forget(self, at: int, inputs: Inputs, comparison: Comparison, note: str, *, wrong: bool, guessed: bool) -> str:
-        """Take it back, and say why.
+        """Remove an execution's results, and return the reason.
 
-        `at` is the position in the ETDump; `note` what is said already. The inputs are `wrong`, or `guessed`: then what
-        was logged has to prove them.
+        `at` is the position in the ETDump; `note` the note so far. The inputs are `wrong`, or `guessed`: guesses must
+        be proved by logged values.
         """
         if self._whose:
             self._entrance.forget(comparison, self._whose)
@@ -325,18 +325,18 @@ class _Stage:
         return found
 
     def one_for_all(self, runs: Sequence[Run]) -> Iterator[str]:
-        """What is said where several executions are judged on the one tuple of inputs that was given."""
+        """The note about several executions that were compared on one tuple of inputs."""
         taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
         if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
             yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
     def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
-        """True if an execution most likely had other inputs than those that it was compared on."""
+        """True if an execution most likely had other inputs than it was compared on."""
         return inputs.known and inputs.index >= 0 and self.entrance.is_doubtful(comparison)
 
 
 def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:
-    """What debug handles tell, None where the graph of the reference has the instructions."""
+    """Groups by debug handle, None if the reference's graph has the instructions."""
     etrecord = paired.artifacts.etrecord
     if paired.pairing != HANDLES:
         return None

@@ -1,10 +1,10 @@
 """Foreign files: this process reads them, a child process evaluates what they describe.
 
-A file is foreign if etviz did not write it on this machine. An operator of such a file may crash, hang or fill the
-memory. So the child has limits of memory and of time, and what it computes comes back as data: the comparison first,
-then the answer to each later `question`. If the child fails, the error is the answer; nothing is evaluated here.
+A file is foreign if etviz did not write it on this machine. An operator of a foreign file may crash, hang or fill the
+memory, so the child has limits of memory and time. Its results come back as data: the comparison first, then the
+answer to each later `question`. If the child fails, the error is the answer; nothing is evaluated here.
 
-The child keeps what it opened for the next question. It opens the files again if it was replaced by another child.
+The child keeps its files open for the next question. A new child opens them again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SECONDS: Final = 300.0
 _SECONDS_PER_BYTE: Final = 2e-6
 _SPARE: Final = 2 << 30
 _TIMES: Final = 8
-"""Bytes that the child may take: `_SPARE`, and so many times the size of the files."""
+"""The child's memory limit in multiples of the files' size, beside `_SPARE`."""
 _KEPT: Final = 4
 """Number of programs that a child keeps open."""
 _NUMBERS: Final = itertools.count()
@@ -156,7 +156,6 @@ def _state(path: str) -> str:
 
 
 def _recipe(paired: Paired) -> dict[str, Any]:
-    """What the child needs to open the files."""
     artifacts = paired.artifacts
     dump, buffer = artifacts.dump, artifacts.buffer
     files = {kind: Path(path).absolute() for kind, path in artifacts.named.items()}
@@ -203,7 +202,6 @@ class _Main:
         return self.foreign.paired.reference()[1]
 
     def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What a question gives in the child."""
         asked = f"{function.__module__}:{function.__qualname__}"
         return self.foreign.ask("answer", self, [asked, replay, list(args), dict(named)])
 
@@ -221,7 +219,6 @@ class _Piece:
     constants: Mapping[str, torch.Tensor]
 
     def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What a question gives in the child."""
         return self.main.ask(function, replay, args, named)
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
@@ -230,7 +227,7 @@ class _Piece:
 
 
 class _Shared(Known):
-    """What both processes have: the graphs, the constants, and the debug buffer."""
+    """The objects of both processes: graphs, constants, and the debug buffer."""
 
     def __init__(self, paired: Paired) -> None:
         self.paired = paired
@@ -280,7 +277,6 @@ class _Shared(Known):
         return self._objects[number]
 
     def find_log(self, _: Unpacker, at: int) -> RuntimeLog:
-        """What the runtime logged in one execution."""
         return RuntimeLog(self.paired.artifacts.dump.blocks[at], self.paired.artifacts.buffer, self._written)
 
     @cached_property
@@ -288,7 +284,6 @@ class _Shared(Known):
         return seen_later(self.paired.graph)
 
     def find_keeper(self, _: Unpacker) -> Keeper:
-        """What keeps references, which the other process needs no more."""
         return Keeper()
 
     def find_aligned(self, _: Unpacker) -> Aligned:
@@ -306,7 +301,6 @@ class _Shared(Known):
 
 
 def _parts(graph: Graph) -> list[Any]:
-    """A graph, its nodes, and those of its subgraphs."""
     inner = (part for subgraph in graph.subgraphs.values() for part in _parts(subgraph))
     return [graph, *graph.nodes, *inner]
 
@@ -371,7 +365,7 @@ class _Here(_Shared):
 
 
 def _with_gradients(function: Callable[..., Any], args: list[Any], named: dict[str, Any], wanted: list[int]) -> Any:
-    """What a function gives; of a scalar also its derivatives by the `wanted` tensors, None where it has none."""
+    """Call a function; for a scalar result also its derivatives by the `wanted` tensors, or None."""
     if not wanted:
         return function(*args, **named)
     import torch
@@ -412,7 +406,7 @@ class _Function:
         self.names, self.number = names, number
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """What it gives there; a scalar can be differentiated by the tensors that it is given."""
+        """Call the function in the other process; a scalar result can be differentiated."""
         import torch
 
         leaves = _tensors([list(args), named])
@@ -450,7 +444,7 @@ class _Metrics(CustomMetrics):
 
 @dataclass(slots=True)
 class _Session:
-    """What the child keeps of one method: the files, and executions by number."""
+    """The child's data of one method: the files, and executions by number."""
 
     paired: Paired
     replays: dict[int, Replay] = field(default_factory=dict)
@@ -566,7 +560,6 @@ def _packed(value: Any, names: Known, folder: Path) -> dict[str, Any]:
 
 
 def _session(request: Mapping[str, Any], folder: Path) -> _Session:
-    """What is known of the files of a request; they are opened if it tells them."""
     key = request["session"]
     if key not in _SESSIONS:
         if "files" not in request:

@@ -1,7 +1,7 @@
-"""`etviz.from_inspector`: from an upstream Inspector that already exists to an Inspection.
+"""`etviz.from_inspector`: makes an Inspection from an upstream Inspector.
 
-An Inspector keeps neither its files' paths nor everything that they say. What it holds is put back into the form of the
-files: events and values as an ETDump and a debug buffer, its ETRecord as a file. From there on it is `etviz.load`.
+An Inspector keeps neither its files' paths nor their whole content. Its events and values become an ETDump and a debug
+buffer, its ETRecord a file; the rest is `etviz.load`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def held_findings(
     record: PathLike | None,
     inputs: Any,
 ) -> Findings:
-    """What an upstream Inspector holds; see `etviz.from_inspector`."""
+    """Read an upstream Inspector; see `etviz.from_inspector`."""
     if not hasattr(inspector, "event_blocks"):
         raise UsageError(f"inspector must be an executorch.devtools.Inspector, found {type(inspector).__name__}")
     if debug_buffer is not None and etdump is None:
@@ -89,17 +89,16 @@ def held_findings(
 
 
 def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
-    """The ETDump that an Inspector's events make, and beside it ``debug_buffer.bin`` with their values.
+    """Make an ETDump of an Inspector's events, and ``debug_buffer.bin`` of their values.
 
     Parameters
     ----------
     runs
-        What the Inspector holds.
+        The Inspector's runs.
     folder
         Where to write.
     readable
-        False where tensors may lie in memory in another order than their sizes tell: then those of two and more
-        dimensions are left out.
+        False if the memory order of tensors is unknown. Tensors of two and more dimensions are then left out.
     """
     writer = ValueWriter(folder / "debug_buffer.bin", readable=readable)
     blocks = tuple(RunBlock(run.name, run.index, _profile(run.events), tuple(_values(run, writer))) for run in runs)
@@ -107,7 +106,7 @@ def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
 
 
 def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
-    """Every sample of every event as an event of its own, in nanoseconds."""
+    """Every sample of every event as a separate event, in nanoseconds."""
     rows = [(event, at) for event in events for at in range(len(event.ticks))]
 
     def column(values: list[Any], dtype: Any) -> Any:

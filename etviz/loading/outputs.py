@@ -1,8 +1,7 @@
-"""Outputs alone: the final ones of a run, or those of probe programs, which are inner values.
+"""Outputs alone: the final ones of a run, or the outputs of probes, which are inner values.
 
-No ETDump tells what happened, so what is given is held against the program: how many outputs there are, their shapes
-and dtypes, and, for a probe, the mark that its last output is. Then the values are put into the form of an ETDump and a
-debug buffer, and from there on it is `etviz.load`.
+Without an ETDump, the outputs are checked against the program: their number, shapes and dtypes, and a probe's mark.
+Then they become an ETDump and a debug buffer for `etviz.load`.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _ONLY_FINAL: Final = "Only the final outputs were given, so no instruction is co
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
-    """What an output must be; None where that is not known."""
+    """The expected shape and dtype of an output; None if unknown."""
 
     dtype: str | None
     shape: tuple[int | str, ...] | None
@@ -144,7 +143,6 @@ def _check_table(table: ProbeTable | None, artifacts: ArtifactSet, record: PathL
 
 
 def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list[_Expected]:
-    """What the files tell of the final outputs."""
     if artifacts.program is not None:
         plan = artifacts.program.method(method)
         expected = []
@@ -171,19 +169,19 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
 
 
 class _Given:
-    """What was given as ``outputs=``, by probe and execution.
+    """The argument ``outputs=``, by probe and execution.
 
     Attributes
     ----------
     probed
         True if these are the outputs of probes.
     notes
-        What is to be said of the probes.
+        Notes about the probes.
     remarks
-        What is to be said of an instruction whose probe does not do what the program does.
+        Notes about instructions whose probe deviates from the program.
     inside
-        By delegate call that probes go into: the largest deviation of its own outputs from those of the other probes,
-        and of the final outputs from the program's; None where the delegate's own are not known.
+        By delegate call that probes go into: the largest deviation of its outputs from those of other probes, and of
+        the final outputs from the program's; None if the delegate's outputs are not known.
     """
 
     def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_Expected]) -> None:
@@ -285,7 +283,7 @@ class _Given:
         return found
 
     def _hold(self, instruction: int, deviation: float, own: Any, other: Any) -> None:
-        """Hold what a delegate gave in a probe that goes inside of it against what it gave in another."""
+        """Compare a delegate's outputs in a probe inside it with those in another probe."""
         before = self.inside.get(instruction, 0.0)
         known = other is not None and before is not None
         worst = max(before or 0.0, deviation, _deviation([own], [other])) if known else None

@@ -119,7 +119,7 @@ class Paired:
 
     @property
     def delegation(self) -> Delegation | None:
-        """What is delegated, None where the files do not tell."""
+        """The delegation, None if the files lack it."""
         from etviz.pairing.rebuild import is_complete
 
         if self.artifacts.record is not None:
@@ -157,7 +157,7 @@ class Paired:
         return evaluator
 
     def reference(self) -> tuple[Graph, Mapping[str, torch.Tensor]]:
-        """What the evaluator evaluates: its graph and its constants; raises as `evaluator`."""
+        """The evaluated graph and its constants; raises as `evaluator`."""
         from etviz.artifacts.record.weights import Weights
 
         record, etrecord, held = self.artifacts.record, self.artifacts.etrecord, self.constants
@@ -184,7 +184,7 @@ class Paired:
         return replace(self, forgotten={name: torch.zeros_like(value) for name, value in initial.items()})
 
     def initial_state(self, evaluator: Evaluator) -> dict[str, torch.Tensor]:
-        """What mutable buffers hold at first in the model, by target, where that is not zero."""
+        """Non-zero initial content of mutable buffers, by target."""
         known = evaluator.constants
         initial = {target: known[target] for target in evaluator.graph.mutations if target in known}
         return {target: value for target, value in initial.items() if value.any()}
@@ -373,7 +373,6 @@ def _executions(
 
 
 def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values: bool) -> dict[int, str]:
-    """What of each execution contradicts a method's calls, by position, in words; empty if nothing does."""
     found: dict[int, str] = {}
     known, difference = None, ""
     for at, block in blocks:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give the files of one training: each with those that were written together with it"
 _FAR: Final = 0.5
-"""Relative L2 error from which weights, and what they make, are taken for those of another training."""
+"""Relative L2 error from which weights, and values computed from them, count as those of another training."""
 _MOST: Final = 0.5
 """Maximum share of close elements in a weight of another training."""
 _MOST_LIKELY: Final = (
@@ -63,12 +63,12 @@ def require_one_training(paired: Paired, runs: Sequence[Run], constants: Compari
 
 
 class _Telling:
-    """The weights with so many values that they tell which training they are of.
+    """The weights with enough values to identify a training.
 
     Attributes
     ----------
     moved
-        Names of these weights in the program's graph, and of the nodes that only move the elements of one.
+        Names of these weights in the program's graph, and of nodes that only move a weight's elements.
     """
 
     def __init__(self, paired: Paired) -> None:

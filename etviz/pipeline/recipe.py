@@ -43,7 +43,7 @@ def recipe(
     Raises
     ------
     UsageError
-        If there is no such recipe, or its backend is not installed.
+        If the recipe does not exist, or its backend is not installed.
 
     Examples
     --------

@@ -254,7 +254,7 @@ class Plots:
         Raises
         ------
         UsageError
-            If there is no such metric, or no value was compared.
+            If the metric does not exist, or no value was compared.
         """
         from matplotlib.colors import LogNorm
         from matplotlib.ticker import MaxNLocator

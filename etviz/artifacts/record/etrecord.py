@@ -158,7 +158,7 @@ class ETRecord:
         return found
 
     def delegate_info(self, method: str) -> dict[str, Any]:
-        """What backends recorded about their delegates during lowering, by name of the lowered module.
+        """Backends' records about their delegates from lowering, by name of the lowered module.
 
         The ETRecord holds one JSON table (``delegate_info``) with keys like ``forward/lowered_module_0``, or one
         member each.

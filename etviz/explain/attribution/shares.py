@@ -95,7 +95,7 @@ def attribute(
     Raises
     ------
     UsageError
-        If there is no such output, or the loss is no differentiable scalar.
+        If the output does not exist, or the loss is no differentiable scalar.
     """
     evaluator = replay.fresh()
     with threads_for(evaluator.graph):

@@ -37,7 +37,7 @@ class OtherReference:
     Raises
     ------
     UsageError
-        If there is no such stage, or it can't be evaluated.
+        If the stage does not exist, or it can't be evaluated.
     """
 
     def __init__(self, replay: Replay, name: str, method: str) -> None:
@@ -60,7 +60,7 @@ class OtherReference:
         return tuple(item._replace(comparison=self.of(item.comparison, at)) for at, item in enumerate(runs))
 
     def of(self, comparison: Comparison, run: int, call: int | None = None) -> Comparison:
-        """One execution, or the inside of a delegate `call` of it, with this reference."""
+        """One execution, or the inside a delegate `call` of it, with this reference."""
         stage = self._stages[run]
         changed = replace(comparison, gaps=[self._gap(gap, stage, comparison, call) for gap in comparison.gaps])
         if call is None and comparison.judged:
