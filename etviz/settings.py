@@ -65,7 +65,8 @@ class Options(HasTraits):
         Maximum size of an embedded report. A larger one omits tensors, or shows only the table of the worst rows.
     look_inside
         Whether `debug` and `load` zoom in the background into delegates with more than a third of the program's
-        operators, or with an error beyond their precision. A zoom executes the delegate's payload in the `.pte`. ``auto``: only if
+        operators, or with an error beyond their precision. A zoom executes the delegate's payload in the
+        `.pte`. ``auto``: only if
         etviz wrote the files on this machine. ``always``: for all files. ``never``: only `Inspection.zoom` and
         `Inspection.look_inside` zoom. The environment variable ``ETVIZ_LOOK_INSIDE`` sets the initial value, ``auto``
         without it.

@@ -37,7 +37,7 @@ ASKED: dict[str, tuple[str, Callable[[etviz.Inspection, Path], Any]]] = {
     "ladder": ("comparing the stages", lambda i, _: i.ladder()),
     "quantization": ("splitting the error of quantization", lambda i, _: i.quantization()),
     "zoom": ("zooming into a delegate", lambda i, _: i.zoom(0)),
-    "look_inside": ("looking inside of the delegates", lambda i, _: i.look_inside()),
+    "look_inside": ("looking inside the delegates", lambda i, _: i.look_inside()),
     "repro": ("writing a repro", lambda i, folder: i.repro(0, folder / "repro")),
     "diagnosis": ("making the diagnosis", lambda i, _: i.diagnosis()),
     "ledger": ("making the ledger", lambda i, _: i.time.ledger()),

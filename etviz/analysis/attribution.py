@@ -120,7 +120,7 @@ def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
     run = _index("run", run, len(runs))
     if not runs[run].comparison.reference_outputs:
         raise UsageError(
-            "What this run's outputs should be is not known, so their error is not; the notes of summary() say why"
+            "The correct outputs of this run are not known, so their error is unknown; the notes of summary() say why"
         )
     own = _outputs_of(tables, run)
     if output is not None:
@@ -150,7 +150,7 @@ def _outputs_of(tables: Tables, run: int) -> pd.DataFrame:
 
 def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
     rows = [row for row, gap in enumerate(tables.gaps) if gap.run == run]
-    missing = Share(NAN, UNKNOWN, "this value is not one that the instruction computed alone")
+    missing = Share(NAN, UNKNOWN, "the instruction did not compute this value alone")
     gaps = [tables.gaps[row] for row in rows]
     shares = [attribution.shares.get((gap.instruction, gap.output), missing) for gap in gaps]
     frame = tables.rows.loc[rows, list(_ABOUT)].copy()

@@ -307,8 +307,8 @@ def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | N
             add("Look at the operators inside the delegate.", f"inspection.zoom({culprit.outer})")
         elif inside is not None and not inside["rows"] and inside["compared"] is not None:
             add(
-                "Lowered again here, the delegate shows no such error: compare what the .pte holds, the versions and "
-                "the machine with this one."
+                "Lowered again here, the delegate does not show this error: compare what the .pte holds, the versions "
+                "and the machine with this one."
             )
         alone = f'inspection.repro({culprit.row}, "bug/")'
         add("Write this operator alone, with its inputs, for a bug report.", alone)

@@ -91,7 +91,7 @@ class Insides(Generic[Inside]):
                 logger.debug("row %d can't be looked into: %s", row, error)
             return None
 
-    @during("looking inside of the delegates")
+    @during("looking inside the delegates")
     def wait(self) -> list[Inside]:
         """Wait for the thread, zoom into the remaining rows that are due, and return all results in program order.
 
@@ -175,7 +175,7 @@ def settled(tables: Tables, call: Call, inner: Tables, zoom: Zoom) -> Compared |
         return None
     largest = max(float(inner.rows["introduced_severity"].max()), 1.0)
     count = sum(1 for node in operators(zoom.graph.nodes) if node.instruction >= 0)
-    text = f"accumulated rounding of {count} operators, none of which introduces more than its noise"
+    text = f"accumulated rounding of {count} operators, each within its noise"
     changed = {}
     for gap in own.values():
         if gap.introduced is None or gap.introduced_sums is None or gap.status == MISMATCH:

@@ -68,7 +68,7 @@ class Quantization:
     def _split(self) -> Split:
         if not self._whole:
             raise UsageError(
-                "this is the inside of a delegate, and the float model belongs to the whole program: call "
+                "this Inspection shows a delegate's inside, and the float model belongs to the whole program: call "
                 "quantization() of the Inspection that was zoomed, which has the rows inside its delegates too"
             )
         tables = self._rows.tables

@@ -173,7 +173,7 @@ class Rows:
             return f"there is no row {wanted} inside the delegate call #{instruction}; {advice}"
         missing = known[known["status"] != COMPARED]
         if missing.empty:
-            return f"there is no row {wanted}: instruction {instruction} has no such output or execution"
+            return f"there is no row {wanted}: instruction {instruction} does not have this output or execution"
         return f"there is no row {wanted}: {missing['reason'].iloc[0] or 'it was not compared'}"
 
     def _of_series(self, row: pd.Series) -> Located:

@@ -164,7 +164,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
         raise ArtifactError(name, "there is no such file", f"check the path, or {advice}", expected=what) from None
     except IsADirectoryError:
         problem = f"this is a directory, not {what}"
-        raise ArtifactError(name, problem, "name the file inside of it", expected=what) from None
+        raise ArtifactError(name, problem, "name the file inside it", expected=what) from None
     except (OSError, ValueError) as error:
         problem = f"the file can't be read ({getattr(error, 'strerror', None) or error})"
         raise ArtifactError(name, problem, "check its permissions", expected=what) from error

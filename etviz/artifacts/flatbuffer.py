@@ -90,7 +90,7 @@ class FlatBuffer:
         length = int.from_bytes(self.data[at : at + 4], "little")
         end = at + 4 + length
         if end >= self.size or self.data[end] != 0:
-            raise self.damaged("a string does not end inside of the file", at)
+            raise self.damaged("a string does not end inside the file", at)
         self.spend(length, at)
         raw = bytes(self.data[at + 4 : end])
         return self._strings.setdefault(raw, raw.decode("utf-8", "backslashreplace"))
@@ -189,7 +189,7 @@ class Tables:
         rows = at >= 0
         length[rows] = self.buffer.gather(at[rows], "<u4")
         fits = at + 4 + length * np.dtype(dtype).itemsize <= self.buffer.size
-        self.buffer.require(fits | ~rows, at, "a list does not end inside of the file")
+        self.buffer.require(fits | ~rows, at, "a list does not end inside the file")
         return Vectors(self.buffer, at + 4, length, dtype)
 
 

@@ -75,7 +75,7 @@ def _print(result: Demo) -> None:
     _say(f"Planted: {planted.what}.")
     _say(f"Accuracy {_percent(result.executorch_accuracy)} → {_percent(planted.accuracy)}.", "bold red")
     _say(f"Culprit: {planted.finding}", "bold")
-    _say(f"Proof: with what it should have given in its place, {_percent(planted.proved)}.", "bold green")
+    _say(f"Proof: with its correct output substituted, {_percent(planted.proved)}.", "bold green")
     out.print()
     out.print("Worst by introduced severity:")
     out.print(worst_table(inspection.worst(_WORST)))

@@ -139,7 +139,7 @@ class Undetermined:
         return (
             (f"The input {given} holds NaN or Inf. " if given else "")
             + f"#{first}{label} puts {what} on an integer grid, which has neither: any number may come of it, at "
-            "runtime another than in the reference. What follows is judged only by what each operator adds itself."
+            "runtime another than in the reference. Later values are judged only by what each operator adds itself."
         )
 
     def _about_random(self) -> str:

@@ -296,7 +296,7 @@ def _check_same(store: Store, chunk: _Chunk) -> None:
         then = before.get(entry.index)
         if entry.index not in before or (then and now != then) or (now and then == ""):
             raise UsageError(
-                f"input {entry.index} is not the one that the study in {store.folder} was begun with; "
+                f"input {entry.index} is not the input that the study in {store.folder} was begun with; "
                 "give it the same inputs in the same order, or another folder"
             )
     if len(known) > len(chunk.entries):

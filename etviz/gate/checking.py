@@ -126,7 +126,7 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
         numbers = {name: float(row[name]) for name in METRICS if name in row}
         group, source = str(row["backend"] or row["kind"]), str(row["source"])
         cases.append(Case(describe_row(row), int(str(index)), group, source, tuple(found), numbers))
-    notes = [f"the rules are those of {rules.path}"] if rules.path else []
+    notes = [f"the rules are from {rules.path}"] if rules.path else []
     if baseline is not None and (fresh := set(keys) - baseline.rows.keys()):
         notes.append(f"{len(fresh)} of {len(keys)} rows are not in the baseline, so they were not compared with it")
     if baseline is not None and device:

@@ -31,7 +31,7 @@ _COPIES: Final = {
     "et_copy._h2d_copy.default",
     "et_copy._d2h_copy.default",
 }
-_IN_KERNEL: Final = "it exists only inside of the kernel, which quantizes its input while it runs"
+_IN_KERNEL: Final = "it exists only inside the kernel, which quantizes its input while it runs"
 _CONSTANT: Final = "it is computed from constants while the model is lowered"
 
 

@@ -133,7 +133,7 @@ class Foreign:
             return WORKER.run(request, seconds, called=lambda call: names.call(call, Path(request["folder"])))
         except ExecutionError as error:
             problem = (
-                "This machine did not write these files, so a process of their own evaluates them, and that failed: "
+                "This machine did not write these files, so a separate process evaluates them, and that failed: "
                 f"{error.problem.rstrip('.')}. They are damaged, or made to do that; etviz.options.isolation = 'never' "
                 "evaluates files in this process"
             )

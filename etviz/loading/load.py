@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
     from etviz.loading.artifact_set import ArtifactSet
 
-_LOGGED: Final = "times were taken while values were logged, which takes time too; timing= gives those of a plain run"
+_LOGGED: Final = (
+    "times were taken while values were logged, which takes time too; timing= gives the times of a plain run"
+)
 _PLAIN: Final = "times are those of {} execution{} without a debug buffer"
 _DISTORTED: Final = 1.2
 

@@ -90,7 +90,7 @@ def outputs_findings(
     """
     folder = path_of(outputs, "the folder of outputs") if isinstance(outputs, (str, os.PathLike)) else None
     if folder is not None and not Path(folder).is_dir():
-        raise ArtifactError(folder, "there is no such folder", "give the one that the raw outputs are in")
+        raise ArtifactError(folder, "there is no such folder", "give the folder with the raw outputs")
     if etrecord is None and record is None:
         raise UsageError("outputs= is compared with a reference; give record= or etrecord=")
     files: dict[str, Any] = {"etrecord": etrecord, "pte": pte, "record": record, "data": data}
@@ -200,7 +200,7 @@ class _Given:
             self._check_names(outputs)
             return {str(name): _executions(items) for name, items in outputs.items()}
         if not isinstance(outputs, (list, tuple)) or not outputs:
-            raise UsageError("outputs must be a list of tensors or raw files, a dict of such by probe, or a folder")
+            raise UsageError("outputs must be a list of tensors or raw files, a dict of lists by probe, or a folder")
         probes = self._table.probes if self._table is not None else ()
         listed = all(isinstance(item, (list, tuple)) for item in outputs)
         if listed and probes and len(outputs) in (len(probes), len(probes) + 1):
@@ -230,7 +230,7 @@ class _Given:
 
     def _check_names(self, outputs: Mapping[Any, Any]) -> None:
         if self._table is None:
-            raise UsageError("outputs by name are those of probes, and there is no probes.json beside the record")
+            raise UsageError("outputs by name belong to probes, and there is no probes.json beside the record")
         known = {MODEL: None, **self._table.by_name}
         unknown = [name for name in outputs if name not in known]
         if unknown or not outputs:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from etviz.comparison.gap import Gap, Run
     from etviz.loading.paired import Paired
 
-_ADVICE: Final = "give the files of one training: each with those that were written together with it"
+_ADVICE: Final = "give the files of one training: files that were written together"
 _FAR: Final = 0.5
 """Relative L2 error from which weights, and values computed from them, count as those of another training."""
 _MOST: Final = 0.5
@@ -42,7 +42,7 @@ def require_one_training(paired: Paired, runs: Sequence[Run], constants: Compari
     named = paired.artifacts.named
     source = named["etrecord"] if "etrecord" in named else named.get("record", "")
     if constants is not None and constants.unrelated():
-        problem = f"its weights are not those of {named['pte']}: not one is the same, or similar"
+        problem = f"its weights differ from those in {named['pte']}: not one is the same, or similar"
         raise ArtifactError(source, problem, _ADVICE)
     telling: _Telling | None = None
     for run in runs:

@@ -173,7 +173,7 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
             ) from error
         if not any(isinstance(leaf, torch.Tensor) for leaf in flatten(result)):
             raise UsageError(
-                f"The model returns no tensor, found {type(result).__name__}; return those that are to be compared"
+                f"The model returns no tensor, found {type(result).__name__}; return the tensors to compare"
             ) from None
         raise
 

@@ -36,7 +36,7 @@ export const FLAGS: Record<string, string> = {
   nan: "has NaN in reference or runtime",
   inf: "has infinite elements in reference or runtime",
   mismatch: "NaN or Inf in only one of the two",
-  inside: "operators inside of zoomed delegates",
+  inside: "operators inside zoomed delegates",
   unused: "a value that nobody reads, such as the mean of a layer norm",
   compared: "was compared by itself",
   grouped: "was compared together with others",

@@ -23,7 +23,7 @@ const RANKS: readonly Rank[] = [
   {
     name: "introduced_severity",
     text: "introduced",
-    tip: "What the operator adds itself, on the runtime's own inputs",
+    tip: "The error that the operator adds, on the runtime's own inputs",
   },
   {
     name: "attribution",

@@ -7,7 +7,7 @@
 // Header: {"version": 1,
 //          "payload": {...as the answer to "payload"...}, "payload_buffers": [k, ...],
 //          "tensors": {"<row>": {"result": {...as the answer to "tensor"...}, "buffers": [k, ...]}},
-//          "missing": {"<row>": "why there is no such answer"},
+//          "missing": {"<row>": "why there is no answer"},
 //          "answers": {"<method>:<row>": {"result": {...}, "buffers": [k, ...]}},   (may be absent)
 //          "offsets": [byte offset of each buffer, from the start of the buffers],
 //          "lengths": [its length in bytes]}

@@ -6,7 +6,7 @@ import { Icon } from "../ui/Icon";
 
 const SAID = {
   busy: "The kernel is busy; this view follows.",
-  gone: "The kernel does not know this view any more. What is on screen stays; run the cell again for more.",
+  gone: "The kernel does not know this view any more. The screen stays as it is; run the cell again for more.",
 };
 
 export function KernelLine(): JSX.Element | null {

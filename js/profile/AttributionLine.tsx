@@ -61,7 +61,7 @@ function OutputChoice({ attribution }: { attribution: Attribution }): JSX.Elemen
       <span
         class="etv-attribution-output"
         tabIndex={0}
-        data-tip="Runtime and reference are the same, bit for bit. What is attributed is how far both are from the reference in float64."
+        data-tip="Runtime and reference are the same, bit for bit. The attributed error is their distance from the reference in float64."
       >
         Output {output} is exact; distance to float64:
       </span>

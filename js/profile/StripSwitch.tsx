@@ -7,7 +7,7 @@ import type { Strip } from "../state/view";
 
 const CHOICES: { name: Strip; text: string; tip: string }[] = [
   { name: "error", text: "Error", tip: "The error along the program (m)" },
-  { name: "time", text: "Time", tip: "What the runtime timed in one execution (m)" },
+  { name: "time", text: "Time", tip: "The timed events of one execution (m)" },
 ];
 
 /** Nothing where there is only one of the two. */

@@ -209,7 +209,7 @@ function Plot({ payload, timeline, pointed, point }: PlotProps): JSX.Element {
       ref={box}
       style={{ height: `${frame.height}px` }}
       role="img"
-      aria-label="What was timed: arrows read the events, Enter selects, plus and minus zoom, Escape shows all"
+      aria-label="Timed events: arrows read them, Enter selects, plus and minus zoom, Escape shows all"
       tabIndex={0}
       onPointerMove={(event) => point(eventUnder(event))}
       onPointerDown={onPointerDown}

@@ -117,7 +117,7 @@ function InsideButton({ row, inside, open }: RowFacts): JSX.Element {
       tabIndex={-1}
       aria-expanded={open}
       aria-label={`${formatCount(inside)} inside`}
-      data-tip={`${formatCount(inside)} values inside of this delegate (arrow keys: right opens, left closes)`}
+      data-tip={`${formatCount(inside)} values inside this delegate (arrow keys: right opens, left closes)`}
       onClick={onClick}
     >
       {formatCount(inside)}

@@ -28,12 +28,12 @@ function reasonOf(tree: Tree, node: number): string {
     case "inner":
       return (
         `This operator runs inside ${backend}, as a part of one delegate call. The runtime gives ` +
-        "out no value for it, so it has no numbers of its own."
+        "out no value for it, so it has no numbers."
       );
     case "module":
     case "method":
     case "program":
-      return "A group of instructions: its numbers are those of the rows inside.";
+      return "A group of instructions: its numbers come from the rows inside.";
     default:
       return "No value of this node was compared.";
   }

@@ -96,7 +96,7 @@ export function Metrics({ payload, row }: RowProps): JSX.Element | null {
   if (metrics.length === 0) return null;
   const mismatch = payload.mismatch[row] === 1;
   const introduced = metrics.some(({ name }) => payload.column(introducedName(name)));
-  const tip = "What this operator adds when it gets the runtime's own inputs";
+  const tip = "The error that this operator adds when it gets the runtime's own inputs";
   const heads = [{ text: "gap" }, { text: "introduced", "data-tip": tip }];
   return (
     <Section title="Metrics" hint={mismatch ? "over the elements that are finite in both" : undefined}>

@@ -23,7 +23,7 @@ const TREES: Choice<Shown>[] = [
 const GRAPH: Choice<Shown> = {
   name: "graph",
   text: "Graph",
-  tip: "What the selected node reads and who reads it",
+  tip: "Inputs and readers of the selected node",
 };
 
 function TreeButton(props: { label: string; icon: IconName; onClick: () => void }): JSX.Element {

@@ -101,7 +101,7 @@ function Body({ nodes, tree, payload, list, active }: BodyProps): JSX.Element {
   );
 }
 
-/** `nodes` are those of another tree than the one that is chosen; `label` says which. */
+/** `nodes` belong to another tree than the chosen one; `label` says which. */
 export function TreeGrid(props: { payload: Payload; nodes?: Nodes; label?: string }): JSX.Element {
   const { payload, label } = props;
   const app = useApp();

@@ -37,7 +37,7 @@ export function RankSelect({ payload }: { payload: Payload }): JSX.Element | nul
     <Select
       class="etv-rank-select"
       label="Rank by"
-      data-tip="What the bars stand for; also sorts the table"
+      data-tip="Meaning of the bars; also sorts the table"
       choices={ranks}
       value={rows.gaugeColumn.value?.name ?? ""}
       onChange={(name) => rows.rankBy(name)}

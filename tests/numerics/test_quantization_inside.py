@@ -118,7 +118,7 @@ def test_what_the_zooms_say_nothing_of_stays_as_it_was(zoomed: Zoomed) -> None:
         assert after.loc[op, "row"] == -1
         assert "zoom into it" in str(after.loc[op, "reason"])
     assert after.loc["conv2d", "row"] == -1
-    assert "no value of its own" in str(after.loc["conv2d", "reason"])
+    assert "no separate value" in str(after.loc["conv2d", "reason"])
     assert "runs them as one operator" in str(after.loc["conv2d", "reason"])
 
 

@@ -183,7 +183,7 @@ def _compare(event: DebugEvent, expected: _Expected) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
     types = [ref.layout.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
-        raise _MismatchError(f"instruction {event.instruction_id} logged something else than the program says")
+        raise _MismatchError(f"instruction {event.instruction_id} logged other values than the program describes")
 
 
 def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:

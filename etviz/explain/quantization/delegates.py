@@ -55,7 +55,7 @@ def _reasons(item: ZoomedCall, start: str) -> Iterator[tuple[str, str]]:
             yield start + node.name, f"{not_counted(item.instruction)}: {zoom.message}"
         else:
             why = zoom.comparison.reasons.get(node.instruction, "the backend does not return it")
-            yield start + node.name, f"zoomed into, but it has no value of its own: {why}"
+            yield start + node.name, f"zoomed into, but it has no separate value: {why}"
 
 
 def not_counted(instruction: int) -> str:

@@ -163,7 +163,7 @@ def _partner(
     elif module and answer.module and module != answer.module:
         reason = f"the operator of this name belongs to the module {answer.module} in the lowered program"
     elif key[1] >= len(node.outputs):
-        reason = "its outputs are not those of the lowered program"
+        reason = "its outputs differ from the lowered program's"
     if reason or node is None:
         return Partner(name, key[1], module, key, reason=reason)
     value = (node.name, key[1])

@@ -118,7 +118,7 @@ def _metric_column(metric: Metric, prefix: str = "") -> Column:
     label = ("introduced" if own == "severity" else f"introduced {own}") if prefix else own
     about = f"{metric.description} {metric.formula}".strip()
     if prefix:
-        about = f"What this instruction itself added, on the runtime's own inputs: {about}"
+        about = f"The error that this instruction added, on the runtime's own inputs: {about}"
     return Column(
         name,
         label.replace("sqnr", "SQNR").replace("psnr", "PSNR").replace("ulp", "ULP"),

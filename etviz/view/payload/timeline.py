@@ -31,9 +31,7 @@ _LEVELS: Final = (0, 1, 2, 2)
 _SLACK: Final = 1e-9
 """Milliseconds by which ends that are the same tick may differ."""
 _MOST_LEVELS: Final = 12
-OWN_CLOCK: Final = (
-    "Operators inside of a delegate are timed by a clock of its own: they stand from the start of their call on."
-)
+OWN_CLOCK: Final = "A delegate's operators are timed by another clock: they are drawn from the start of their call."
 
 
 def build_timeline(analysis: Analysis, params: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
