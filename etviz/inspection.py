@@ -268,6 +268,7 @@ class Inspection(Shown):
 
         An instruction's share is the part of the error that would be gone, to first order, if the instruction had
         computed its inputs exactly. Shares may be negative where errors cancel. The reference is evaluated in float64.
+        Where buffers carry an error over from earlier executions, the rows of these executions that caused it follow.
 
         Parameters
         ----------
@@ -283,8 +284,8 @@ class Inspection(Shown):
         -------
         DataFrame
             By index of the gap row, largest share first, whatever its sign: ``name, share, severity,
-            introduced_severity, rmse, source, instruction, output, op, reference_ops, module, method, reason``. The
-            method is ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the
+            introduced_severity, rmse, source, instruction, output, op, reference_ops, module, run, method, reason``.
+            The method is ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the
             difference was put into the reference, which ran again; ``unknown`` (share NaN, see `reason`). ``attrs``
             holds ``sum``, the check: about 1; ``output``, ``outputs``, ``run``, ``exact`` (runtime and reference are
             the same: only their distance to float64 is attributed), ``error`` (norm of the output's error, or the

@@ -1,4 +1,4 @@
-"""Shares of the final error as a DataFrame, a row for each gap row of one execution."""
+"""Shares of the final error as a DataFrame: the gap rows of one execution, and those of earlier ones that reach it."""
 
 from __future__ import annotations
 
@@ -151,10 +151,17 @@ def _outputs_of(tables: Tables, run: int) -> pd.DataFrame:
 def _frame(attribution: Attribution, tables: Tables, run: int) -> pd.DataFrame:
     rows = [row for row, gap in enumerate(tables.gaps) if gap.run == run]
     missing = Share(NAN, UNKNOWN, "the instruction did not compute this value alone")
+    earlier = {
+        row: share
+        for row, gap in enumerate(tables.gaps)
+        if (share := attribution.earlier.get((gap.run, gap.instruction, gap.output)))
+    }
     gaps = [tables.gaps[row] for row in rows]
     shares = [attribution.shares.get((gap.instruction, gap.output), missing) for gap in gaps]
+    rows, shares = [*earlier, *rows], [*earlier.values(), *shares]
     frame = tables.rows.loc[rows, list(_ABOUT)].copy()
     frame.index.name = "row"
+    frame["run"] = [tables.gaps[row].run for row in rows]
     frame["share"] = [share.value for share in shares]
     frame["method"] = [share.method for share in shares]
     frame["reason"] = [share.reason for share in shares]

@@ -257,7 +257,8 @@ def _attribution(analysis: Analysis) -> dict[str, Any]:
         "shares": [
             {
                 "row": int(row),
-                "name": describe_row(rows.loc[row]),
+                "name": describe_row(rows.loc[row])
+                + (f" in run {about['run']}" if about["run"] != frame.attrs["run"] else ""),
                 "source": str(rows.loc[row, "source"] or ""),
                 "share": or_none(float(about["share"])),
                 "method": str(about["method"]),

@@ -29,7 +29,7 @@ class WhatIf:
     names
         Their names.
     runs
-        Numbers of the executions.
+        Numbers of the executions; in a program with state, the later ones too.
     before, after
         The final outputs against the reference, in the columns of `Inspection.outputs`: as the runtime had them, and
         as they would have been.
@@ -82,7 +82,10 @@ def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zo
             raise UsageError(f"the inside of #{instruction} can't be evaluated again; take the delegate's row")
         values = outputs_inside(replay, piece.inputs, piece.outputs, chosen_values)
         instead.setdefault(run, {})[instruction] = values
-    outputs = counterfactual(compared.replay, exact, instead)
+    until = max(exact)
+    while until + 1 < len(compared.runs) and compared.runs[until + 1].comparison.reference_outputs:
+        until += 1
+    outputs = counterfactual(compared.replay, exact, instead, until)
     runs = [compared.runs[number] for number in outputs]
     after = [
         run._replace(comparison=replace(run.comparison, runtime_outputs=given))

@@ -37,6 +37,7 @@ def counterfactual(
     replay: Replay,
     exact: Mapping[int, Collection[Output]],
     instead: Mapping[int, Mapping[int, Sequence[Any]]] | None = None,
+    until: int = 0,
 ) -> dict[int, list[Any]]:
     """The final outputs of some executions if some of their values had been exact.
 
@@ -45,10 +46,13 @@ def counterfactual(
     replay
         The executions and their inputs.
     exact
-        By number of an execution: the values. In a program with state they change later executions too.
+        By number of an execution: the values.
     instead
         By number of an execution and instruction of a delegate call: outputs that replace the logged ones, see
         `outputs_inside`.
+    until
+        Number of the execution that ends the result in a program with state: from the first one with an exact value
+        on, the outputs of all are returned, since its buffers change the later ones.
 
     Raises
     ------
@@ -59,12 +63,13 @@ def counterfactual(
     walker = _WhatIf(template.graph, template.constants, template.limits)
     with threads_for(walker.graph):
         found: dict[int, list[Any]] = {}
-        for run in range(max(exact) + 1) if is_stateful(walker.graph) else sorted(exact):
+        stateful = is_stateful(walker.graph)
+        for run in range(max(until, *exact) + 1) if stateful else sorted(exact):
             execution = replay.executions[run]
             walker.exact = frozenset(exact.get(run, ()))
             walker.instead = (instead or {}).get(run, {})
             walker.run(execution.inputs, logged=execution.logged)
-            if run in exact:
+            if run in exact or (stateful and run > min(exact)):
                 found[run] = walker.outputs
     return found
 
@@ -98,7 +103,8 @@ class _WhatIf(Evaluator):
         self.outputs: list[Any] = []
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
-        """Keep the outputs that would have been."""
+        """Keep the outputs and the buffers that would have been."""
+        super().end_second_lane(local)
         self.outputs = [self.look_up(local, out) for out in self.graph.outputs]
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:

@@ -71,3 +71,15 @@ def test_a_list_of_tuples_holds_the_calls_of_a_model_with_state() -> None:
     found = etviz.debug(model_of(RECIPES["plain_portable"]), calls_of(2), strict=False)
     assert found.summary().startswith("Both final outputs match")
     assert found.gaps["event_block"].nunique() == 2
+
+
+def test_errors_are_followed_through_the_cache(shelf: Shelf) -> None:
+    """The error of the last call is shared out among the calls that wrote the cache, and nothing is left over."""
+    found = load(made(shelf, "custom"), "exact", inputs=calls_of(STEPS))
+    frame = found.attribution(run=STEPS - 1)
+    assert set(frame["run"]) == set(range(STEPS))
+    assert frame["share"].sum() == pytest.approx(1.0, abs=1e-3)
+    assert frame["share"][frame["run"] < STEPS - 1].sum() > 0.05
+    everything = found.what_if([int(row) for row in found.gaps.index])
+    assert everything.runs == tuple(range(STEPS))
+    assert (everything.after["max_abs"] == 0.0).all()

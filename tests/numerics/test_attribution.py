@@ -195,7 +195,9 @@ def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_
     for run in range(3):
         found = inspection.attribution(run=run)
         assert found.attrs["sum"] == pytest.approx(1.0, abs=1e-3)
-        assert set(inspection.gaps.loc[found.index, "event_block"]) == {inspection.gaps["event_block"].unique()[run]}
+        blocks = inspection.gaps["event_block"].unique()
+        assert set(inspection.gaps.loc[found.index, "event_block"]) == set(blocks[: run + 1])
+        assert found["share"].sum() == pytest.approx(1.0, abs=1e-3)
         notes.append(found.attrs["note"])
     assert ["carried over from earlier executions" in note for note in notes] == [False, True, True]
 

@@ -83,7 +83,7 @@ class Contribution:
     `difference` is runtime − local value, None where that has no gradient (`replacement` has ``(where, runtime)`` of
     integers that differ) or is not known, as `problem` says; `size` its norm over the value's, for integers the share
     that differs. `excluded` counts non-finite elements that were left out. `influence` is Σ gradient · difference, None
-    until the gradient has come.
+    until the gradient has come. `gradient` is kept for mutable buffers alone.
     """
 
     instruction: int
@@ -96,6 +96,7 @@ class Contribution:
     problem: str = ""
     excluded: int = 0
     influence: float | None = None
+    gradient: torch.Tensor | None = None
 
     @property
     def key(self) -> tuple[int, int]:
@@ -131,6 +132,8 @@ class Contribution:
             gradient = clean = torch.where(finite, gradient, 0.0)
         if self.difference is not None:
             self.influence = float((gradient * self.difference).sum()) + (self.influence or 0.0)
+        if self.instruction < 0:
+            self.gradient = gradient if self.gradient is None else self.gradient + gradient
         return clean
 
     def inject(self, value: Any) -> Any:
@@ -152,10 +155,15 @@ class Contribution:
 
 @dataclass(slots=True)
 class Linearization:
-    """The result of a walk: contributions in program order, outputs, and instructions that logged nothing."""
+    """The result of a walk: contributions in program order, outputs, and instructions that logged nothing.
+
+    `found` has the mutable buffers as earlier executions left them, `left` as this one leaves them, by target.
+    """
 
     contributions: list[Contribution] = field(default_factory=list)
     outputs: list[Lanes] = field(default_factory=list)
+    found: dict[str, Contribution] = field(default_factory=dict)
+    left: dict[str, Lanes] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     turns: Counter[tuple[int, int]] = field(default_factory=Counter)
 
@@ -187,10 +195,19 @@ class Linearizer:
             env = self._bind(self.graph, [Lanes.same(widen(value)) for value in inputs])
             self._walk(self.graph, env, logged)
             self._found.outputs = [self._look_up(env, out) for out in self.graph.outputs]
-            for target, name in self.graph.mutations.items():
-                lanes = self._look_up(env, Ref(name))
+            self._found.left = {target: self._look_up(env, Ref(name)) for target, name in self.graph.mutations.items()}
+            for target, lanes in self._found.left.items():
                 self.reference_state[target], self._runtime_state[target] = lanes.reference, lanes.runtime
         return self._found
+
+    @property
+    def states(self) -> tuple[State, State]:
+        """The mutable buffers of the reference and of the runtime; set them to walk an execution again."""
+        return dict(self.reference_state), dict(self._runtime_state)
+
+    @states.setter
+    def states(self, states: tuple[State, State]) -> None:
+        self.reference_state, self._runtime_state = map(dict, states)
 
     def _bind(self, graph: Graph, given: Sequence[Lanes]) -> dict[str, Lanes]:
         self.float64.state = {}
@@ -206,6 +223,7 @@ class Linearizer:
         if self._gradients and runtime is not reference and runtime.shape == reference.shape:
             contribution = self._contribution(-1, len(self._found.contributions))
             contribution.measure(runtime, reference)
+            self._found.found[target] = contribution
             lanes.middle, lanes.near = self._link(contribution, lanes, near=True)
             lanes.reach = contribution.bit
         return lanes

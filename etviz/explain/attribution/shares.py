@@ -1,13 +1,16 @@
 """Attributes an output's error to instructions.
 
-With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is
-⟨∂⟨y, Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to
-1 if the program is linear within the error; their sum is the check. An instruction without a derivative is patched:
-its difference is put into the reference, which runs again. If the sum is not 1, all instructions are patched in turn.
+With Δy the error of the output and d the difference that an instruction introduced, the instruction's share is ⟨∂⟨y,
+Δy⟩/∂(its output), d⟩ / ‖Δy‖². One backward pass gives the derivatives of all instructions. The shares add up to 1 if
+the program is linear within the error; their sum is the check. A buffer that an earlier execution left different is
+followed into that execution: the derivative by the buffer begins a backward pass there, and so on to the first. An
+instruction without a derivative is patched: its difference is put into the reference, which runs again. If the sum is
+not 1, all instructions are patched in turn.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +41,8 @@ PASSES: Final = 24
 """Maximum number of runs of the reference (plus one) if derivatives do not explain the error."""
 TOLERANCE: Final = 0.05
 """Threshold of the distance of the sum from 1 for doubting the shares."""
+_NAMED: Final = 3
+"""Maximum number of earlier executions that a note names."""
 _ELEMENTS: Final = 1 << 22
 """Maximum number of elements in one operator's value, for all evaluations that run together."""
 Progress = Callable[[int, int], None]
@@ -59,13 +64,15 @@ class Attribution:
     """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
     `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
-    the share of what earlier executions left in mutable buffers.
+    the share of what earlier executions left in mutable buffers, and `earlier` those of their instructions, by
+    ``(run, instruction, output)``.
     """
 
     shares: dict[tuple[int, int], Share]
     output: int | None
     error: float
     carried: float = 0.0
+    earlier: dict[tuple[int, int, int], Share] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -111,13 +118,15 @@ def _attribute(
     first = 0 if stateful else run
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
     linearizer = Linearizer(evaluator.graph, float64, steps)
-    before: State = {}
+    states: list[tuple[State, State]] = []
     linearization = Linearization()
     for index in range(first, run + 1):
-        execution, before = replay.executions[index], dict(linearizer.reference_state)
+        execution = replay.executions[index]
+        states.append(linearizer.states)
         linearization = linearizer.run(execution.inputs, execution.logged, gradients=index == run)
     if not 0 <= output < len(linearization.outputs):
         raise UsageError(f"output must be from 0 to {len(linearization.outputs) - 1}, found {output}")
+    before = states[-1][0]
     target = ErrorTarget(linearization.outputs, replay.executions[run].log.outputs(), output, loss)
     result = Attribution({}, output if loss is None else None, target.error)
     if target.error == 0.0:
@@ -142,8 +151,50 @@ def _attribute(
     if abs(result.sum - 1.0) > TOLERANCE:
         patches = Patches(float64, evaluator.graph, replay.executions[run].inputs, before, steps.stay)
         _refine(result, linearization, target, patches, steps)
+    if result.carried:
+        _follow(result, replay, linearizer, linearization, states, run, steps)
     _explain(result, linearization, target)
     return result
+
+
+def _follow(
+    result: Attribution,
+    replay: Replay,
+    linearizer: Linearizer,
+    linearization: Linearization,
+    states: list[tuple[State, State]],
+    run: int,
+    steps: _Steps,
+) -> None:
+    """Follow the derivatives by mutable buffers into the executions that wrote them, one execution at a time."""
+    steps.total += run * sum(1 for _ in linearizer.graph.walk())
+    for index in range(run - 1, -1, -1):
+        wanted = {target: item.gradient for target, item in linearization.found.items() if item.gradient is not None}
+        if not wanted:
+            break
+        execution, linearizer.states = replay.executions[index], states[index]
+        linearization = linearizer.run(execution.inputs, execution.logged)
+        ends = [(linearization.left[target], seed) for target, seed in wanted.items() if target in linearization.left]
+        roots = [(lanes.middle, seed) for lanes, seed in ends if getattr(lanes.middle, "requires_grad", False)]
+        if roots:
+            torch.autograd.backward([middle for middle, _ in roots], [seed.to(y.dtype) for y, seed in roots])
+            give_back()
+        reach = rounded = 0
+        for lanes, _ in ends:
+            reach, rounded = reach | lanes.reach, rounded | lanes.rounded
+        found = [(item, _earlier_share(item, reach, rounded)) for item in linearization.contributions]
+        shares = _by_output([(item, share) for item, share in found if item.instruction >= 0 and share is not None])
+        result.earlier |= {(index, *key): share for key, share in shares.items()}
+    steps.catch_up()
+
+
+def _earlier_share(item: Contribution, reach: int, rounded: int) -> Share | None:
+    """The share of an output of an earlier execution, None if its error does not reach a buffer."""
+    if not item.bit & reach or not (item.size or item.problem):
+        return None
+    if item.influence is None:
+        return Share(NAN, UNKNOWN, item.problem or "no gradient, and it belongs to an earlier execution")
+    return Share(item.influence, STRAIGHT_THROUGH if item.bit & rounded else GRADIENT, _left_out(item))
 
 
 class _Steps:
@@ -303,7 +354,7 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
             f"{len(linearization.missing)} instructions logged nothing: their errors count for the next instructions."
         )
     if result.carried:
-        result.notes.append(f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers.")
+        result.notes.append(_carried(result))
     if STRAIGHT_THROUGH in methods:
         result.notes.append("Derivatives through rounding are estimates (straight-through).")
     if abs(result.sum - 1.0) > TOLERANCE:
@@ -312,6 +363,21 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
             f"{'is not explained' if result.sum < 1.0 else 'too much is claimed'}, since the program is not linear "
             "within this error, or part of it has no known cause. Take the shares as an order, not as amounts."
         )
+
+
+def _carried(result: Attribution) -> str:
+    """The executions that the carried share comes from, the largest shares first."""
+    by_run: dict[int, float] = {}
+    for (run, _, _), share in result.earlier.items():
+        by_run[run] = by_run.get(run, 0.0) + (0.0 if math.isnan(share.value) else share.value)
+    text = f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers"
+    largest = sorted((run for run in by_run if by_run[run]), key=lambda run: -abs(by_run[run]))[:_NAMED]
+    if largest:
+        text += ": " + ", ".join(f"{100 * by_run[run]:.3g} % by run {run}" for run in largest)
+    rest = result.carried - sum(by_run.values())
+    if abs(rest) > TOLERANCE:
+        text += f"; no instruction is known for {100 * rest:.3g} %"
+    return text + "."
 
 
 def patched(
