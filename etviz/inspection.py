@@ -102,6 +102,7 @@ class Inspection(Shown):
         """Each final output against the reference: all metrics, `close` (share within tolerance), `allclose`."""
         return self.analysis.tables.outputs.copy()
 
+    @during("finding a row")
     def row(self, row: Any) -> Row:
         """One row: its tensors, histogram, error map, zoom, what-if and repro.
 

@@ -34,7 +34,7 @@ class ArithmeticRefusedError(ValueError):
 def check(target: str, values: Sequence[Any]) -> None:
     """Refuse arguments that are no 64-bit numbers, and shifts by 64 or more, with `ArithmeticRefusedError`."""
     if not all(isinstance(value, (int, float)) for value in values):
-        raise ArithmeticRefusedError("The graph computes a size from something that is not a number")
+        raise ArithmeticRefusedError(f"The graph's {target[:100]} computes a size from something that is not a number")
     if any(isinstance(value, int) and abs(value) >= LARGEST for value in values):
         raise ArithmeticRefusedError("The graph computes with a number of more than 64 bits")
     if "shift" in target and len(values) > 1 and not 0 <= values[1] < 64:

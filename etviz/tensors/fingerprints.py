@@ -524,6 +524,8 @@ _LARGEST_IMAGE: Final = 1 << 22
 _LARGEST: Final = 0.6
 """Maximum share of the elements in a region that confines an error."""
 _WRONG: Final = 0.1
+_CHANCE: Final = 0.05
+"""Maximum probability that chance confines an error to one of the tested regions."""
 _FEWEST_LINES: Final = 32
 """Minimum number of lines for a single element to count as a channel."""
 
@@ -541,20 +543,30 @@ class _Maps:
         each = self.each * math.prod(self.dd.shape[axis] for axis in axes)
         return _Maps(self.dd.sum(axes), self.d4.sum(axes), self.rr.sum(axes), each)
 
-    def score(self, region: npt.NDArray[np.bool_]) -> tuple[float, float, float]:
+    def score(self, region: npt.NDArray[np.bool_], tested: int) -> tuple[float, float, float]:
         """Score of an error's confinement to a region, the region's share of Σd², and its share of the elements.
 
         The share of Σd² counts beyond the region's shares of the elements and of the reference's energy, since
         rounding errors are large where values are large. At least a tenth of the region must be wrong by the
-        participation ratio (Σd²)² / Σd⁴, so that a few outliers do not count.
+        participation ratio (Σd²)² / Σd⁴, so that a few outliers do not count. And chance must not put that many wrong
+        elements into one of the `tested` regions: Chernoff's bound of a binomial distribution, ``tested·exp(-n·KL)``.
         """
         share, fraction = _part(self.dd[region].sum(), self.dd.sum()), float(region.mean())
         expected = max(fraction, _part(self.rr[region].sum(), self.rr.sum()))
         elements = np.count_nonzero(region) * self.each
         if not share > expected or fraction > _LARGEST or (elements < 2 and region.size < _FEWEST_LINES):
             return 0.0, share, fraction
+        total = _part(self.dd.sum() ** 2, self.d4.sum())
+        if total * _divergence(share, fraction) < math.log(tested / _CHANCE):
+            return 0.0, share, fraction
         wrong = _part(self.dd[region].sum() ** 2, self.d4[region].sum())
         return (share - expected) / (1.0 - expected) * min(1.0, wrong / elements / _WRONG), share, fraction
+
+
+def _divergence(share: float, fraction: float) -> float:
+    """Kullback and Leibler's divergence of two binary distributions, in nats."""
+    parts = ((share, fraction), (1.0 - share, 1.0 - fraction))
+    return sum(one * math.log(one / other) for one, other in parts if one > 0)
 
 
 def small_region(pair: Pair) -> Iterator[Fingerprint]:
@@ -603,7 +615,7 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
     worst, size = int(np.argmax(lines.dd)), len(lines.dd)
     if size < 2 or (not edges and worst in (0, size - 1)):
         return _Channel(axis, size, worst)
-    score, share, fraction = lines.score(np.arange(size) == worst)
+    score, share, fraction = lines.score(np.arange(size) == worst, size)
     return _Channel(axis, size, worst, round(score, 6), share, fraction)
 
 
@@ -630,13 +642,13 @@ def _told(pair: Pair, channel: _Channel) -> str:
 
 def _border(maps: _Maps, first: int) -> Fingerprint:
     best = Fingerprint("border pixels", 0.0, "")
-    for width in _WIDTHS:
-        for where, region in _frames(maps.dd.shape, width, first):
-            score, share, fraction = maps.score(region)
-            if score > best.score + 1e-3:
-                pixels = "pixel" if width == 1 else f"{width} pixels"
-                text = f"The outermost {pixels} {where} ({percent(fraction)} of the elements) hold {percent(share)}"
-                best = Fingerprint(best.name, score, f"{text} of the squared error.")
+    frames = [(width, *frame) for width in _WIDTHS for frame in _frames(maps.dd.shape, width, first)]
+    for width, where, region in frames:
+        score, share, fraction = maps.score(region, len(frames))
+        if score > best.score + 1e-3:
+            pixels = "pixel" if width == 1 else f"{width} pixels"
+            text = f"The outermost {pixels} {where} ({percent(fraction)} of the elements) hold {percent(share)}"
+            best = Fingerprint(best.name, score, f"{text} of the squared error.")
     return best
 
 

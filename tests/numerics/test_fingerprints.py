@@ -215,7 +215,9 @@ def test_rounding_noise_has_no_fingerprint(dtype: torch.dtype, executed: Get) ->
             assert fingerprints(reference, rounded(reference, 30), force=True) == [], where
 
 
-@pytest.mark.xfail(strict=False, reason="a few flips of one step look like one bad channel")
+@pytest.mark.xfail(
+    strict=False, reason="at 5 % for each tensor, chance confines 9 flips of one of 400 tensors to a border"
+)
 def test_steps_of_an_int8_grid_have_no_fingerprint(executed: Get) -> None:
     torch.manual_seed(2)
     for where, tensor in values(executed):
@@ -228,6 +230,17 @@ def test_steps_of_an_int8_grid_have_no_fingerprint(executed: Get) -> None:
             assert fingerprints(*pair, scale=given) == [], where
             if reference.numel() >= 100:
                 assert fingerprints(*pair, scale=given, force=True) == [], where
+
+
+def test_few_flips_at_a_border_are_chance() -> None:
+    """Chance puts three of four flips into the outer third, but not all of six into one column."""
+    reference = torch.arange(36, dtype=torch.float32).reshape(1, 1, 6, 6).remainder(7.0)
+    few, many = reference.clone(), reference.clone()
+    for row, column in ((0, 5), (2, 4), (4, 5), (3, 1)):
+        few[0, 0, row, column] += 40.0
+    many[..., 5] += 40.0
+    assert fingerprints(reference, few, force=True) == []
+    assert "border pixels" in [item.name for item in fingerprints(reference, many)]
 
 
 def test_unrelated_values_have_no_fingerprint() -> None:

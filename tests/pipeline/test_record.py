@@ -242,7 +242,6 @@ def test_record_with_a_damaged_node(
 @pytest.mark.parametrize(
     "target", ["aten.from_file.default", "os.system", "aten.add_.Tensor", "py.exec", "aten.nope.x"]
 )
-@pytest.mark.xfail(strict=False, reason="the refusal of one target does not name it")
 def test_record_that_asks_for_other_than_a_pure_operator(
     target: str, executed: Callable[[str], Executed], tmp_path: Path
 ) -> None:
