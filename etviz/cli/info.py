@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
 from rich.table import Table
 
 from etviz.cli import artifacts as given
@@ -22,14 +23,17 @@ _SLOWEST: Final = 5
 
 def info(
     artifacts: given.Artifacts,
+    executions: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Executions that the debug buffer of a program must hold.")
+    ] = 1,
     as_json: given.JsonOption = False,
 ) -> None:
     """Files, methods, delegation and the slowest instructions. Nothing is executed, and torch is not needed.
 
-    Of a program alone (etviz info model.pte): the debug buffer that a run of it needs, and each runner's flag for it.
+    Of a program alone (etviz info model.pte): the debug buffer that --executions of it need, and each runner's flag.
     """
     if is_program(artifacts.etdump):
-        needed = needs(artifacts.etdump)
+        needed = needs(artifacts.etdump, executions)
         print_json(needed) if as_json else print_needs(needed)
         return
     body = describe(artifacts)

@@ -37,8 +37,8 @@ def is_program(path: Path) -> bool:
     return head[4:6] == b"ET" or head[4:8] == b"BP08"
 
 
-def needs(path: Path) -> dict[str, Any]:
-    """The needs of each method of a program, as plain data.
+def needs(path: Path, executions: int = 1) -> dict[str, Any]:
+    """The needs of each method of a program for a number of executions, as plain data.
 
     Raises
     ------
@@ -49,12 +49,12 @@ def needs(path: Path) -> dict[str, Any]:
     return {
         "path": str(path),
         "bytes": path.stat().st_size,
-        "methods": [_method(program, method) for method in program.methods],
+        "methods": [_method(program, method, executions) for method in program.methods],
     }
 
 
-def _method(program: Program, method: Method) -> dict[str, Any]:
-    exact = debug_buffer_bytes(program, method.name)
+def _method(program: Program, method: Method, executions: int) -> dict[str, Any]:
+    exact = executions * debug_buffer_bytes(program, method.name)
     size = -(-exact // _ROUNDING) * _ROUNDING
     unbound = any(value.tensor is not None and value.tensor.dynamism == "dynamic_unbound" for value in method.values)
     loops = any(item.target is not None and item.target <= item.index for item in method.instructions)
@@ -62,6 +62,7 @@ def _method(program: Program, method: Method) -> dict[str, Any]:
         "name": method.name,
         "instructions": sum(item.kind in ("kernel", "delegate") for item in method.instructions),
         "delegate_calls": sum(item.kind == "delegate" for item in method.instructions),
+        "executions": executions,
         "debug_buffer_bytes": exact,
         "at_least": unbound or loops,
         "flags": {
@@ -80,7 +81,8 @@ def print_needs(body: Mapping[str, Any]) -> None:
         calls = f"{method['instructions']} instructions, {method['delegate_calls']} of them delegate calls"
         bound = "at least" if method["at_least"] else "at most"
         out.print(f"  {calls}")
-        out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes an execution")
+        runs = "an execution" if method["executions"] == 1 else f"for {method['executions']:,} executions"
+        out.print(f"  debug buffer: {bound} {method['debug_buffer_bytes']:,} bytes {runs}")
         for name, item in method["flags"].items():
             note = " [dim](its default is enough)[/dim]" if item["enough"] else ""
             out.print(f"    {name}: {plain_text(item['flag'])}{note}", soft_wrap=True)

@@ -17,7 +17,9 @@ import torch
 from torch import nn
 
 import etviz
+from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli import console, main
+from etviz.pipeline.execute import execute
 from tests.programs import Executed
 
 Make = Callable[[str], Executed]
@@ -58,6 +60,21 @@ def test_info_needs_no_torch(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("[]\n")
     assert "XnnpackBackend" in done.stdout
+
+
+def test_info_of_a_program_counts_executions(run: Run, executed: Make, tmp_path: Path) -> None:
+    """The bytes that it names hold what three executions log; those of one execution do not."""
+    program = executed("counter")
+    needed = {}
+    for number in (1, 3):
+        status, text, _ = run("info", program.path("pte"), "--executions", number, "--json")
+        assert status == 0
+        needed[number] = json.loads(text)["methods"][0]["debug_buffer_bytes"]
+    execute(program.path("pte"), [list(program.inputs)] * 3, workdir=tmp_path)
+    dump = read_etdump(tmp_path / "etdump.etdp")
+    written = max(ref.offset + ref.layout.nbytes for ref in dump.tensor_refs())
+    assert needed[1] < written <= needed[3]
+    assert run("info", program.path("pte"), "--executions", 0)[0] != 0
 
 
 def test_info_as_json_says_what_the_inspection_says(run: Run, executed: Make) -> None:
