@@ -201,7 +201,7 @@ def test_a_study_goes_on_where_it_stopped_and_does_nothing_twice(executed: Get, 
     resumed = etviz.study(program, iter(images), folder=tmp_path / "a", chunk=2)
     assert all(path.stat().st_mtime_ns == before for path, before in done.items())
     _same(resumed, etviz.study(program, images, folder=tmp_path / "b", chunk=2))
-    with pytest.raises(UsageError, match="input 1 is not the one"):
+    with pytest.raises(UsageError, match="input 1 is not the input"):
         etviz.study(program, [images[0], *images[2:]], folder=tmp_path / "a", chunk=2)
     with pytest.raises(UsageError, match="holds another study"):
         etviz.study(program, images, folder=tmp_path / "a", chunk=3)
