@@ -66,11 +66,6 @@ def note_written(paths: Iterable[PathLike]) -> None:
     _add(digests)
 
 
-def note_evaluated(digests: Mapping[str, str]) -> None:
-    """Remember files, by kind and `identity`, that were evaluated together without harm."""
-    _add([_together(digests)])
-
-
 def is_whole(path: PathLike) -> bool:
     """True if the checksums in this file were verified, or etviz wrote it here."""
     try:

@@ -10,13 +10,11 @@ from etviz.tensors.blocks import dtype_name
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import (
     AT_LEAST,
-    MEASURED,
     NAN,
     THRESHOLD,
     UNKNOWN,
     Noise,
     Sums,
-    floor,
     level,
     severity_of,
     unavoidable,
@@ -159,12 +157,6 @@ class Gap:
         if math.isnan(self.metrics["severity"]):
             return "unknown"
         return level("severity", self.metrics["severity"], self.dtype)
-
-    @property
-    def amplification(self) -> float:
-        """Noise of the value over one rounding of it; NaN where it was not measured."""
-        least = floor(self.total, self.dtype, self.scale)
-        return self.noise / least if least > 0 and self.noise.how == MEASURED else NAN
 
     def add_note(self, text: str) -> None:
         """Add a note on the numbers, once."""

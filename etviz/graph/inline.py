@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etviz.graph.ir import Graph, Ref, map_arg
-from etviz.graph.uses import Key, item_of, only_moves
+from etviz.graph.uses import Key, item_of
 
 
 @dataclass(slots=True)
@@ -37,29 +37,6 @@ def inline(graph: Graph) -> Inlined:
     names = _copy(flat, graph, "", {item.name: Ref(item.name) for item in graph.inputs})
     flat.graph.outputs = [_renamed(out, names) for out in graph.outputs]
     return flat
-
-
-def without_mutation(graph: Graph) -> Graph:
-    """Replace operators that overwrite their input by functional ones: ``relu`` for ``relu_``.
-
-    Later readers of the input read the result. If the input shares elements with another value, the operator stays and
-    the evaluator refuses it.
-    """
-    latest: dict[str, Any] = {}
-    shared = {name for node in graph.nodes if only_moves(node) for name in (node.name, *node.reads())}
-    nodes = []
-    for node in graph.nodes:
-        args, kwargs = tuple(_renamed(node.args, latest)), _renamed(node.kwargs, latest)
-        library, _, rest = node.target.partition(".")
-        name, _, overload = rest.partition(".")
-        first = args[0] if args else kwargs.get("self")
-        written = first.name if isinstance(first, Ref) else ""
-        if library == "aten" and name.endswith("_") and not name.startswith("_") and written not in shared | {""}:
-            node = replace(node, target=f"aten.{name[:-1]}.{overload}")
-            latest |= {before: Ref(node.name) for before, now in latest.items() if now == Ref(written)}
-            latest[written] = Ref(node.name)
-        nodes.append(replace(node, args=args, kwargs=kwargs))
-    return replace(graph, nodes=nodes, outputs=[_renamed(out, latest) for out in graph.outputs])
 
 
 def _copy(flat: Inlined, graph: Graph, prefix: str, names: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.graph.ir import LOOPS, Graph, Input, Node, Ref, map_arg
+from etviz.graph.ir import Graph, Input, Node, Ref, map_arg
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 ROUNDS: Final = "aten::sym_size.int"
 TAKE: Final = "aten::select_copy.int_out"
@@ -86,7 +86,3 @@ def is_whole(graph: Graph, node: Node) -> bool:
     body = body_of(graph, node)
     carries, rows, operands = map(len, parts)
     return rows > 0 and len(body.user_inputs()) == carries + rows + operands + 1 and len(body.outputs) >= carries
-
-
-def has_loops(graphs: Iterable[Graph]) -> bool:
-    return any(node.target in LOOPS for graph in graphs for node in graph.nodes)
