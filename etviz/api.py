@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
@@ -23,10 +24,13 @@ from etviz.artifacts.inputs import is_file_name
 from etviz.artifacts.ledger import was_written
 from etviz.artifacts.scratch import Scratch, sweep
 from etviz.errors import ArtifactError, UsageError, checked, doing
+from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.pipeline.recipe import lowering
+from etviz.pipeline.worker import warm
 from etviz.settings import options, use_libraries
+from etviz.view.widget.state import ViewState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,13 +39,10 @@ if TYPE_CHECKING:
     from executorch.devtools import Inspector
     from torch.export import ExportedProgram
 
-    from etviz.analysis.analysis import Analysis
     from etviz.analysis.findings import Findings
     from etviz.artifacts.files import PathLike
-    from etviz.inspection import Inspection
     from etviz.pipeline.recipe import Recipe
     from etviz.side_by_side import Comparison
-    from etviz.view.widget.state import ViewState
 
 
 @checked
@@ -103,7 +104,6 @@ def debug(
     """
     from etviz.pipeline.execute import execute, time_again
     from etviz.pipeline.lower import flatten, lower
-    from etviz.pipeline.worker import warm
 
     how = lowering(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
     use_libraries(libraries)
@@ -380,8 +380,6 @@ def _import_views() -> None:
 
 
 def _analysis(findings: Findings) -> Analysis:
-    from etviz.analysis.analysis import Analysis
-
     return Analysis(findings)
 
 
@@ -390,9 +388,6 @@ def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | No
 
     A zoom executes what the `.pte` holds for a delegate. So it starts unasked only for files written here.
     """
-    from etviz.inspection import Inspection
-    from etviz.view.widget.state import ViewState
-
     analysis.unfold()
     view = ViewState(analysis, read_method)
     files = [path for kind, path in analysis.findings.files.items() if kind in ("pte", "record", "etrecord", "data")]
@@ -417,7 +412,6 @@ def compare(*inspections: Inspection, labels: Sequence[str] | None = None) -> Co
     UsageError
         If there are fewer than two, if something is no Inspection, or if the labels do not fit.
     """
-    from etviz.inspection import Inspection
     from etviz.side_by_side import Comparison
 
     for item in inspections:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from etviz.artifacts.files import make_folder, path_of
 from etviz.errors import during
 from etviz.text import one_line
-from etviz.view.plots import Plots
+from etviz.view.pages.report import write_report
+from etviz.view.plots import Plots, save
 from etviz.view.widget.shown import Shown
 from etviz.view.widget.state import ViewState
 
@@ -551,8 +552,6 @@ class Inspection(Shown):
         ArtifactError
             If the file can't be written, or the front end was not built.
         """
-        from etviz.view.pages.report import write_report
-
         return write_report(self.analysis, path, tensors, title, self.view.seen)
 
 
@@ -873,8 +872,6 @@ class Export:
         ArtifactError
             If a file can't be written.
         """
-        from etviz.view.plots import save
-
         folder, plots = Path(path_of(path, "the folder of figures")), Plots(self._analysis)
         make_folder(folder)
         written = [save(plots.gaps, folder / f"gaps{suffix}")]

@@ -20,6 +20,7 @@ from etviz.artifacts.files import check_target, whole_file
 from etviz.comparison.tables import ranking
 from etviz.errors import UsageError, during
 from etviz.graph.labels import row_name
+from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS
 from etviz.text import one_line, printable
 from etviz.view.pages.report import check_tensors, framed, report_page
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from etviz.analysis.analysis import Analysis
     from etviz.analysis.summary import Summary
     from etviz.artifacts.files import PathLike
-    from etviz.inspection import Inspection
 
 JOINED, BY_SOURCE, ALONE = "operator", "source", "alone"
 _ROW: Final = ("instruction", "backend", "shape", "dtype", "latency_ms")
@@ -245,8 +245,6 @@ class _ComparisonView(ViewState):
         shown = self.shown() if self.shown is not None else None
         if isinstance(shown, Comparison):
             return shown
-        from etviz.inspection import Inspection
-
         return Comparison({label: Inspection(item) for label, item in self.analysis_by_label.items()})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from etviz.analysis.rows import Located
 from etviz.comparison.gap import NOT_COMPARED, shared_with
 from etviz.graph.labels import describe_row
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from etviz.analysis.rows import Call, Located, Rows
+    from etviz.analysis.rows import Call, Rows
     from etviz.analysis.tables import Tables
     from etviz.comparison.gap import Gap
     from etviz.graph.ir import Graph
@@ -141,8 +142,6 @@ def run_label(tables: Tables, run: int) -> str:
 
 
 def _culprits(rows: Rows, insides: Mapping[Call, Tables]) -> Iterator[Culprit]:
-    from etviz.analysis.rows import Located
-
     tables = rows.tables
     firsts = {call: first for first, call, _ in rows.parts() if call is not None}
     seen: set[Call] = set()

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from etviz.comparison.hypotheses import fits
 from etviz.errors import UsageError, during
+from etviz.tensors.channels import channel_error
+from etviz.tensors.fingerprints import fingerprints
+from etviz.tensors.histogram import histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,9 +49,6 @@ class Pair:
     @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
         """See `Row.fingerprints`, a dict each; none without a reference."""
-        from etviz.comparison.hypotheses import fits
-        from etviz.tensors.fingerprints import fingerprints
-
         if self.reference is None or not (force or self.level != "ok"):
             return []
         found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
@@ -102,8 +103,6 @@ class RowTensors:
     @during("counting a histogram")
     def histogram(self, row: Any, bins: int = 64) -> Histogram:
         """Counts over shared bins; of the runtime alone where there is no reference."""
-        from etviz.tensors.histogram import histogram
-
         pair = self.pair(row)
         return histogram(pair.reference, pair.runtime, bins)
 
@@ -115,8 +114,6 @@ class RowTensors:
     @during("measuring the channels")
     def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
         """The error for each index of an axis."""
-        from etviz.tensors.channels import channel_error
-
         error = channel_error(*self.tensors(row), axis)
         columns = ("rmse", "max_abs", "share", "count", "nonfinite")
         index = pd.RangeIndex(len(error.rmse), name=f"axis {error.axis}")

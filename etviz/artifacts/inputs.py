@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
+from safetensors import safe_open
 
 from etviz.artifacts.files import PathLike, as_file, open_archive, open_artifact
 from etviz.artifacts.program.raw_values import read_number, read_tensor
@@ -20,8 +22,6 @@ from etviz.artifacts.scalar_types import READ_TYPES
 from etviz.errors import ArtifactError, UsageError
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.artifacts.program.program import Method
     from etviz.graph.ir import Graph
 
@@ -137,8 +137,6 @@ def read_values(path: PathLike) -> Any:
 
 
 def _safetensors(data: memoryview, path: str) -> dict[str, Any]:
-    from safetensors import safe_open
-
     if int.from_bytes(data[:8], "little") > MOST_HEADER:
         raise ValueError("its header is larger than that of any file with inputs")
     with safe_open(path, "pt") as file:
@@ -167,8 +165,6 @@ def _npy(data: memoryview, _path: str) -> Any:
 
 
 def _array(data: memoryview) -> torch.Tensor:
-    import torch
-
     file = as_file(data)
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):

@@ -13,12 +13,12 @@ import typer
 
 from etviz.artifacts.collection import collect, is_collection
 from etviz.errors import UsageError
+from etviz.loading.artifact_set import ArtifactSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from etviz.inspection import Inspection
-    from etviz.loading.artifact_set import ArtifactSet
 
 _KIND: Final = inspect.Parameter.KEYWORD_ONLY
 
@@ -111,8 +111,6 @@ class Artifacts:
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
         """Open them; see `ArtifactSet.open`."""
-        from etviz.loading.artifact_set import ArtifactSet
-
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
 
     def _others(self) -> dict[str, Any]:

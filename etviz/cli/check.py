@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from etviz.artifacts.files import whole_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json, with_options
 from etviz.errors import ArtifactError, UsageError
@@ -125,7 +126,6 @@ def limit_flags() -> dict[str, Any]:
 def _write(
     result: CheckResult, junit: Path | None, json_file: Path | None, markdown: Path | None, seconds: float
 ) -> None:
-    from etviz.artifacts.files import whole_file
     from etviz.gate.formats import to_json, to_markdown, write_json, write_junit
 
     if junit is not None:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.table import Table
 
+from etviz.artifacts.files import check_target
 from etviz.cli import artifacts as given
 from etviz.cli.console import ShortName, err, out, plain_text, print_json
+from etviz.cli.gaps import number, records
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ def compare(
 ) -> None:
     """Two or more programs side by side, joined by operator: what became worse from the first to the others."""
     from etviz.api import compare as put_side_by_side
-    from etviz.artifacts.files import check_target
-    from etviz.cli.gaps import records
 
     if len(sources) < 2:
         raise UsageError(f"compare takes two or more folders, found {len(sources)}")
@@ -58,7 +58,6 @@ def compare(
 
 def _table(worst: pd.DataFrame, by: str, labels: Sequence[str]) -> Table:
     """What became worse, as wide as the terminal; the place where there is room for it."""
-    from etviz.cli.gaps import number
     from etviz.tensors.metrics import METRICS
 
     known = [label for label in labels if f"{by}.{label}" in worst]

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from etviz.cli import artifacts as given
 from etviz.cli.console import ShortName, err, out, plain_text, print_json, with_options
+from etviz.json_numbers import or_none
 from etviz.text import spreadsheet_cell
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def headline(inspection: Inspection) -> dict[str, Any]:
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as plain data: unknown numbers are None, infinite ones text."""
-    from etviz.json_numbers import or_none
 
     def value(item: Any) -> Any:
         if isinstance(item, float):

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.table import Table
 
+from etviz.analysis.profile import instruction_latency, scale_factor
 from etviz.cli import artifacts as given
 from etviz.cli.console import out, plain_text, print_json
 from etviz.cli.sizes import is_program, needs, print_needs
+from etviz.graph.labels import node_label, short_operator, source_line
+from etviz.loading.paired import pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +51,6 @@ def describe(files: given.Artifacts) -> dict[str, Any]:
     EtvizError
         If a file is missing or damaged, or belongs to another program than the others.
     """
-    from etviz.analysis.profile import scale_factor
-    from etviz.loading.paired import pair
-
     factor = scale_factor(files.clock)
     artifacts = files.open(checked=False)
     methods = artifacts.methods if files.method is None else [artifacts.method(files.method)]
@@ -64,9 +64,6 @@ def describe(files: given.Artifacts) -> dict[str, Any]:
 
 
 def _method(paired: Paired, factor: float) -> dict[str, Any]:
-    from etviz.analysis.profile import instruction_latency
-    from etviz.graph.labels import node_label, short_operator, source_line
-
     graph = paired.graph
     blocks = [block for _, block in paired.executions]
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from etviz.artifacts.files import whole_file
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
+from etviz.cli.gaps import records
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +26,6 @@ def outputs(
     as_json: given.JsonOption = False,
 ) -> None:
     """The final outputs of each run against their reference, value by value (exit status 1 if one does not match)."""
-    from etviz.cli.gaps import records
-
     if plot is not None and plot.suffix not in _PICTURES:
         raise UsageError(f"--plot must end in one of {', '.join(_PICTURES)}, found {plot.name}")
     table = artifacts.load().outputs
@@ -53,7 +53,6 @@ def _draw(table: pd.DataFrame, path: Path) -> None:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    from etviz.artifacts.files import whole_file
     from etviz.comparison.results import Results
 
     figure, axes = plt.subplots()

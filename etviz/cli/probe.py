@@ -11,6 +11,7 @@ from etviz.artifacts.collection import by_name
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json
 from etviz.cli.gaps import ByOption, records, show
+from etviz.errors import UsageError
 
 if TYPE_CHECKING:
     from etviz.pipeline.probe import Probe
@@ -34,7 +35,6 @@ def probe(
     as_json: given.JsonOption = False,
 ) -> None:
     """Make programs whose ordinary outputs are inner values of another program, for runners that only write outputs."""
-    from etviz.errors import UsageError
     from etviz.pipeline.probe import probe as make
 
     def numbers(option: str, given: str | None) -> list[int]:
@@ -84,7 +84,6 @@ def load_outputs(
 ) -> None:
     """Compare outputs that a runner without ETDump wrote: final outputs, or outputs of probes."""
     from etviz.api import load
-    from etviz.errors import UsageError
 
     folder = next((path for path in (record, outputs) if path is not None and path.is_dir()), outputs)
     kinds = {"etrecord": etrecord, "pte": pte, "record": None if record == folder else record}

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from etviz.artifacts.files import check_target
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, out, plain_text, print_json, with_options
 
@@ -30,8 +31,6 @@ def report(
     as_json: given.JsonOption = False,
 ) -> None:
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
-    from etviz.artifacts.files import check_target
-
     check_target(output, "the report")
     inspection = artifacts.load()
     written = inspection.to_html(output, tensors.value, title)

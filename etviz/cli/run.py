@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from etviz.artifacts.collection import by_name
+from etviz.artifacts.program.program import read_program
 from etviz.cli import artifacts as given
 from etviz.cli.console import err, plain_text
 from etviz.cli.gaps import show
 from etviz.errors import UsageError
+from etviz.loading.artifact_set import ArtifactSet
 
 if TYPE_CHECKING:
     from etviz.pipeline.device import Place
@@ -48,8 +50,6 @@ def run(
 ) -> None:
     """Run a program with your runner or on a device, and compare its values with the reference."""
     from etviz.api import load
-    from etviz.artifacts.program.program import read_program
-    from etviz.loading.artifact_set import ArtifactSet
     from etviz.loading.outputs import no_etdump
     from etviz.pipeline.device import run_elsewhere
 

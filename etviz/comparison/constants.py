@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import torch
 
 from etviz.errors import EtvizError
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
@@ -23,8 +24,6 @@ from etviz.tensors.changes import describe_change, same_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import torch
 
     from etviz.artifacts.program.program import Program
     from etviz.graph.ir import Graph, Input, Node
@@ -310,6 +309,4 @@ def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...])
 
 def _numbers(content: Bytes, like: torch.Tensor) -> torch.Tensor:
     """Bytes as finite numbers in float64."""
-    import torch
-
     return torch.from_numpy(content.copy()).view(like.dtype).double().nan_to_num(0.0, 0.0, 0.0)

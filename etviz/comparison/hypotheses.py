@@ -476,8 +476,6 @@ class _FittedWeight:
 
     def _by_output_channel(self) -> Iterator[tuple[torch.Tensor, int]]:
         """Each row of the weight makes an output channel of its own: compare channels, of themselves and of others."""
-        import torch
-
         empty = self._value(torch.zeros_like(self.before)).double()
         y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
         for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):
@@ -514,8 +512,6 @@ class _FittedWeight:
 
     def _by_gradient(self) -> Iterator[tuple[torch.Tensor, int]]:
         """Rows, columns and elements whose contribution is likest the error, each with the factor that fits best."""
-        import torch
-
         error = (self._gap.runtime.double() - self._plain.double()).to(self._plain.dtype)
         with torch.enable_grad():
             leaf = self.before.clone().requires_grad_()

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.comparison.gap import COMPARED, MISMATCH
 from etviz.graph.ir import Graph, Input, Ref
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import torch
 
     from etviz.artifacts.etdump.runtime_log import RuntimeLog
     from etviz.comparison.gap import Comparison, Gap
@@ -67,8 +67,6 @@ class Entrance:
 
     def _logged(self, log: RuntimeLog) -> dict[str, torch.Tensor]:
         """The program's inputs, by name, that a delegate logged as its own."""
-        import torch
-
         logged: dict[str, torch.Tensor] = {}
         for node, _ in self._reading:
             values = log.values(node.instruction) if node.target == "delegate" else []
@@ -215,8 +213,6 @@ def _is_off(gap: Gap) -> bool:
 
 def why_not(values: Sequence[Any], takes: Sequence[Input]) -> str:
     """Why a program can't take some flat values, empty if it can, as far as shapes and dtypes are known."""
-    import torch
-
     if len(values) != len(takes):
         return f"the program takes {len(takes)} inputs, found {len(values)}"
     for item, value in zip(takes, values, strict=True):
@@ -242,8 +238,6 @@ def fits(graph: Graph, values: Sequence[Any]) -> bool:
 
 
 def _identical(given: Any, logged: torch.Tensor) -> bool:
-    import torch
-
     if not isinstance(given, torch.Tensor) or given.shape != logged.shape or given.dtype != logged.dtype:
         return False
     if torch.equal(given, logged):

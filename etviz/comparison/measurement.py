@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from etviz.comparison.gap import DIFFERENT, MISMATCH, Comparison, Gap
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.finite import has_nonfinite
@@ -11,8 +13,6 @@ from etviz.tensors.metrics import BUILT_IN, NAN, Sums, evaluate
 from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.graph.ir import Node
 
 
@@ -24,8 +24,6 @@ def measure(reference: torch.Tensor, runtime: torch.Tensor, scale: float | None)
 
 def as_tensor(value: Any) -> torch.Tensor | None:
     """A tensor, or a plain number as one with all its digits; None for anything else."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, float):
@@ -35,8 +33,6 @@ def as_tensor(value: Any) -> torch.Tensor | None:
 
 def different(reference: Any, runtime: Any, *, dtypes: bool = True) -> str:
     """How the shape, or with `dtypes` the dtype, of two tensors differs; empty if it does not."""
-    import torch
-
     if not isinstance(reference, torch.Tensor) or not isinstance(runtime, torch.Tensor):
         return ""
     if runtime.shape != reference.shape:

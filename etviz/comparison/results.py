@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
+import torch
+from torch.utils import _pytree as pytree
 
 from etviz.comparison.gap import COMPARED, MISMATCH, NOT_COMPARED
 from etviz.comparison.measurement import as_tensor, measure, why_not_comparable
@@ -102,8 +104,6 @@ def compare_results(reference: Any, run: Any, *, metrics: Iterable[Any] | None =
     >>> results.table["equal"].tolist()
     [True, True, False, True]
     """
-    from torch.utils import _pytree as pytree
-
     custom = choose(metrics)
     expected, found = pytree.tree_leaves(reference), pytree.tree_leaves(run)
     count = max(len(expected), len(found))
@@ -134,8 +134,6 @@ def _one(index: int, expected: Any, found: Any, custom: Any) -> dict[str, Any]:
 
 
 def _about(index: int, value: Any) -> dict[str, Any]:
-    import torch
-
     tensor = value if isinstance(value, torch.Tensor) else None
     dtype = str(tensor.dtype).removeprefix("torch.") if tensor is not None else ""
     shape = tuple(tensor.shape) if tensor is not None else ()
@@ -143,8 +141,6 @@ def _about(index: int, value: Any) -> dict[str, Any]:
 
 
 def _kind(value: Any) -> str:
-    import torch
-
     if value is None:
         return "None"
     return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
@@ -152,8 +148,6 @@ def _kind(value: Any) -> str:
 
 def _equal(expected: Any, found: Any) -> bool:
     """The same type and value, NaN being equal to NaN."""
-    import torch
-
     if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
         same = expected.shape == found.shape and expected.dtype == found.dtype
         if not same or not (expected.is_floating_point() or expected.is_complex()):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from etviz.comparison.gap import COMPARED, EMPTY, GROUPED, NOT_COMPARED, WRONG, Comparison, Gap
 from etviz.graph.labels import debug_handles, describe, owners_of
 from etviz.tensors.histogram import statistics
@@ -58,7 +60,6 @@ def gap_frame(
     graph: Graph, runs: Sequence[tuple[int, int, Comparison]], latency: Mapping[int, float]
 ) -> tuple[pd.DataFrame, list[Gap]]:
     """One row for each compared value of ``(event block, input index, comparison)`` runs, and the gaps behind them."""
-    import numpy as np
     import pandas as pd
 
     gaps = [gap for _, _, comparison in runs for gap in comparison.gaps]
@@ -105,7 +106,6 @@ def _spread(values: Sequence[str]) -> Any:
 
 
 def _taken(texts: Sequence[str], codes: Any) -> Any:
-    import numpy as np
     import pandas as pd
 
     return pd.Series(texts, dtype=str).array.take(np.asarray(codes, np.intp))
@@ -127,8 +127,6 @@ def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
 
 def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str]) -> dict[str, Any]:
     """A column for each metric; NaN where there is none."""
-    import numpy as np
-
     own, unknown = itemgetter(*BUILT_IN), (NAN,) * len(BUILT_IN)
     values = np.array([own(row) if row is not None else unknown for row in rows], float)
     values = values.reshape(len(rows), len(BUILT_IN)).T.copy()
@@ -139,8 +137,6 @@ def metric_columns(rows: Sequence[dict[str, float] | None], custom: Sequence[str
 
 def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
     """Numbers of elements that are not finite."""
-    import numpy as np
-
     columns = {name: np.zeros(len(gaps), np.int64) for name in NONFINITE}
     for row, gap in enumerate(gaps):
         if gap.total.count != gap.total.elements:
@@ -161,7 +157,6 @@ _NO_ELEMENTS: Final = "its values have no elements"
 
 def coverage_frame(graph: Graph, runs: Sequence[tuple[int, int, Comparison]]) -> pd.DataFrame:
     """Every instruction: ``event_block, instruction, kind, op, backend, status, reason``, module and source."""
-    import numpy as np
     import pandas as pd
 
     owners = owners_of(graph)

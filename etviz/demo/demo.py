@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from tqdm.auto import tqdm
 
 from etviz.api import debug, load
@@ -23,8 +24,6 @@ from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
     from etviz.demo.digits import Digits
     from etviz.inspection import Inspection
@@ -97,8 +96,6 @@ def run_demo(folder: Path, say: Callable[[str], None], runner: str | None = None
     ExecutionError
         If the runner fails.
     """
-    import torch
-
     command = find_runner() if runner == "cpp" else runner
     make_folder(folder)
     with quietly():
@@ -171,22 +168,16 @@ def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspecti
 
 def one_of_each(digits: Digits) -> torch.Tensor:
     """The first test image of each digit, 0 to 9: float32 ``[10, 1, 8, 8]``."""
-    import torch
-
     return torch.stack([digits.test_images[digits.test_labels == digit][0] for digit in range(10)])
 
 
 def _batches(digits: Digits) -> list[torch.Tensor]:
     """The test images in batches of the program's size; the last one is filled up with the first images."""
-    import torch
-
     missing = -len(digits.test_images) % _BATCH
     return list(torch.cat([digits.test_images, digits.test_images[:missing]]).split(_BATCH))
 
 
 def _scores(pte: Path, digits: Digits, workdir: Path | None = None) -> torch.Tensor:
-    import torch
-
     batches = _batches(digits)
     with tqdm(total=len(batches), desc="batches of test images", leave=False) as bar:
 
@@ -237,8 +228,6 @@ def _load(program: Path, run: Path, inputs: Sequence[Any]) -> Inspection:
 
 
 def _without(runs: Inspection, row: int, found: Inspection) -> torch.Tensor:
-    import torch
-
     culprit, gaps = found.gaps.loc[row], runs.gaps
     same = (gaps["instruction"] == culprit["instruction"]) & (gaps["output"] == culprit["output"])
     return torch.cat([runs.what_if(int(index)).outputs[0] for index in gaps.index[same]])

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.upstream.operators import operator_of, parsed_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import torch
 
 _ENDS: Final = "Scalar? quant_min=None, Scalar? quant_max=None"
 _SCHEMAS: Final = {
@@ -73,8 +74,6 @@ def _choose(
     zero_point_dtype: torch.dtype | None = None,
     keepdim: bool = False,
 ) -> Any:
-    import torch
-
     ends = _ends(target_dtype, quant_min, quant_max)
     if not _is_plain(input, block_size) or ends is None or mapping_type not in ("SYMMETRIC", "ASYMMETRIC"):
         return None
@@ -109,8 +108,6 @@ def _quantize(
     quant_min: float | None = None,
     quant_max: float | None = None,
 ) -> torch.Tensor | None:
-    import torch
-
     ends, grid = _ends(output_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
     narrow = input.dtype in (torch.float32, torch.float16, torch.bfloat16)
     value, step, zero = grid or (None, None, None)
@@ -129,8 +126,6 @@ def _dequantize(
     quant_max: float | None = None,
     output_dtype: torch.dtype | None = None,
 ) -> torch.Tensor | None:
-    import torch
-
     output_dtype = output_dtype or torch.float32
     ends, grid = _ends(input_dtype, quant_min, quant_max), _grid(input, block_size, scale, zero_point)
     narrow = output_dtype in (torch.float32, torch.float16, torch.bfloat16)
@@ -160,16 +155,12 @@ def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[fl
 
 def _round(value: torch.Tensor) -> torch.Tensor:
     """Rounded to whole numbers, which leaves the gradient as it is."""
-    import torch
-
     rounded = torch.round(value.detach())
     return rounded if not value.requires_grad else _straight_through().apply(value, rounded)
 
 
 @functools.cache
 def _straight_through() -> Any:
-    import torch
-
     class StraightThrough(torch.autograd.Function):
         """Another value with the gradient of the first argument."""
 
@@ -185,8 +176,6 @@ def _straight_through() -> Any:
 
 
 def _is_plain(value: Any, block: Sequence[int]) -> bool:
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return False
     pairs = zip(value.shape, block, strict=False)

@@ -13,10 +13,11 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
 
 LARGE: Final = 1 << 20
 """Number of elements from which reuse pays."""
@@ -44,8 +45,6 @@ class Buffers:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A contiguous tensor; of memory that was in use before, where no tensor refers to it any longer."""
-        import torch
-
         size = math.prod(shape) * dtype.itemsize
         with self._lock:
             free = [item for item in self._kept if size <= item.nbytes <= 2 * size and _owners(item) == _OURS]
@@ -84,8 +83,6 @@ _OURS: Final = 2
 
 def _owners(memory: torch.Tensor) -> int:
     """How many refer to a tensor's memory, views among them; 0 where torch does not tell."""
-    import torch
-
     private = torch._C  # pyright: ignore[reportPrivateUsage]
     count = getattr(private, "_storage_Use_Count", None)  # what torch's own memory pools ask
     address = getattr(memory.untyped_storage(), "_cdata", None)

@@ -13,6 +13,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is_dequantize, is_quantize
 from etviz.graph.uses import Uses
@@ -114,8 +116,6 @@ def steps(
 
 def step(value: Any, plain: Any) -> float | None:
     """As `steps`, of one output: with the quantization, and without."""
-    import torch
-
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return None
     error = (value.double() - plain.double()).square().mean().sqrt().item()
@@ -124,8 +124,6 @@ def step(value: Any, plain: Any) -> float | None:
 
 def _lies_on_grid(value: Any, own: float | None) -> bool:
     """True if the quantization makes so little of an output that the values before it may lie on the grid."""
-    import torch
-
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return False
     return (own or 0.0) <= _ON_GRID * value.double().square().mean().sqrt().item()

@@ -12,7 +12,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
@@ -31,9 +33,6 @@ from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import NO_NOISE, Noise
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +128,6 @@ class Evaluator(Interpreter):
 
         `seen` receives the values of all executions, node by node. Several executions have to be `independent`.
         """
-        import torch
-
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
         with threads_for(self.graph), torch.no_grad():
@@ -221,8 +218,6 @@ class Evaluator(Interpreter):
 
     def _streamed(self, graph: Graph, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
         """A weight that stays quantized until a product takes it: inside delegates, where nobody else looks."""
-        import torch
-
         meta = node.outputs[0] if node.outputs else None
         if graph is self.graph or meta is None or meta.dtype != "float32" or not self._unpacked.streams(graph, node):
             return None
@@ -230,8 +225,6 @@ class Evaluator(Interpreter):
         return weight if weight is not None and weight.has_rows else None
 
     def _unpack(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        import torch
-
         made = None
         if node.outputs and node.outputs[0] is not None and node.outputs[0].dtype == "float32":
             elements = math.prod(size for size in node.outputs[0].shape if isinstance(size, int))

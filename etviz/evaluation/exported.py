@@ -6,6 +6,8 @@ import importlib
 import operator
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import PairingError
 from etviz.evaluation.operators import Operator, constant, resolve
 from etviz.graph.admitted import is_admitted
@@ -16,7 +18,6 @@ from etviz.upstream.operators import operator_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch
     from torch.export import ExportedProgram
 
     from etviz.graph.ir import Meta
@@ -39,7 +40,6 @@ def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Expor
     PairingError
         If the graph has dynamic sizes or branches, or an operator that is not registered here.
     """
-    import torch
     from torch._export.verifier import TrainingIRVerifier
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.export import ExportedProgram
@@ -142,8 +142,6 @@ def _filled(value: Any, names: Mapping[str, Any]) -> Any:
 
 def _value(fake: Any, meta: Meta | None) -> Any:
     """A tensor without storage of a value's type and shape."""
-    import torch
-
     if meta is None:
         return None
     sizes = [size for size in meta.shape if isinstance(size, int)]

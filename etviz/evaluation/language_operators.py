@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import PairingError
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
 from etviz.upstream.operators import parsed_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
 
 class LanguageFunction:
@@ -92,8 +92,6 @@ def attend(
     scale
         Of the scores, 1/√width if None.
     """
-    import torch
-
     wide = torch.promote_types(query.dtype, torch.float32)
     scores, _, _, v = scored(query.to(wide), key.to(wide), value.to(wide), start, mask, causal=causal, scale=scale)
     return (scores.softmax(-1) @ v).transpose(1, 2).to(query.dtype)
@@ -110,8 +108,6 @@ def scored(
     scale: float | None,
 ) -> tuple[torch.Tensor, ...]:
     """The scores of `attend`, and what they are scores of: ``[batch, head, position, width]`` of query, key, value."""
-    import torch
-
     steps, heads, width = query.shape[1:]
     if mask is None:
         _check_place(start, steps, key.shape[1])
@@ -206,8 +202,6 @@ _BLOCKS_OF_28: Final = (
 
 def _hadamard(mat: torch.Tensor) -> torch.Tensor:
     """The transform of the last axis: of 2ⁿ orthonormal, of 28 · 2ⁿ the matrix of 28 is one of ±1, as the kernel's."""
-    import torch
-
     size, wide = mat.shape[-1], torch.promote_types(mat.dtype, torch.float32)
     odd = 28 if size % 28 == 0 else 1
     matrix = torch.ones(1, 1, dtype=wide)
@@ -231,8 +225,6 @@ def _gated_delta_rule(
     initial_state: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """``S ← g·S + k βᵀ(v − (g·S)ᵀ k)``, ``o = Sᵀ q`` for one step after the other (Yang et al., 2024)."""
-    import torch
-
     state, found = initial_state, list[torch.Tensor]()
     gates = decay.unsqueeze(-1).expand_as(key) if decay.dim() == 3 else decay
     shared = query.shape[1] // key.shape[1]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import PairingError
 from etviz.evaluation.operators import Operator, resolve
 from etviz.graph import python_operators
@@ -58,8 +60,6 @@ class Limits:
 
     def begin(self, inputs: Sequence[Any]) -> None:
         """Start an evaluation on flat inputs."""
-        import torch
-
         given = sum(value.untyped_storage().nbytes() for value in inputs if isinstance(value, torch.Tensor))
         self.live, self._room = 0, _BYTES + self._files + _BYTES_PER_INPUT * given
 
@@ -133,8 +133,6 @@ def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 
 def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
     """The cache key of some arguments; None if checks may depend on more, or a key would take long."""
-    import torch
-
     found: list[Any] = []
     for value in values:
         kind = type(value)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import torch
 
 _WITHOUT_RANGE: Final = 0.1
 _LEAST: Final = 6.1e-5
@@ -24,8 +25,6 @@ _ROWS: Final = "quantized_decomposed.choose_qparams_per_token_asymmetric.default
 
 def as_kernels_choose(target: str, args: Sequence[Any], kwargs: Mapping[str, Any], chosen: Any) -> Any:
     """The chosen ``[scale, zero point]``, or those of the kernel where it follows another rule."""
-    import torch
-
     x = args[0] if args else kwargs.get("input")
     if target not in (_TENSOR, _ROWS) or not isinstance(x, torch.Tensor) or x.dtype != torch.float32 or not x.numel():
         return chosen
@@ -41,8 +40,6 @@ def kernel_grids(rows: torch.Tensor, low: int, high: int) -> tuple[torch.Tensor,
 
     As in ``kernels/quantized/cpu/op_choose_qparams.cpp``.
     """
-    import torch
-
     least, most = rows.amin(1).clamp(max=0.0), rows.amax(1).clamp(min=0.0)
     scale = (most.double() - least) / (high - low)
     scale = torch.where(torch.isinf(1 / scale.float()), _WITHOUT_RANGE, scale)

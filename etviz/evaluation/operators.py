@@ -12,6 +12,8 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.errors import PairingError
 from etviz.evaluation import affine
 from etviz.evaluation.language_operators import LanguageFunction
@@ -24,7 +26,6 @@ from etviz.upstream.operators import is_mutable, is_written, operator_of, schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import torch
 
 _NUMBERS: Final = frozenset(("other", "src", "value", "min", "max", "exponent"))
 """Tensor arguments for which exported programs may have a number, which torch converts."""
@@ -39,8 +40,6 @@ _MOST_EMPTY: Final = 1 << 20
 
 
 def _memory_format(dim_order: Sequence[int] | None) -> torch.memory_format:
-    import torch
-
     if dim_order is None:
         return torch.preserve_format
     if list(dim_order) == [0, 2, 3, 1]:
@@ -161,8 +160,6 @@ def _describe(value: Any) -> str:
 
 @functools.cache
 def _tensor_dtypes() -> frozenset[torch.dtype]:
-    import torch
-
     names = "float16 bfloat16 float32 float64 complex32 complex64 complex128 bool uint8 int8 int16 int32 int64 uint16"
     return frozenset(
         getattr(torch, name) for name in (*names.split(), "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
@@ -171,8 +168,6 @@ def _tensor_dtypes() -> frozenset[torch.dtype]:
 
 def _is_tensor(value: Any) -> bool:
     """A dense tensor in memory, or on the meta device, where sizes are asked for."""
-    import torch
-
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
@@ -200,14 +195,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_dtype(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.dtype) and value in _tensor_dtypes()
 
 
 def _is_torch(name: str, value: Any) -> bool:
-    import torch
-
     return (isinstance(value, getattr(torch, name)) and str(value) in ("torch.strided", "cpu")) or (
         name == "memory_format" and isinstance(value, torch.memory_format)
     )
@@ -247,8 +238,6 @@ def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]
 
 def _channels_fit(x: Any, *others: Any) -> bool:
     """True if a norm has one number per channel, and statistics where it computes none."""
-    import torch
-
     vectors = [item for item in others if isinstance(item, torch.Tensor)]
     flags = [item for item in others if isinstance(item, bool)]
     if flags and not flags[0] and not all(isinstance(item, torch.Tensor) for item in others[2:4]):
@@ -420,8 +409,6 @@ def constant(kind: str, value: str) -> Any:
 
     A graph has only its name: there is no operator that takes one.
     """
-    import torch
-
     if kind == "graph":
         return value
     if kind == "device":

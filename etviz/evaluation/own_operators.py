@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from etviz.evaluation.limits import Limits
 
 if TYPE_CHECKING:
@@ -59,8 +61,6 @@ class OwnOperators(Limits):
 
 def _fitted(found: Any, value: Any) -> Any:
     """A function's result in the operator's form; raises `TypeError` for another form."""
-    import torch
-
     if isinstance(value, (list, tuple)):
         if not isinstance(found, (list, tuple)) or len(found) != len(value):
             raise TypeError(f"it must return {len(value)} values, found {type(found).__name__}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from etviz.evaluation.unpacked import Quantized
 from etviz.graph.quantize_ops import LINEAR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    import torch
 
 
 def weight_of(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Quantized | None:
@@ -45,8 +45,6 @@ def products(
 
 def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequence[Any]) -> torch.Tensor:
     """`LINEAR` for one operand and a bias, without a gradient and without keeping the weight."""
-    import torch
-
     if not (given[0].requires_grad and torch.is_grad_enabled()):
         return products(call, weight, [given])[0]
     return _function().apply(given[0], call, weight, given[2:])
@@ -54,8 +52,6 @@ def product(call: Callable[..., torch.Tensor], weight: Quantized, given: Sequenc
 
 @functools.cache
 def _function() -> Any:
-    import torch
-
     class Product(torch.autograd.Function):
         """``x·Wᵀ + bias``, where W is dequantized by rows both ways."""
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.evaluation.limits import Limits, nbytes
 from etviz.evaluation.values import Chain, Value, flat_values
 
@@ -77,8 +79,6 @@ class Course:
 
 def stacked(values: Sequence[Any]) -> Any:
     """The values of all rounds as one."""
-    import torch
-
     if isinstance(values[0], (list, tuple)):
         return [stacked(items) for items in zip(*values, strict=True)]
     return torch.stack([torch.as_tensor(value) for value in values])
@@ -86,8 +86,6 @@ def stacked(values: Sequence[Any]) -> Any:
 
 def joined(values: Sequence[Any]) -> Any:
     """The values of several loops, stacked over all their rounds."""
-    import torch
-
     if isinstance(values[0], (list, tuple)):
         return [joined(items) for items in zip(*values, strict=True)]
     return torch.cat([torch.as_tensor(value) for value in values])

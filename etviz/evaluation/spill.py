@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import torch
+import torch
 
 _SEGMENT: Final = 64 << 20
 """Bytes that are mapped at once: each mapping takes a descriptor, and a process may have few."""
@@ -32,8 +30,6 @@ class SpillFile:
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Write a tensor; returns one of the same values that lies in the file."""
-        import torch
-
         values = tensor.detach().contiguous()
         if not values.numel():
             return values

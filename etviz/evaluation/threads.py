@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -27,8 +29,6 @@ _OWN: Final = Path("/proc/self/task")
 @contextmanager
 def threads_for(graph: Graph) -> Generator[None]:
     """Let torch use only the calling thread for a small model, and only free threads for larger ones."""
-    import torch
-
     threads = torch.get_num_threads()
     if threads == 1:
         yield

@@ -11,14 +11,14 @@ import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.evaluation.buffers import LARGE, Buffers
 from etviz.evaluation.limits import nbytes
 from etviz.graph.quantize_ops import DEQUANTIZE, conversion, grid_arguments, product_weights, unpacked_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import torch
 
     from etviz.graph.ir import Graph, Meta, Node
     from etviz.graph.quantize_ops import GridArguments
@@ -133,8 +133,6 @@ class Quantized:
 
         None for other operators, for small tensors, and for types that operators treat specially.
         """
-        import torch
-
         grid = grid_arguments(target, args, kwargs) if conversion(target) == DEQUANTIZE else None
         x = args[0] if args else kwargs.get("input")
         if grid is None or not isinstance(x, torch.Tensor) or x.numel() < LARGE or not _plain(grid, x, dtype):
@@ -164,8 +162,6 @@ class Quantized:
     @property
     def like(self) -> torch.Tensor:
         """A tensor of the same shape and type without memory."""
-        import torch
-
         return torch.empty(1, dtype=self.dtype).expand(self.shape)
 
     def whole(self) -> torch.Tensor:
@@ -183,16 +179,12 @@ class Quantized:
 
     def norms(self) -> torch.Tensor:
         """The squared norm of each row."""
-        import torch
-
         if self._norms is None:
             self._norms = torch.cat([torch.linalg.vector_norm(block, dim=1).square() for _, block in self.rows()])
         return self._norms
 
     def _fill(self, made: torch.Tensor, rows: slice) -> torch.Tensor:
         """Some rows of the values, written to contiguous memory."""
-        import torch
-
         x, cut = self._x[rows], self._blocks[0] == 1
         blocks = (
             [*(self._blocks if cut else (made.shape[0], *self._blocks[1:]))] if rows != slice(None) else self._blocks
@@ -216,8 +208,6 @@ class Quantized:
 
 def _plain(grid: GridArguments, x: torch.Tensor, dtype: torch.dtype) -> bool:
     """True for integers with exact differences from a zero point, and scales that are not rounded."""
-    import torch
-
     zeros = [torch.int32, torch.int64, torch.float32, dtype]
     if grid.granularity == "affine":  # the others subtract first, in the type of both
         zeros.append(torch.int8)

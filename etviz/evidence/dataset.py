@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from etviz.artifacts.files import open_artifact, parse_json
 from etviz.artifacts.inputs import READABLE, read_values
@@ -21,8 +24,6 @@ from etviz.errors import ArtifactError, UsageError
 from etviz.pipeline.lower import flatten
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.graph.ir import Input
 
 _SPREAD: Final = 1 << 24
@@ -108,9 +109,6 @@ def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
 
 def encode(values: Sequence[Any]) -> bytes:
     """Flat arguments as a safetensors file: tensors by position; plain values and strides in the metadata."""
-    import torch
-    from safetensors.torch import save
-
     tensors = {str(at): value.detach().cpu() for at, value in enumerate(values) if isinstance(value, torch.Tensor)}
     plain = {str(at): value for at, value in enumerate(values) if not isinstance(value, torch.Tensor)}
     strides = {name: tensor.stride() for name, tensor in tensors.items() if not tensor.is_contiguous()}
@@ -129,9 +127,6 @@ def decode(data: bytes) -> list[Any]:
     ValueError
         If the data is damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
     size = int.from_bytes(data[:8], "little")
     if size > min(len(data), MOST_HEADER):
         raise ValueError("its header reaches beyond the end")
@@ -152,8 +147,6 @@ def decode(data: bytes) -> list[Any]:
 
 
 def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    import torch
-
     if problem := _why_not_laid(tensor.shape, stride):
         raise ValueError(f"the strides {stride} do not fit the shape {list(tensor.shape)}: {problem}")
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
@@ -273,8 +266,6 @@ def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
 
 
 def _tensor(value: Any) -> Any:
-    import torch
-
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 

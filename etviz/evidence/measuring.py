@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from etviz.artifacts.files import collection_paused
 from etviz.artifacts.record.weights import Held
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
@@ -141,8 +143,6 @@ def measure(work: Work, ahead: Future[Ran] | None = None) -> Measured:
 
 
 def _joined(pieces: Sequence[Measured]) -> Measured:
-    import numpy as np
-
     gaps = {name: np.concatenate([piece.gaps[name] for piece in pieces]) for name in pieces[0].gaps}
     order = np.lexsort((gaps["output"], gaps["instruction"], gaps["input"]))
     runs = sorted((row for piece in pieces for row in piece.runs), key=lambda row: row["input"])
@@ -280,8 +280,6 @@ def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge:
 
 
 def _gap_table(samples: Sequence[Sample], compared: Sequence[Comparison], work: Work) -> dict[str, npt.NDArray[Any]]:
-    import numpy as np
-
     gaps = [gap for comparison in compared for gap in comparison.gaps]
     counts = [len(comparison.gaps) for comparison in compared]
     custom = [metric.name for metric in work.metrics]

@@ -8,6 +8,8 @@ import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.comparison.outputs import compare_outputs
 from etviz.errors import UsageError
 from etviz.evidence.measuring import FLOAT_METRICS, worst_output
@@ -63,8 +65,6 @@ def float_outputs(model: Any, inputs: Sequence[Sequence[Any]]) -> list[list[Any]
     UsageError
         If the model fails on an input.
     """
-    import torch
-
     module = model.module() if hasattr(model, "graph_signature") else model
     found = []
     with torch.no_grad():

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from etviz.errors import EtvizError, UsageError
 from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import question
@@ -22,8 +24,6 @@ from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    import torch
 
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
@@ -183,8 +183,6 @@ def _with_error(given: Any, own: Any, runtime: Any, exact: Collection[int]) -> A
 
 
 def _shifted(given: Any, own: Any, runtime: Any) -> Any:
-    import torch
-
     if runtime is own or not all(isinstance(item, torch.Tensor) for item in (given, own, runtime)):
         return given
     if not given.shape == own.shape == runtime.shape:
@@ -198,8 +196,6 @@ def _shifted(given: Any, own: Any, runtime: Any) -> Any:
 
 
 def _shifted_integers(given: torch.Tensor, own: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor:
-    import torch
-
     if given.dtype == torch.bool:
         return given ^ (own ^ runtime)
     if given.is_complex():

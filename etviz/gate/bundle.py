@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import check_target, whole_file
 from etviz.artifacts.program.bundle import BundledTensor, read_bundled_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError, during
+from etviz.evaluation.evaluator import Evaluator
 from etviz.pipeline.capture import capture
 from etviz.pipeline.execute import execute
 from etviz.pipeline.lower import flatten, lower
@@ -21,7 +23,6 @@ from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
     import pandas as pd
-    import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram
 
@@ -88,7 +89,6 @@ def bundle(
     ArtifactError
         If the file can't be written.
     """
-    import torch
     from torch.export import ExportedProgram
 
     check_target(path, "the bundle")
@@ -138,16 +138,12 @@ def _check_methods(sets: Sets, methods: Sequence[str]) -> None:
 
 
 def _eager_outputs(model: torch.nn.Module | ExportedProgram, cases: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    import torch
-
     call: Any = model if isinstance(model, torch.nn.Module) else model.module()
     with torch.no_grad():
         return [tuple(flatten(call(*case))) for case in tqdm(cases, desc="expected outputs", leave=False, delay=1)]
 
 
 def _reference_outputs(manager: ExecutorchProgramManager, sets: Sets) -> Sets:
-    from etviz.evaluation.evaluator import Evaluator
-
     graphs, constants = capture(manager)
     outputs: Sets = {}
     for method, cases in sets.items():
@@ -269,8 +265,6 @@ def _case_rows(
 
 
 def _difference(expected: BundledValue, found: Any, rtol: float, atol: float) -> dict[str, Any]:
-    import torch
-
     if not isinstance(expected, BundledTensor) or not isinstance(found, torch.Tensor):
         same = not isinstance(expected, BundledTensor) and not isinstance(found, torch.Tensor) and expected == found
         plain = {"dtype": type(found).__name__, "shape": (), "elements": 1, "off": int(not same), "index": ()}
@@ -303,8 +297,6 @@ def _difference(expected: BundledValue, found: Any, rtol: float, atol: float) ->
 
 def _off(expected: torch.Tensor, found: torch.Tensor, rtol: float, atol: float) -> np.ndarray:
     """Where two tensors of one dtype and shape differ by more than the tolerance."""
-    import torch
-
     if expected.dtype not in (torch.float16, torch.float32, torch.float64):
         bits = {1: torch.int8, 2: torch.int16, 4: torch.int32}.get(expected.dtype.itemsize, torch.int64)
         a, b = (t.contiguous().view(bits) for t in (expected, found))

@@ -20,6 +20,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.etdump.value_writer import no_profile
 from etviz.artifacts.ledger import identity, is_known
@@ -39,8 +41,6 @@ from etviz.settings import options
 from etviz.tensors.custom_metrics import CustomMetrics
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.analysis.findings import Compared
     from etviz.evaluation.own_operators import OwnFunctions
     from etviz.evaluation.replay import Log
@@ -292,8 +292,6 @@ class _Shared(Known):
 
     def find_logged(self, _: Unpacker, dtype: str, shape: list[int], strides: list[int], place: int) -> torch.Tensor:
         """A tensor in the debug buffer."""
-        import torch
-
         buffer = self.paired.artifacts.buffer
         if buffer is None:
             raise LookupError("there is no debug buffer")
@@ -368,8 +366,6 @@ def _with_gradients(function: Callable[..., Any], args: list[Any], named: dict[s
     """Call a function; for a scalar result also its derivatives by the `wanted` tensors, or None."""
     if not wanted:
         return function(*args, **named)
-    import torch
-
     tensors = _tensors([args, named])
     leaves = [tensors[at].requires_grad_() for at in wanted]
     with torch.enable_grad():
@@ -407,8 +403,6 @@ class _Function:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the function in the other process; a scalar result can be differentiated."""
-        import torch
-
         leaves = _tensors([list(args), named])
         wanted = [at for at, leaf in enumerate(leaves) if leaf.requires_grad] if torch.is_grad_enabled() else []
         value = self.names.call(self.number, args, named, wanted)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.analysis.profile import scale_factor
 from etviz.artifacts.etdump.etdump import DebugEvent, ETDump, RunBlock
 from etviz.artifacts.etdump.value_writer import ValueWriter, no_profile
@@ -30,8 +32,6 @@ from etviz.loading.load import read
 from etviz.loading.paired import HANDLES, pair
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.analysis.findings import Findings
     from etviz.artifacts.files import PathLike
 
@@ -371,8 +371,6 @@ def _in_order(name: str, files: Mapping[int, Path]) -> list[Path]:
 
 def _checked(what: str, value: Any, expected: _Expected) -> Any:
     """A value, read if it is a file, that fits what is expected."""
-    import torch
-
     if isinstance(value, (str, os.PathLike)):
         return _read_file(what, value, expected)
     if hasattr(value, "__array__") and not isinstance(value, torch.Tensor):
@@ -425,8 +423,6 @@ def _shape(shape: Sequence[int | str]) -> str:
 
 def _check_mark(entry: ProbeEntry, mark: Any) -> None:
     """Refuse outputs whose mark is not the probe's."""
-    import torch
-
     found = [*mark.tolist()] if isinstance(mark, torch.Tensor) else []
     if tuple(found) == entry.mark:
         return
@@ -439,8 +435,6 @@ def _check_mark(entry: ProbeEntry, mark: Any) -> None:
 
 def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
     """Largest absolute difference; 0 if they are the same bit for bit, infinite where they can't be subtracted."""
-    import torch
-
     worst = 0.0
     for a, b in zip(own, final, strict=True):
         if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
@@ -454,8 +448,6 @@ def _deviation(own: Sequence[Any], final: Sequence[Any]) -> float:
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    import torch
-
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 

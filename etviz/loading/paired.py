@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from etviz.artifacts import ledger
 from etviz.artifacts.etdump.lost_values import restore_lost_values
+from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
 from etviz.graph.quantize_ops import is_conversion
+from etviz.pairing.constants import match_constants
+from etviz.pairing.derive import derive
 from etviz.pairing.handles import agreement
+from etviz.pairing.rebuild import InconsistentError, is_complete, rebuild
 from etviz.pairing.same_program import (
     Calls,
     calls_of_etrecord,
@@ -23,6 +28,7 @@ from etviz.pairing.same_program import (
     outline,
 )
 from etviz.pairing.skeleton import skeleton
+from etviz.pairing.written_once import written_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,8 +126,6 @@ class Paired:
     @property
     def delegation(self) -> Delegation | None:
         """The delegation, None if the files lack it."""
-        from etviz.pairing.rebuild import is_complete
-
         if self.artifacts.record is not None:
             return Delegation.from_counts(self.artifacts.record.delegation[self.method])
         if self.pairing == DERIVED and is_complete(self.graph):
@@ -194,8 +198,6 @@ class Paired:
 
         None where there are not both, and where these very files were found to have the same ones.
         """
-        from etviz.artifacts import ledger
-
         artifacts = self.artifacts
         if artifacts.program is None or self.pairing == HANDLES or not self.has_reference:
             return None
@@ -303,12 +305,6 @@ def pair(artifacts: ArtifactSet, method: str) -> Paired:
 
 def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> tuple[Graph, Graph | None, str]:
     """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
-    from etviz.artifacts.program.xnnpack_payload import origins
-    from etviz.pairing.constants import match_constants
-    from etviz.pairing.derive import derive
-    from etviz.pairing.rebuild import InconsistentError, rebuild
-    from etviz.pairing.written_once import written_once
-
     etrecord, program = artifacts.etrecord, artifacts.program
     if artifacts.record is not None:
         return artifacts.record.graphs[method], None, EXACT

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
+from etviz.artifacts.record.weights import Weights
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ def exported_program_of(files: Mapping[str, str], method: str, name: str) -> Exp
 
 
 def _makers(files: Mapping[str, str], method: str) -> dict[str, Callable[[], ExportedProgram]]:
-    from etviz.artifacts.record.weights import Weights
     from etviz.evaluation.exported import exported_program
 
     found: dict[str, Callable[[], ExportedProgram]] = {}

@@ -11,6 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import fx
+
 from etviz.errors import UsageError
 from etviz.graph.from_export import is_exported_operator
 from etviz.graph.ir import CONTROL, LOOPS, Graph, Input, Meta, Node, Ref, Tag
@@ -25,7 +28,6 @@ from etviz.upstream.libraries import is_users
 from etviz.upstream.operators import is_mutable, operator_overload, python_operator
 
 if TYPE_CHECKING:
-    import torch
     from executorch.exir import ExecutorchProgramManager
     from torch.export import ExportedProgram, ExportGraphSignature
 
@@ -116,8 +118,6 @@ def _capture_graph(module: torch.fx.GraphModule, name: str, prefix: str, constan
 
 
 def _capture_attribute(node: FxNode, graph: Graph, prefix: str, constants: dict[str, Any]) -> None:
-    import torch
-
     value = _attribute(node)
     if isinstance(value, torch.Tensor):
         key = f"{prefix}/{graph.name}.{node.target}"
@@ -199,9 +199,6 @@ def _attribute(node: FxNode) -> Any:
 
 
 def _argument(value: Any) -> Any:
-    import torch
-    from torch import fx
-
     if isinstance(value, fx.Node):
         if value.op == "get_attr" and isinstance(_attribute(value), fx.GraphModule):
             return Tag("graph", str(value.target))  # what an operator runs that is not known here
@@ -222,8 +219,6 @@ def _metas(value: Any) -> tuple[Meta | None, ...]:
 
 
 def _meta(value: Any) -> Meta | None:
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return None
     shape = tuple(size if isinstance(size, int) else str(size) for size in value.shape)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.artifacts.files import room_for, whole_files
 from etviz.artifacts.ledger import note_written
 from etviz.artifacts.scratch import Scratch
@@ -20,7 +22,6 @@ from etviz.pipeline.lower import LoweringError, export
 from etviz.pipeline.worker import worker_in
 
 if TYPE_CHECKING:
-    import torch
     from torch.export import ExportedProgram
 
 _FILES: Final = {"pte": "model.pte", "etrecord": "etrecord.bin"}
@@ -102,8 +103,6 @@ def lower_elsewhere(
     ExecutionError
         If the process can't be started, crashes, or takes too long.
     """
-    import torch
-
     with Scratch() as scratch, room_for():
         values: dict[str, Any] = {"inputs": list(example_inputs)}
         values["calibration"] = [tuple(batch) for batch in calibration] if calibration is not None else [example_inputs]
@@ -134,8 +133,6 @@ def lower_elsewhere(
 
 def failed(step: str, problem: str, found: Mapping[str, str]) -> str:
     """Why it can't be lowered there, with the versions `found` there, and what to do."""
-    import torch
-
     what = _STEPS.get(step, step).format(torch=torch.__version__)
     advice = f"; {_ADVICE}" if step == "read" else ""
     return f"executorch {found['executorch']} with torch {found['torch']} can't {what}: {problem}{advice}"

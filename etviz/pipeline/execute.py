@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import room_for, whole_files
@@ -222,8 +224,6 @@ def _run(
     progress: Callable[[int], None] | None,
     cancel: threading.Event | None = None,
 ) -> tuple[list[list[Any]], tuple[float, ...]]:
-    import torch
-
     inputs, outputs = scratch / "inputs.pt", scratch / "outputs.pt"
     torch.save([list(run) for run in runs], inputs)
     request = request | {"inputs": str(inputs), "outputs": str(outputs)}

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from torch.utils import _pytree as pytree
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_files
@@ -27,7 +29,6 @@ from etviz.upstream.operators import register_quantized_operators
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
@@ -60,8 +61,6 @@ class Lowered:
 
 def flatten(inputs: Any) -> list[Any]:
     """The leaves of nested inputs, in the order in which the runtime takes them."""
-    from torch.utils import _pytree as pytree
-
     return pytree.tree_leaves(inputs)
 
 
@@ -87,8 +86,6 @@ def lower(
     LoweringError
         If upstream refuses the model; says at which step.
     """
-    import torch
-
     with quietly():
         from executorch.exir import to_edge_transform_and_lower
     register_quantized_operators()
@@ -124,7 +121,6 @@ def lower(
 
 
 def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitioner: Any) -> None:
-    import torch
     from torch.export import ExportedProgram
 
     for name, given in (("model", model), *([("reference", reference)] if reference is not None else [])):
@@ -149,8 +145,6 @@ def _check_arguments(model: Any, reference: Any, example_inputs: Any, partitione
 @contextmanager
 def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) -> Generator[None]:
     """If a step fails, run a copy of the model alone: if that fails too, its error is the better reason."""
-    import torch
-
     try:
         yield
     except LoweringError:
@@ -179,8 +173,6 @@ def _tried(model: torch.nn.Module | ExportedProgram, inputs: tuple[Any, ...]) ->
 
 
 def _given(inputs: tuple[Any, ...]) -> str:
-    import torch
-
     leaves = flatten(inputs)
     if not 0 < len(leaves) <= _FEW:
         return ""
@@ -201,7 +193,6 @@ def export(
     LoweringError
         If upstream refuses it.
     """
-    import torch
     from torch.export import ExportedProgram
 
     if isinstance(model, ExportedProgram):
@@ -223,8 +214,6 @@ def quantize(
 
     The second export is not strict: a strict one would lose the source lines of the float model.
     """
-    import torch
-
     with quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 

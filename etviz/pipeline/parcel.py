@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 
 from etviz.errors import EtvizError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    import torch
 
 Json = Any
 
@@ -89,8 +89,6 @@ class Packer:
         return self._object(value)
 
     def _object(self, value: Any) -> Json:
-        import torch
-
         kind = type(value)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return ["record", kind.__module__, kind.__qualname__, *map(self.pack, value)]
@@ -134,8 +132,6 @@ class Packer:
         ]
 
     def _array(self, value: np.ndarray[Any, Any]) -> list[Json]:
-        import torch
-
         if value.dtype == object:
             return ["items", list(value.shape), *map(self.pack, value.reshape(-1))]
         raw = torch.from_numpy(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
@@ -143,8 +139,6 @@ class Packer:
 
     def _tensor(self, value: torch.Tensor) -> list[Json]:
         """Data type, shape, strides and place of a tensor that is written to the file."""
-        import torch
-
         if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
             raise TypeError(f"a tensor of layout {value.layout} on {value.device} can't be handed to another process")
         stored = value.detach().resolve_conj().resolve_neg()
@@ -156,8 +150,6 @@ class Packer:
         return [dtype, list(stored.shape), list(stored.stride()), self._write(dense)]
 
     def _write(self, dense: torch.Tensor) -> int:
-        import torch
-
         if not dense.numel():
             return 0
         if self._file is None:
@@ -262,8 +254,6 @@ class Unpacker:
         return made
 
     def _at(self, dtype: str, shape: list[int], strides: list[int], start: int) -> torch.Tensor:
-        import torch
-
         kind = _dtype(dtype)
         if 0 in shape:
             return torch.empty(shape, dtype=kind)
@@ -273,8 +263,6 @@ class Unpacker:
 
 def _content(path: Path) -> torch.Tensor:
     """The bytes of a file of tensors; a mapping of it needs no descriptor and lasts longer than the file."""
-    import torch
-
     size = path.stat().st_size if path.exists() else 0
     if size >= _MAPPED:
         return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8)
@@ -282,8 +270,6 @@ def _content(path: Path) -> torch.Tensor:
 
 
 def _dtype(name: str) -> torch.dtype:
-    import torch
-
     found = getattr(torch, name)
     if not isinstance(found, torch.dtype):
         raise TypeError(f"torch.{name} is no dtype")

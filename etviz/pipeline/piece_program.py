@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.artifacts.program.xnnpack_payload import Payload, changes, pack_graph, unpack
 from etviz.errors import UsageError
 from etviz.graph.admitted import may_be_lowered
@@ -22,7 +24,6 @@ from etviz.upstream.xnnpack import payloads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import torch
     from torch.export import ExportedProgram
 
     from etviz.graph.ir import Meta
@@ -103,8 +104,6 @@ class _Builder:
 
 
 def _constant(leaf: Any) -> Any:
-    import torch
-
     if not isinstance(leaf, Tag):
         return leaf
     return torch.device("cpu") if leaf.kind == "device" else getattr(torch, leaf.value)
@@ -152,7 +151,6 @@ def edge_program(
 
 def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> _Builder:
     """The operators of a graph, with the shapes that they have on these inputs; `state` is its constants by name."""
-    import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -207,7 +205,6 @@ class PieceProgram:
 
 def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
     """The outputs of a program with one method; it is written to `pte`."""
-    import torch
     from executorch.runtime import Runtime, Verification
 
     pte.write_bytes(content)
@@ -285,8 +282,6 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     UsageError
         If the payload is of another graph.
     """
-    import torch
-
     unpacked = unpack(payload)
     values = Values(graph, unpacked)
     own = list(refs(graph.outputs))
@@ -313,8 +308,6 @@ def _shapes(
     graph: Graph, values: Values, names: Sequence[str], inputs: Sequence[Any]
 ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     """Shape and dtype of values on these inputs."""
-    import torch
-
     metas = {name: values.meta(name) for name in names}
     if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
         return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}
@@ -324,8 +317,6 @@ def _shapes(
 
 
 def _like(meta: Meta | None) -> torch.Tensor:
-    import torch
-
     if meta is None or not all(isinstance(size, int) for size in meta.shape):
         raise UsageError("the shape of a constant is not known")
     return torch.empty(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype), device="meta")

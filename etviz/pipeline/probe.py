@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_file
@@ -43,7 +44,6 @@ from etviz.upstream.program_file import ProgramFile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import torch
     from torch.export import ExportedProgram
 
     from etviz.artifacts.files import PathLike
@@ -158,7 +158,6 @@ def probe(
     LoweringError
         If upstream refuses the model.
     """
-    import torch
     from torch.export import ExportedProgram
 
     how = lowering(recipe, partitioner=partitioner, quantizer=None, calibration=None, strict=True)
@@ -378,8 +377,6 @@ class _Maker:
 
 def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
     """A tensor as an input of a delegate call lies in memory."""
-    import torch
-
     if spec is None or spec.dynamism != "static":
         raise UsageError(
             f"the inputs of the delegate call {instruction} are not tensors of fixed sizes, so no probe goes inside"

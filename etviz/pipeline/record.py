@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.artifacts.ledger import note_written
 from etviz.artifacts.record.checksum import checksum_of
 from etviz.artifacts.record.record_file import Place, Record, write_record
@@ -14,7 +16,6 @@ from etviz.pipeline.capture import capture, capture_reference, check_reference
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import torch
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
 
@@ -157,16 +158,12 @@ def _place(
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    import torch
-
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return (a.data_ptr() == b.data_ptr() and a.stride() == b.stride()) or torch.equal(a, b)
 
 
 def _keep_inputs(inputs: list[Any], own: dict[str, torch.Tensor]) -> list[Any]:
-    import torch
-
     kept = []
     for index, value in enumerate(inputs):
         if isinstance(value, torch.Tensor):

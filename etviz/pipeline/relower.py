@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import room_for
@@ -23,8 +24,6 @@ from etviz.upstream.xnnpack import BACKEND
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
-
-    import torch
 
     from etviz.graph.ir import Graph
 
@@ -161,8 +160,6 @@ def run_alone(
     ExecutionError
         If the child process crashes, takes too long, or is cancelled.
     """
-    import torch
-
     bars: Any = partial(tqdm, disable=True) if quiet else tqdm  # `disable=False` would win over TQDM_DISABLE
     with (
         Scratch() as folder,
@@ -237,8 +234,6 @@ def _refusal(backend_id: str, step: str, problem: str) -> BackendRefusedError:
 
 
 def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Path | None) -> dict[str, Any]:
-    import torch
-
     table = TextTable()
     graph = dump_graph(piece.graph, table)
     (folder / "graph").write_text(json.dumps([graph, table.texts]), encoding="utf-8")
@@ -254,16 +249,12 @@ def _request(piece: Piece, candidates: Sequence[str], folder: Path, keep_pte: Pa
 
 
 def _add_constants(piece: Piece, request: dict[str, Any]) -> None:
-    import torch
-
     used = {item.target for item in piece.graph.inputs if item.kind != "user"}
     torch.save({name: piece.constants[name].detach().clone() for name in used}, request["constants"])
 
 
 def own_copy(value: Any) -> Any:
     """A copy of a tensor: a view of a mapped file would be saved with the whole file."""
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone(
@@ -273,8 +264,6 @@ def own_copy(value: Any) -> Any:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """True if two tensors are equal bit for bit, shape and dtype included."""
-    import torch
-
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from etviz.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
 
 BLOCK: Final = 1 << 15
 """Elements per block: they fit the cache, and torch starts no threads for them."""
@@ -64,8 +64,6 @@ def floats(tensor: torch.Tensor, out: Floats | None = None) -> Floats:
 
 def take(tensor: torch.Tensor, at: Ints) -> Floats:
     """The elements at flat positions, as float64, without copying strided tensors."""
-    import torch
-
     tensor = tensor.detach()
     small = is_small(tensor)
     bits = tensor.view(torch.int8 if tensor.element_size() == 1 else torch.int16) if small else tensor

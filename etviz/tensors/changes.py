@@ -6,6 +6,8 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from etviz.tensors.blocks import floats
 
 if TYPE_CHECKING:
@@ -52,8 +54,6 @@ def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str
 
 def same_values(before: Floats, after: Floats) -> bool:
     """True if two arrays hold the same numbers in any order."""
-    import numpy as np
-
     return before.size == after.size and bool((np.sort(before, None) == np.sort(after, None)).all())
 
 
@@ -82,8 +82,6 @@ def rearrange(weight: torch.Tensor, order: Sequence[int], steps: Sequence[int], 
 
 
 def _rearranged(name: str, a: Floats, b: Floats) -> str:
-    import numpy as np
-
     if not same_values(a, b):
         return ""
     for words, order, steps, reverse in rearrangements(a.shape):
@@ -122,8 +120,6 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
 
 def _changed_part(name: str, a: Floats, b: Floats) -> str:
     """The smallest part that holds all differences (an element, some rows, or everything), and its change."""
-    import numpy as np
-
     changed = a != b
     if np.count_nonzero(changed) == 1 and a.size > 1:
         place = tuple(int(at[0]) for at in np.nonzero(changed))
@@ -149,8 +145,6 @@ def _changed_part(name: str, a: Floats, b: Floats) -> str:
 
 def _became(a: Floats, b: Floats) -> str:
     """``×−1``, ``+0.5``, ``0``: the one number that turns `a` into `b`, or empty."""
-    import numpy as np
-
     if not b.any():
         return "0"
     norm, change = float(np.sum(a * a)), float(np.sum((b - a) ** 2))

@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 import xxhash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy.typing as npt
-    import torch
 
 
 def digest(values: Iterable[Any]) -> bytes:
     """A hash (XXH3, 128 bits) of values with their types and shapes, for any strides."""
-    import torch
-
     sha = xxhash.xxh3_128()
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -30,8 +28,6 @@ def digest(values: Iterable[Any]) -> bytes:
 
 def bits(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """The elements as integers of their size, in the tensor's shape; a complex number as two."""
-    import torch
-
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
     sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return plain.detach().contiguous().view(sizes[plain.element_size()]).numpy()

@@ -13,18 +13,16 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from etviz.tensors.blocks import Floats, Ints, blocks, check_pair, dot, pairs, take
 from etviz.tensors.changes import shortest_number
 from etviz.tensors.channels import axis_sums
 from etviz.tensors.metrics import Sums, level, severity
-
-if TYPE_CHECKING:
-    import torch
 
 FEWEST: Final = 8
 """Minimum number of pairs that differ from chance."""
@@ -314,8 +312,6 @@ def _guessed(pair: Pair, name: str, guesses: Iterable[tuple[str, Predict]]) -> I
 
 
 def _rounded(dtype: str) -> Predict:
-    import torch
-
     target = getattr(torch, dtype)
     return lambda r: torch.from_numpy(r).to(target).double().numpy()
 

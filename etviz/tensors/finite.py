@@ -5,18 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def has_nan(value: Any) -> bool:
-    import torch
-
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point and bool(value.isnan().any())
 
 
 def has_nonfinite(value: Any) -> bool:
     """True if a floating tensor holds NaN or Inf: its sum is finite only if every element is."""
-    import torch
-
     if not isinstance(value, torch.Tensor) or not value.dtype.is_floating_point or not value.numel():
         return False
     plain = value.detach()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 
 from etviz import native
 from etviz.errors import UsageError
@@ -19,7 +20,6 @@ from etviz.tensors.blocks import Floats, Ints, blocks, class_counts, flat, float
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import torch
 
 BLOCK: Final = 1 << 18
 _REFERENCE, _RUNTIME, _ERROR = range(3)
@@ -224,8 +224,6 @@ def _elements(tensor: torch.Tensor | None) -> native.Elements:
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
-    import torch
-
     known = str(tensor.dtype).removeprefix("torch.") in native.KINDS
     return tensor if known else torch.from_numpy(floats(tensor))
 

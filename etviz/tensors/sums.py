@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from etviz.native import pair_sums
 from etviz.tensors.blocks import BLOCK, Floats, class_counts, dot, dtype_name, flat, floats, is_small, pairs
 from etviz.tensors.metrics import NAN, TOLERANCES, Sums
-
-if TYPE_CHECKING:
-    import torch
 
 _ROW: Final = 1 << 13
 """Elements per dot product: beyond 10,000 OpenBLAS starts threads that compete with torch's."""
@@ -57,8 +55,6 @@ def _is_extreme(value: float) -> bool:
 
 def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> Sums | None:
     """The sums from the compiled pass; None for other dtypes and non-finite elements."""
-    import torch
-
     count = runtime.numel()
     if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
         return None
@@ -185,8 +181,6 @@ def _dot(x: Floats, y: Floats) -> float:
 
 
 def _bits(flat: torch.Tensor) -> npt.NDArray[Any]:
-    import torch
-
     sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return flat.view(sizes[flat.element_size()]).numpy()
 

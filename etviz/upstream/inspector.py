@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -89,8 +91,6 @@ def _held_event(event: Any, shown: float, framework: Any) -> HeldEvent:
 
 
 def _edge_values(etrecord: Any) -> Iterator[Any]:
-    import torch
-
     edge = etrecord.edge_dialect_program if etrecord is not None else None
     programs = edge.values() if isinstance(edge, dict) else [edge] if edge is not None else []
     for program in programs:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 
 from etviz.artifacts.etdump.events import DebugEvent, Layout, ProfileEvents, TensorRef
 from etviz.artifacts.scalar_types import SCALAR_TYPES
@@ -13,7 +14,6 @@ from etviz.artifacts.scalar_types import SCALAR_TYPES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import torch
 
 _CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
 _ALIGNMENT: Final = 64
@@ -50,8 +50,6 @@ class ValueWriter:
 
     def value(self, value: Any) -> tuple[str, Any]:
         """Kind and value of a debug event."""
-        import torch
-
         if isinstance(value, torch.Tensor):
             ref = self._tensor(value)
             return ("null", None) if ref is None else ("tensor", ref)
@@ -62,8 +60,6 @@ class ValueWriter:
         return _SCALARS.get(type(value), "null"), value
 
     def _tensor(self, tensor: torch.Tensor) -> TensorRef | None:
-        import torch
-
         if not self._readable and sum(size > 1 for size in tensor.shape) > 1:
             return None
         plain = tensor.detach().cpu().contiguous()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import torch
 
 from etviz.artifacts.files import PathLike, looks_like, open_artifact
 from etviz.artifacts.scalar_types import READ_TYPES
@@ -21,8 +22,6 @@ from etviz.errors import ArtifactError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
     from etviz.artifacts.program.program import Method
 
@@ -33,8 +32,6 @@ _NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np
 
 def raw_bytes(value: Any) -> bytes:
     """The bytes of a tensor in memory order, or of a plain number."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         order = memory_order(value)
         return value.detach().cpu().permute(order).contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -67,8 +64,6 @@ def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = No
     -------
     The file names as a runner takes them, followed by the shape after a colon if it is dynamic.
     """
-    import torch
-
     named = []
     for at, value in enumerate(values):
         path = folder / f"{prefix}-{at}.bin"
@@ -103,8 +98,6 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
     ArtifactError
         If the file is missing or its length differs.
     """
-    import torch
-
     known = READ_TYPES.get(dtype)
     if known is None:
         raise ArtifactError(path, f"a tensor of the dtype {dtype} can't be read from a raw file", "name another dtype")

@@ -12,14 +12,13 @@ import warnings
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import torch
 
 from etviz.artifacts.files import MappedFile, Residency, as_file, check_unchanged, open_archive, stored_bytes
 from etviz.errors import ArtifactError
 from etviz.upstream.libraries import load_operator_library
-
-if TYPE_CHECKING:
-    import torch
 
 _REPEATED: Final = 64 << 20
 """Maximum number of bytes that a broadcast tensor may claim beyond its storage."""
@@ -48,7 +47,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
     """
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
-        import torch
         from torch._guards import TracingContext, tracing
 
         self._path, self._member, self._data = path, member, data
@@ -84,8 +82,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return self._view(name, aligned=False)
 
     def _view(self, name: str, *, aligned: bool) -> torch.Tensor:
-        import torch
-
         fake = self._tensors[name]
         storage = fake.untyped_storage()
         size = storage.nbytes()
@@ -103,8 +99,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
         return raw.view(fake.dtype).as_strided(fake.shape, fake.stride(), fake.storage_offset())
 
     def _copy(self, raw: torch.Tensor) -> torch.Tensor:
-        import torch
-
         file, own = self._data.obj, torch.empty_like(raw)
         if isinstance(file, MappedFile):
             start = raw.data_ptr() - _bytes(memoryview(file)).data_ptr()
@@ -115,8 +109,6 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
 
 
 def _bytes(data: memoryview) -> torch.Tensor:
-    import torch
-
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         return torch.frombuffer(data, dtype=torch.uint8)
@@ -142,8 +134,6 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
     ArtifactError
         If the bytes are no such file, or hold anything else.
     """
-    import torch
-
     _check_archive(data, path, member, advice)
     try:
         loaded = torch.load(as_file(data), weights_only=True)
@@ -164,8 +154,6 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
 
 
 def _load(data: memoryview) -> Any:
-    import torch
-
     try:
         return torch.load(as_file(data), weights_only=True)
     except Exception as error:
@@ -185,8 +173,6 @@ def _check_archive(data: memoryview, path: str, member: str, advice: str = _ADVI
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    import torch
-
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes() + _REPEATED

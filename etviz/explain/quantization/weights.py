@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from etviz.comparison.measurement import measure
 from etviz.graph.ir import Node, Ref
 from etviz.graph.quantize_ops import converted, granularity, grid_arguments, is_dequantize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    import torch
 
     from etviz.explain.stages.operators import Operator, OperatorValues, Partner
     from etviz.graph.ir import Input
@@ -100,8 +100,6 @@ def _fold(weight: torch.Tensor, norm: Node, read: Callable[[str], torch.Tensor])
 
     None where the norm is in another form.
     """
-    import torch
-
     args = list(norm.args)
     if len(args) < 5 or not all(isinstance(args[i], Ref) for i in (3, 4)):
         return None

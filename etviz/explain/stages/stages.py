@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.comparison.measurement import as_tensor
 from etviz.errors import EtvizError, FileChangedError
 from etviz.evaluation.evaluator import Evaluator
@@ -28,8 +30,6 @@ from etviz.graph.uses import Key
 from etviz.tensors.metrics import Noise
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.comparison.gap import Comparison, Gap
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
@@ -105,8 +105,6 @@ class Form:
 
     def _typed(self, inputs: Sequence[Any]) -> list[Any]:
         """Inputs in the floating dtypes of this form: the float model of a half-precision program takes float32."""
-        import torch
-
         given = list(inputs)
         for at, (item, value) in enumerate(zip(self.values.graph.user_inputs(), inputs, strict=False)):
             dtype = getattr(torch, item.meta.dtype, None) if item.meta is not None else None

@@ -8,6 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from safetensors.torch import save_file
+
 from etviz.artifacts.files import whole_folder
 from etviz.errors import UsageError
 from etviz.pipeline.relower import own_copy, run_alone, same_bits
@@ -15,8 +18,6 @@ from etviz.text import markdown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import torch
 
     from etviz.explain.zoom.piece import Alone
 
@@ -120,9 +121,6 @@ def _is_repro(path: Path) -> bool:
 
 
 def _fill(folder: Path, alone: Alone, about: About, found: Sequence[torch.Tensor], *, same: bool) -> None:
-    import torch
-    from safetensors.torch import save_file
-
     inputs = [value for value in alone.piece.inputs if isinstance(value, torch.Tensor)]
     layouts = [f"values[{k}] = values[{k}].{how}\n" for k, value in enumerate(inputs) if (how := _layout(value))]
     save_file({f"input_{k}": _plain(value) for k, value in enumerate(inputs)}, folder / "inputs.safetensors")
@@ -155,8 +153,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def _layout(tensor: torch.Tensor) -> str:
     """How a script restores the strides that a file of plain tensors loses, empty if there is nothing to restore."""
-    import torch
-
     if tensor.is_contiguous():
         return ""
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.comparison.constants import differing
 from etviz.errors import UsageError
 from etviz.graph.exposure import Exposure, expose
@@ -27,8 +29,6 @@ from etviz.tensors.sums import sums_of
 
 if TYPE_CHECKING:
     import threading
-
-    import torch
 
     from etviz.comparison.constants import Difference
     from etviz.tensors.custom_metrics import CustomMetrics
@@ -393,8 +393,6 @@ def _fidelity_of_log(backend: str, logged: Logged) -> tuple[bool | None, float, 
 
 
 def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing | None) -> Any:
-    import torch
-
     if preprocessing is None:
         return value
     try:
@@ -408,8 +406,6 @@ def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing |
 
 def _misfit(node: Node, value: Any) -> str:
     """Why a value can't be the operator's, empty if it can."""
-    import torch
-
     meta = node.outputs[0] if len(node.outputs) == 1 else None
     if not isinstance(value, torch.Tensor):
         return "a value that can't be read"

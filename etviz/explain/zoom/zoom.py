@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from etviz.comparison.exact import compare_exact
 from etviz.comparison.gap import MISMATCH, Keeper
 from etviz.comparison.inputs import Entrance
@@ -32,8 +34,6 @@ from etviz.pipeline.relower import Piece, alterations, same_bits
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 
 if TYPE_CHECKING:
-    import torch
-
     from etviz.comparison.gap import Comparison, Gap
     from etviz.tensors.custom_metrics import CustomMetrics
 
@@ -143,8 +143,6 @@ class _Arriving(Evaluator):
 
 
 def _same(reference: Any, runtime: Any) -> bool:
-    import torch
-
     if reference is runtime:
         return True
     if isinstance(reference, torch.Tensor) and isinstance(runtime, torch.Tensor):
