@@ -157,7 +157,6 @@ def debug(
 
 
 def _calls(example_inputs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-    """The arguments of each call: a list of tuples holds several."""
     several = isinstance(example_inputs, list) and bool(example_inputs)
     return example_inputs if several and all(type(item) is tuple for item in example_inputs) else [example_inputs]
 
@@ -301,7 +300,6 @@ def load(
 
 
 def _method_view(given: Mapping[str, Any], name: str) -> ViewState:
-    """Another method of the same files."""
     return load(**given, method=name).view
 
 
@@ -321,7 +319,6 @@ def _callable(name: str, value: Any, of: str) -> None:
 
 
 def _etdump_of(source: PathLike, files: dict[str, Any]) -> Path:
-    """Take the ETDump out of the files of a collection."""
     if "etdump" not in files:
         problem = "there is no ETDump in it (etdump.etdp, etdump.bin, *.etdump)"
         raise ArtifactError(source, problem, "name the file, or give outputs=")

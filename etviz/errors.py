@@ -27,12 +27,10 @@ _LONGEST = 1000
 
 
 def _shortened(text: str) -> str:
-    """A problem that quotes a damaged file may be as long as the file, and a name that no file has of any length."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 def _sentence(text: str) -> str:
-    """Give `text` a full stop if it ends without punctuation."""
     text = text.strip()
     return text if not text or text[-1] in ".!?" else text + "."
 

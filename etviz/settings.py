@@ -30,7 +30,6 @@ ISOLATIONS: Final = ("auto", "always", "never")
 
 
 def _choice(variable: str, choices: tuple[str, ...]) -> Enum[str]:
-    """One of several; at first what an environment variable says, or the first one."""
     told = os.environ.get(variable, "")
     first = told if told in choices else choices[0]
     return Enum(choices, first).tag(expected=" or ".join(map(repr, choices)))

@@ -213,7 +213,6 @@ class _ComparisonView(ViewState):
 
     @property
     def beside(self) -> Beside:
-        """The other programs, joined to the first one row by row."""
         analyses = self.analyses
         frames = [compared_rows(analysis) for analysis in analyses]
         rows = _join(frames, [len(analysis.tables) for analysis in analyses])
@@ -308,7 +307,6 @@ def _by_source(frame: pd.DataFrame, places: Any) -> dict[str, int]:
 
 
 def _change(first: pd.Series, other: pd.Series, higher_is_better: bool, decibel: bool) -> pd.Series:
-    """How much worse `other` is: a ratio, in dB a difference; NaN where one of them is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         if decibel:
             return (first - other).where(np.isfinite(first) | np.isfinite(other))

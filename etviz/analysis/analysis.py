@@ -352,7 +352,6 @@ class Analysis:
         return self.inside[call]
 
     def _take_in(self, found: Mapping[Call, Findings]) -> list[list[Change]]:
-        """Add the inside delegate calls; returns the changes of each."""
         news = []
         for call, findings in found.items():
             inner, ends = Analysis(findings), {own: first + len(rows) for first, own, rows in self.rows.parts()}
@@ -387,7 +386,6 @@ class Analysis:
         self._tell(news)
 
     def _due(self, *, bounded: bool) -> list[int]:
-        """The delegate rows to zoom into unasked."""
         return due(self.graph, self.tables, self.zooms, bounded=bounded)
 
     def _look(self, row: int, cancel: threading.Event) -> Analysis:

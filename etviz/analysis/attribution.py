@@ -113,7 +113,6 @@ def _attribute(tables: Tables, output: int, run: int, loss: Loss | None, progres
 
 
 def _choose(tables: Tables, output: Any, run: Any) -> tuple[int, int]:
-    """The checked ``(output, run)``; the output with the largest severity if `output` is None."""
     runs = tables.compared.runs
     if not runs or tables.compared.replay is None:
         raise UsageError(_NO_REFERENCE)
@@ -135,14 +134,12 @@ def _index(name: str, value: Any, count: int) -> int:
 
 
 def _badness(row: Any) -> tuple[bool, float]:
-    """Floating outputs before others, then by severity."""
     floating = str(row["dtype"]).startswith(("float", "bfloat"))
     severity = math.inf if row["status"] == MISMATCH else float(row["severity"])
     return floating, -1.0 if math.isnan(severity) else severity
 
 
 def _outputs_of(tables: Tables, run: int) -> pd.DataFrame:
-    """The outputs of one execution; each has as many as its reference."""
     sizes = [len(item.comparison.reference_outputs) for item in tables.compared.runs]
     start = sum(sizes[:run])
     return tables.outputs.iloc[start : start + sizes[run]]

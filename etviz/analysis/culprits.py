@@ -189,7 +189,6 @@ def _skipped(tables: Tables, run: int, culprit: Culprit | None) -> str:
 
 
 def _ancestors(graph: Graph, instruction: int) -> set[int]:
-    """The instructions from which the values of one follow."""
     nodes = {node.name: node for node in graph.nodes}
     pending = [node for node in graph.nodes if node.instruction == instruction]
     found: set[str] = set()

@@ -127,13 +127,11 @@ def _look_inside(analysis: Analysis, timeout: float | None) -> str:
 
 
 def _culprit(decision: Decision, finding: Finding | None) -> Culprit | None:
-    """The culprit that the headline is about."""
     about = (item for item in decision.culprits if finding is not None and finding.row in (item.row, item.outer))
     return decision.culprit if finding is None else next(about, decision.culprit)
 
 
 def _suspects(analysis: Analysis, decision: Decision) -> list[dict[str, Any]]:
-    """The rows at fault, each instruction once, the worst first; by their total error if no introduced one is known."""
     tables = analysis.tables
     if not tables.introduced:
         order = tables.ranked("severity").index if len(tables) else ()
@@ -153,7 +151,6 @@ def _severity(item: Culprit) -> float:
 
 
 def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[str, Any]:
-    """One row: its name, its errors, its share of the output's error, and its fingerprints."""
     place = analysis.rows.find(row)
     about = place.about if culprit is None else culprit.about.reindex(place.about.index, fill_value=None)
     try:
@@ -183,7 +180,6 @@ def _row(analysis: Analysis, row: int, culprit: Culprit | None = None) -> dict[s
 
 
 def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str, Any]:
-    """The final outputs with the culprit exact, and who else is at fault; the reason if that can't be computed."""
     try:
         found = analysis.what_if(decision.beside(culprit))
     except EtvizError as error:
@@ -210,7 +206,6 @@ def _proof(analysis: Analysis, decision: Decision, culprit: Culprit) -> dict[str
 
 
 def _inside(analysis: Analysis, culprit: Culprit, problem: str) -> dict[str, Any] | None:
-    """The operators at fault inside the culprit's delegate, and whether the zoom is faithful to the run."""
     inner = analysis.zoomed(culprit.outer)
     if inner is None:
         empty = {"faithful": None, "message": problem, "notes": [], "compared": None, "rows": []}
@@ -239,7 +234,6 @@ def _output(row: pd.Series) -> dict[str, Any]:
 
 
 def _attribution(analysis: Analysis) -> dict[str, Any]:
-    """The shares of the worst output's error; the reason if they are not known."""
     try:
         frame = analysis.attribution()
     except EtvizError as error:
@@ -293,7 +287,6 @@ def _delegation(analysis: Analysis) -> dict[str, int] | None:
 
 
 def _next(analysis: Analysis, about: dict[str, Any] | None, culprit: Culprit | None) -> list[dict[str, str]]:
-    """The next steps, the most useful first; `python` is an expression on the Inspection, or empty."""
     steps: list[dict[str, str]] = []
 
     def add(text: str, python: str = "") -> None:

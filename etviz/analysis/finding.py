@@ -158,7 +158,6 @@ class Finder:
         return bool(len(outputs)) and bool((outputs["matches"].astype(float) == 0.0).any())
 
     def _is_doubted(self, tables: Tables, culprit: Culprit) -> bool:
-        """True if the run may have had other inputs, and the culprit is an operator that reads them."""
         noted = any(note.startswith(FIRST_FAR_OFF) for note in tables.compared.notes)
         if not noted or culprit.place.inside is not None:
             return False
@@ -169,7 +168,6 @@ class Finder:
         return not names.isdisjoint(culprit.gap.node.reads())
 
     def _looks(self, decision: Decision, culprit: Culprit) -> tuple[str, str]:
-        """The fingerprint of a culprit and its evidence; empty if there is none or it can't be computed."""
         if self._evidence is not None and self._evidence[0] is decision:
             return self._evidence[1]
         looks = "", ""
@@ -192,7 +190,6 @@ class Finder:
 
 
 def _origin(tables: Tables, culprit: Culprit) -> str:
-    """Where the NaN arises that an operator loses."""
     for row in tables.program_order:
         gap = tables.gaps[row]
         if gap.run == culprit.run and gap.non_finite == CREATED and gap.total.nonfinite()["runtime_nan"]:
@@ -213,6 +210,5 @@ def _sentence(text: str) -> str:
 
 
 def _continued(sentence: str) -> str:
-    """A sentence behind a colon: its first word is written small, unless it is a name."""
     first = sentence.split(" ", 1)[0]
     return sentence[:1].lower() + sentence[1:] if first.istitle() else sentence

@@ -153,7 +153,6 @@ def _inside(graph: Graph, instruction: int) -> Graph:
 
 
 def _weights(inside: Graph) -> int:
-    """Approximate number of bytes of a delegate's constants."""
     metas = [item.meta for item in inside.inputs if item.kind != "user" and item.meta is not None]
     sizes = (math.prod(size for size in meta.shape if isinstance(size, int)) for meta in metas)
     return sum(size * (1 if "int8" in meta.dtype else 4) for size, meta in zip(sizes, metas, strict=True))

@@ -79,7 +79,6 @@ def _row(
 
 
 def _worst(tables: Tables) -> dict[int, tuple[float, float]]:
-    """By instruction: worst severity and worst introduced severity over its outputs and executions."""
     gaps = tables.rows
     if gaps.empty:
         return {}
@@ -88,7 +87,6 @@ def _worst(tables: Tables) -> dict[int, tuple[float, float]]:
 
 
 def _is_computed(graph: Graph, name: str) -> bool:
-    """True for values that cross the boundary at run time, unlike constants."""
     return not any(item.name == name and item.kind != "user" for item in graph.inputs)
 
 
@@ -100,7 +98,6 @@ def _meta(graph: Graph, uses: Uses, name: str) -> Meta | None:
 
 
 def _total(metas: Iterable[Meta | None]) -> float:
-    """Bytes of some values; NaN if a size is not known before the program runs."""
     return float(sum((_bytes(meta) for meta in metas), 0.0))
 
 

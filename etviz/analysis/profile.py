@@ -324,7 +324,6 @@ def _joined(
 
 
 def _objects(metadata: list[bytes]) -> list[Any] | None:
-    """JSON objects that a backend attached, one for each sample; None if it attached something else."""
     if not any(item.lstrip()[:1] == b"{" for item in metadata):
         return None
     try:

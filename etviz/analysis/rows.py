@@ -162,7 +162,6 @@ class Rows:
         raise UsageError(f"row must be {_EXPECTED}, found {text[:80]!r}{hint}")
 
     def _missing(self, wanted: str, instruction: int, *, inner: bool) -> str:
-        """Why there is no row of this address."""
         coverage = self.tables.coverage
         known = coverage[coverage["instruction"] == instruction]
         if known.empty:

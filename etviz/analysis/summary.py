@@ -74,7 +74,6 @@ def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary
 def _with_culprit(
     level: str, verdict: str, constants: Sequence[Difference], culprit: Culprit | None
 ) -> tuple[str, str]:
-    """A verdict on the outputs, together with what is at fault: no program with a culprit is right."""
     if constants:
         fault, text = "bad", "the .pte holds other weights than the reference"
     elif culprit is not None:
@@ -161,7 +160,6 @@ def _verdict(outputs: pd.DataFrame, undetermined: str, *, accused: bool) -> tupl
 
 
 def _outputs(count: int, total: int, singular: str, plural: str) -> str:
-    """The subject and verb of a sentence about `count` of all final outputs."""
     verb = singular if count == 1 else plural
     if total == 1:
         return f"The final output {verb}"
@@ -170,7 +168,6 @@ def _outputs(count: int, total: int, singular: str, plural: str) -> str:
 
 
 def _worst_of(worst: pd.Series, wrong: pd.DataFrame, outputs: pd.DataFrame) -> str:
-    """The output that the numbers are of, if there are several; the number of its execution, if there are several."""
     if len(outputs) == 1:
         return ""
     blocks = outputs["event_block"].drop_duplicates().tolist()
@@ -235,7 +232,6 @@ def _delegated(delegation: Delegation | None) -> Fact | None:
 
 
 def _worst(tables: Tables) -> Fact | None:
-    """The worst introduced gap; the worst total one if no introduced gap is known."""
     gaps = tables.rows
     for label, by in (("Worst introduced", "introduced_severity"), ("Worst total", "severity")):
         if by not in gaps or gaps[by].isna().all():
@@ -279,7 +275,6 @@ def _values(count: int) -> str:
 
 
 def _nonfinite(tables: Tables) -> Fact | None:
-    """Where non-finite values differ from the reference; else where NaN begins and ends."""
     gaps = tables.rows
     if gaps.empty:
         return None

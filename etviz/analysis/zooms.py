@@ -167,7 +167,6 @@ class Zooms:
         return delegate_piece(self._owner(gap), gap.node, log, constants, gap.rounds)
 
     def _logged(self, gap: Gap) -> Logged | None:
-        """The logged values inside a delegate call, if the files map them to operators."""
         from etviz.explain.zoom.values import Logged
 
         replay, probes = self._rows.tables.compared.replay, self._findings.inside_of_probes

@@ -266,10 +266,6 @@ def _from_log(path: Path, folder: Path) -> None:
 
 
 def _echoed(text: bytes, start: int, end: int) -> tuple[int, bytes]:
-    """Return the start and the base64 of the `echo` command that ends at `end`, or -1.
-
-    The search goes backwards so that its time stays linear.
-    """
     body = text[start:end].rstrip()
     body = body[:-1] if body[-1:] in (b"'", b'"') else body
     head = body.rstrip(_BASE64)

@@ -134,7 +134,6 @@ def server(folder: Path) -> MCPServer:
 
 
 def _marked(body: Any) -> CallToolResult:
-    """An answer whose text an agent reads as data; its structured content holds the same."""
     from mcp.types import CallToolResult, TextContent
 
     told = json.dumps(body, ensure_ascii=False).replace("<", "\\u003c")  # no text ends the data
@@ -191,15 +190,6 @@ class _Desk:
         self._open: dict[Path, tuple[dict[str, str], Inspection]] = {}
 
     def open(self, path: str) -> Inspection:
-        """The Inspection of a folder or an ETDump as it is now.
-
-        Links are resolved before a file is opened or unpacked.
-
-        Raises
-        ------
-        UsageError
-            If the path or a link in the folder leads out of the server's folder.
-        """
         place = self._below(self._root / path_of(path, "a folder of artifacts"))
         files = [item for item in place.iterdir() if may_be_artifact(item)] if place.is_dir() else [place]
         state = {str(self._below(item)): identity(item) for item in files if item.exists()}
@@ -218,11 +208,9 @@ class _Desk:
         return place
 
     def records(self, frame: Any) -> list[dict[str, Any]]:
-        """Rows for JSON."""
         return json.loads(json.dumps(records(frame), default=lambda value: value.item()))
 
     def draw(self, path: str, kind: str, row: int | str) -> bytes:
-        """A picture as PNG."""
         if kind not in _PICTURES:
             raise UsageError(f"kind must be one of {', '.join(_PICTURES)}, found {kind!r}")
         import matplotlib as mpl

@@ -89,7 +89,6 @@ for _entry in _COMMANDS:
 
 
 def _fail(text: str) -> NoReturn:
-    """Say what is wrong, in one line, and end with the status of an error; 1 is that of a check that failed."""
     err.print(f"etviz: {with_options(text)}", style="red", soft_wrap=True, markup=False)
     sys.exit(2)
 
@@ -111,7 +110,6 @@ def main() -> NoReturn:
 
 
 def _status(arguments: list[str]) -> int | None:
-    """Run a command; what fails in it ends the process."""
     try:
         with contextlib.nullcontext() if "--verbose" in arguments else quietly():
             return app(arguments, prog_name="etviz", standalone_mode=False)
@@ -136,7 +134,6 @@ def _status(arguments: list[str]) -> int | None:
 
 
 def _misused(error: Any) -> NoReturn:
-    """Say what is wrong with the arguments; where there are none, the help was printed."""
     text = one_line(error.format_message())
     if not text:
         sys.exit(2)

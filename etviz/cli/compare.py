@@ -57,7 +57,6 @@ def compare(
 
 
 def _table(worst: pd.DataFrame, by: str, labels: Sequence[str]) -> Table:
-    """What became worse, as wide as the terminal; the place where there is room for it."""
     from etviz.tensors.metrics import METRICS
 
     known = [label for label in labels if f"{by}.{label}" in worst]
@@ -78,13 +77,11 @@ def _table(worst: pd.DataFrame, by: str, labels: Sequence[str]) -> Table:
 
 
 def _beside(etdump: Path, inputs: Sequence[str] | None) -> given.Artifacts:
-    """An ETDump with whatever else stands in its folder."""
     found = given.find(etdump.parent) if etdump.parent.is_dir() and etdump.is_file() else given.Artifacts(etdump)
     return replace(found, etdump=etdump, inputs=tuple(inputs or ()))
 
 
 def _labels(sources: list[Path]) -> list[str]:
-    """The shortest ends of the paths that tell them apart."""
     parts = [path.resolve().parts for path in sources]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -39,7 +39,6 @@ def why(
 
 
 def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:
-    """Style and text of each line."""
     yield from _wrapped(with_options(body["verdict"]), width, style=f"bold {_COLOUR.get(body['level'], '')}".strip())
     finding, culprit = body["finding"], body["culprit"]
     if finding is not None:

@@ -75,7 +75,6 @@ def compare_by_handles(
 
 
 def _finish(result: Comparison, groups: HandleGroups) -> None:
-    """Put the gaps in order, and say of the other instructions why they have none."""
     result.gaps.sort(key=lambda gap: (gap.instruction, gap.output))
     compared = {gap.instruction for gap in result.gaps}
     made = (match.group.instructions for match in groups.matches if match.instruction in compared)
@@ -107,7 +106,6 @@ class _Execution:
         self._uses = Counter(name for match in groups.matches for name in self._needed(match))
 
     def see(self, node: Node, value: Value) -> None:
-        """Take the reference's value of a node; it is kept as long as a match needs it."""
         if not self._uses[node.name] or node is not self._groups.node(node.name):
             return  # a branch may have nodes of the same name
         self._held[node.name] = next(iter(flat_values(value.reference)), None)
@@ -121,7 +119,6 @@ class _Execution:
                 self._held.pop(name, None)
 
     def _needed(self, match: Match) -> list[str]:
-        """The reference values that the comparison of a match takes."""
         cut = self._groups.cuts.get(match.instruction)
         return [*match.values, *(cut.reads if cut is not None and self._chooses_scales(cut) else ())]
 
@@ -169,14 +166,12 @@ class _Execution:
         return [step or scale for step, scale in zip(steps, scales, strict=True)]
 
     def _at_start(self, name: str) -> Any:
-        """The reference's value of an input or of a mutable buffer."""
         buffer = self._groups.buffer(name)
         if not buffer:
             return self._given.get(name)
         return self._evaluator.state.get(buffer, self._evaluator.constants.get(buffer))
 
     def _explain(self, gaps: Sequence[Gap], match: Match, cut: Cut | None, scales: Sequence[float | None]) -> None:
-        """Say what the group did to its gaps: what it introduced, and where values stopped to be finite."""
         if cut is None:
             values, problem = {}, "its group has branches"
         else:
@@ -252,7 +247,6 @@ class _Execution:
         return wider, found[0], ""
 
     def _read(self, cut: Cut) -> tuple[dict[str, Any], dict[str, str]]:
-        """The runtime's inputs of a group, in the order of `Cut.reads`, and the unknown ones."""
         own = logged_by_itself(self._groups, cut, self._log)
         inputs: dict[str, Any] = {}
         missing: dict[str, str] = {}
@@ -272,7 +266,6 @@ class _Execution:
         return inputs, missing
 
     def _is_references(self, name: str) -> bool:
-        """True for the program's inputs and for buffers that nothing has changed yet: the reference has them too."""
         buffer = self._groups.buffer(name)
         return name in self._given or (bool(buffer) and buffer not in self._evaluator.state)
 

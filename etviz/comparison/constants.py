@@ -187,7 +187,6 @@ def _difference(name: str, instruction: int, tensor: torch.Tensor, other: torch.
 
 
 def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
-    """The constants of a graph, and of its delegates and branches, in program order."""
     uses = Uses(graph)
     computed = {item.name for item in graph.inputs if item.kind != "constant"}
     for node in graph.nodes:
@@ -207,7 +206,6 @@ def _uses(graph: Graph, instruction: int) -> Iterator[_Use]:
 
 
 def _is_plain(uses: Uses, node: Node, item: Input, computed: set[str]) -> bool:
-    """True if a backend has no reason to store a constant in another form."""
     if not uses.graph.backend_id:
         return True
     if is_dequantize(node):
@@ -242,7 +240,6 @@ class _Blobs:
             self._by_size.setdefault(data.size, []).append(at)
 
     def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
-        """True if a tensor is among them, in a layout of the kernels that read it; `anyhow` also in other layouts."""
         candidates = self._by_size.get(tensor.nbytes, ())
         for order, content in _layouts(tensor) if candidates else ():
             start = content[:_START].tobytes()
@@ -259,7 +256,6 @@ class _Blobs:
         return not order or at >= len(self._orders) or order in self._orders[at]
 
     def left(self, tensor: torch.Tensor, missing: int) -> torch.Tensor | None:
-        """The next one that is not the reference's, where there are as many of its size as the reference misses."""
         free = [at for at in self._by_size.get(tensor.nbytes, ()) if at not in self._taken]
         said = free and len(free) == missing and not tensor.dtype.is_complex
         if not said or not tells(tensor):
@@ -293,14 +289,12 @@ class _Blobs:
 
 
 def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
-    """The bytes of a constant by dimension order; its own has no name."""
     yield (), stored(tensor)
     for order in _LAYOUTS.get(tensor.dim(), ()):
         yield order, stored(tensor, order)
 
 
 def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Numbers that are stored in a dimension order, in the order of the shape."""
     if not order:
         return numbers
     back = [order.index(axis) for axis in range(len(order))]
@@ -308,5 +302,4 @@ def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...])
 
 
 def _numbers(content: Bytes, like: torch.Tensor) -> torch.Tensor:
-    """Bytes as finite numbers in float64."""
     return torch.from_numpy(content.copy()).view(like.dtype).double().nan_to_num(0.0, 0.0, 0.0)

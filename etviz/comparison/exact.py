@@ -109,12 +109,10 @@ class _Lanes:
         evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
 
     def see(self, node: Node, values: Sequence[Value]) -> None:
-        """Compare the values of a node in all executions."""
         for lane, value in zip(self._lanes, values, strict=True):
             lane.see(self._graph, node, value, self._unpaired)
 
     def end(self, outputs: Sequence[list[Any]]) -> list[Comparison]:
-        """What was found, with the outputs of the reference in each."""
         instructions = [node.instruction for node in self._graph.walk() if node.instruction >= 0]
         for lane, own in zip(self._lanes, outputs, strict=True):
             lane.result.reference_outputs, lane.result.runtime_outputs = own, lane.log.outputs()
@@ -132,7 +130,6 @@ class _Lane:
         self._nonfinite, self._introduced, self._pairing = nonfinite, introduced, pairing
 
     def see(self, graph: Graph, node: Node, value: Value, unpaired: _Unpaired) -> None:
-        """Compare the values of a node."""
         result = self.result
         before = len(result.gaps)
         if value.steps:
@@ -152,7 +149,6 @@ class _Lane:
 
 
 def _widen_outputs(result: Comparison, graph: Graph, steps: Mapping[str, list[float | None]]) -> None:
-    """Measure the final outputs of dynamically quantized delegates by the error of that quantization too."""
     uses = Uses(graph) if steps else None
     for position, out in enumerate(graph.outputs if uses is not None else ()):
         source, output = uses.value(out.name) if uses is not None and isinstance(out, Ref) else ("", 0)
@@ -178,7 +174,6 @@ class _Unpaired:
 
     @cached_property
     def _makers(self) -> dict[str, int]:
-        """The instruction that gives each value."""
         found: dict[str, int] = {}
         for node in self._graph.nodes:
             item = item_of(node)
@@ -187,25 +182,20 @@ class _Unpaired:
         return {name: at for name, at in found.items() if at >= 0}
 
     def graph_of(self, node: Node) -> Graph:
-        """The graph of the operators that an instruction executes."""
         return self._graph.inside(node) if node.target == "delegate" else self._graph
 
     def operators(self, node: Node) -> list[Node]:
-        """The operators that an instruction executes."""
         return self.graph_of(node).nodes if node.target == "delegate" else [node]
 
     def targets(self, node: Node) -> frozenset[str]:
-        """What these call."""
         if node.instruction not in self._targets:
             self._targets[node.instruction] = frozenset(other.target for other in self.operators(node))
         return self._targets[node.instruction]
 
     def apart(self, nodes: Sequence[Node]) -> list[Node]:
-        """Those that are operators of their own: a delegate's operators put their inputs on grids themselves."""
         return [node for node in nodes if not (self._graph.backend_id and is_conversion(node))]
 
     def among(self, nodes: Sequence[Node], last: int) -> list[int]:
-        """Those that may execute `nodes`: after what these read, and before the instruction `last`."""
         own = {node.name for node in nodes}
         first = last
         for node in nodes:
@@ -253,7 +243,6 @@ def _add(
 
 
 def _note(value: Value, step: float | None) -> str:
-    """What is to be known of the numbers of a value."""
     count = value.rounds + value.apart
     shown = f"the {value.rounds} where the reference takes the same branch, " if value.apart else ""
     times = f"executed {count} times in a loop, here {shown}one after the other" if count > 1 else ""
@@ -261,12 +250,10 @@ def _note(value: Value, step: float | None) -> str:
 
 
 def _chosen_before(value: Value) -> bool:
-    """True if operators that choose a grid when they run went into a value, and were not logged."""
     return value.chain is not None and any(map(chooses_grid, value.chain.nodes))
 
 
 def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, unpaired: _Unpaired) -> None:
-    """Say whose error it is where operators before had no logged value, and measure what is suspicious by its noise."""
     if value.chain is None:
         law = partial(value.noise, value.runtime) if value.noise is not None else None
         judge_introduced(gaps, law, value.again, value.local)
@@ -282,7 +269,6 @@ def _explain_introduced(result: Comparison, gaps: Sequence[Gap], value: Value, u
 
 
 def _why_not(log: Log, node: Node, runtime: Sequence[Any] | None, expected: int) -> str:
-    """Why an instruction's values can't be compared, empty if they can."""
     logged = log.values(node.instruction) if runtime is None else runtime
     if not logged:
         return "the runtime logged no value for it"

@@ -113,7 +113,6 @@ class _Otherwise:
         *,
         delegated: bool = False,
     ) -> Any:
-        """The result of an operator; one that is computed in another way takes whole weights."""
         if id(node) not in self._places:
             return call(node.target, args, kwargs)
         whole = [item.whole() if isinstance(item, Quantized) else item for item in args]
@@ -160,7 +159,6 @@ def _note(gap: Gap, found: Fingerprint | None) -> None:
 
 
 def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprint | None:
-    """How much of a gap's introduced error a hypothesis explains; None if it is not worth showing."""
     kind = getattr(found, "shape", None), getattr(found, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:
         return None
@@ -220,7 +218,6 @@ def _operator(target: str) -> Operator | None:
 
 
 def _formulas(nodes: Sequence[Node]) -> Iterator[Hypothesis]:
-    """Formulas that kernels are known to use: of layer norms, of resized images, of rounding."""
     norms = frozenset(id(node) for node in nodes if node.target == _LAYER_NORM)
     if norms:
         text = "The values fit a layer_norm whose variance is the mean square less the squared mean, which loses digits"
@@ -284,7 +281,6 @@ def _by_sizes(sizes: list[int], call: Call, node: Node, args: Sequence[Any], kwa
 
 
 def _arguments(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
-    """Other values of arguments that are no tensors."""
     rank = next((len(meta.shape) for meta in node.outputs if meta is not None), 0)
     for place, argument in enumerate(operator.schema.arguments):
         default = argument.default_value if argument.has_default_value() else None
@@ -298,7 +294,6 @@ def _arguments(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compu
 
 
 def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int, Any]]:
-    """Other values of an argument, the likeliest kinds first."""
     if name in _CHOICES:
         yield from ((0, other) for other in _CHOICES[name] if other != said)
     elif isinstance(said, bool):
@@ -315,7 +310,6 @@ def _others(name: str, said: Any, default: Any, rank: int) -> Iterator[tuple[int
 
 
 def _with(change: Mapping[str, Any], call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The result of an operator with other arguments."""
     operator = _operator(node.target)
     names = operator.names if operator is not None else ()
     given = [change.get(name, value) for name, value in zip(names, args, strict=False)]
@@ -323,7 +317,6 @@ def _with(change: Mapping[str, Any], call: Call, node: Node, args: Sequence[Any]
 
 
 def _operands(operator: Operator, node: Node) -> Iterator[tuple[int, str, Compute]]:
-    """Tensors in another order: of a list, or two operands that follow each other."""
     for place, argument in enumerate(operator.schema.arguments[: len(node.args)]):
         given = node.args[place]
         if isinstance(given, (list, tuple)) and len(given) > 1 and all(isinstance(item, Ref) for item in given):
@@ -368,14 +361,12 @@ class _Weight:
         return kwargs[self.place] if isinstance(self.place, str) else args[self.place]
 
     def given(self, weight: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """The arguments with another weight."""
         if isinstance(self.place, str):
             return args, {**kwargs, self.place: weight}
         return [*args[: self.place], weight, *args[self.place + 1 :]], kwargs
 
 
 def _weights(graph: Graph, node: Node) -> list[_Weight]:
-    """The weights that an operator reads, as they are, dequantized or moved."""
     constants = {item.name: item.target for item in graph.inputs if item.kind == "constant"}
     makers = {other.name: other for other in graph.nodes}
     found = []
@@ -389,7 +380,6 @@ def _weights(graph: Graph, node: Node) -> list[_Weight]:
 
 
 def _rearranged_weights(graph: Graph, nodes: Sequence[Node]) -> Iterator[Hypothesis]:
-    """Weights in another layout, where one operator alone reads weights: in a larger group none could be blamed."""
     readers = [(node, weights) for node in _computing(nodes) if (weights := _weights(graph, node))]
     if len(readers) != 1:
         return
@@ -416,7 +406,6 @@ def _with_weight(
 
 
 def _explain_by_weights(gap: Gap, graph: Graph, node: Node, again: Callable[[Rounding], Any], end: float) -> None:
-    """Note which rows, columns or elements of a weight explain a gap of its only operator."""
     asked: list[tuple[Call, Sequence[Any], Mapping[str, Any]]] = []
 
     def listen(call: Call, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -454,18 +443,15 @@ class _FittedWeight:
         self._plain = self._value(self.before)
 
     def _value(self, weight: torch.Tensor) -> torch.Tensor:
-        """The output that is compared, with another weight."""
         found = self._call(*self._weight.given(weight.to(self.before.dtype), self._args, self._kwargs))
         return flat_values(found)[self._gap.output]
 
     def candidates(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Other weights, and how many numbers were fitted for each."""
         if self.before.dtype.is_floating_point and self._plain.shape == self._gap.runtime.shape:
             yield from self._by_output_channel()
             yield from self._by_gradient()
 
     def judge(self, changed: torch.Tensor, parameters: int) -> Fingerprint | None:
-        """The fingerprint of another weight; None if it does not explain the gap or has no simple description."""
         text = describe_change(self._weight.name, self.before, changed)
         found, gap = self._value(changed), self._gap
         if not text or found.shape != gap.runtime.shape:
@@ -504,7 +490,6 @@ class _FittedWeight:
             return
 
     def _makes(self, axis: int, along: int, y: torch.Tensor) -> bool:
-        """True if the first index of an axis of the weight alone makes the first index of an axis of the output."""
         without = self.before.clone()
         without.select(axis, 0).zero_()
         change = (self._value(without).double() - self._plain.double()).movedim(along, 0)
@@ -531,7 +516,6 @@ class _FittedWeight:
             yield from self._fitted(part)
 
     def _fitted(self, part: torch.Tensor) -> Iterator[tuple[torch.Tensor, int]]:
-        """The weight with one part of it multiplied by the factor that fits best."""
         y = self._plain.double() - self._value(self.before - part).double()
         d = self._gap.runtime.double() - self._plain.double()
         norm = float((y * y).sum())

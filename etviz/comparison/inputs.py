@@ -53,7 +53,6 @@ class Entrance:
 
     @cached_property
     def _reading(self) -> list[tuple[Node, frozenset[str]]]:
-        """The nodes that read inputs, with the names of these."""
         found = ((node, self._users.keys() & node.reads()) for node in self.graph.nodes)
         return [(node, frozenset(names)) for node, names in found if names]
 
@@ -66,7 +65,6 @@ class Entrance:
         return frozenset(node.instruction for node in self.graph.nodes if node.target == "delegate")
 
     def _logged(self, log: RuntimeLog) -> dict[str, torch.Tensor]:
-        """The program's inputs, by name, that a delegate logged as its own."""
         logged: dict[str, torch.Tensor] = {}
         for node, _ in self._reading:
             values = log.values(node.instruction) if node.target == "delegate" else []
@@ -160,14 +158,12 @@ class Entrance:
         comparison.reference_outputs, comparison.judged = [], False
 
     def _first_kernels(self, comparison: Comparison) -> frozenset[int]:
-        """Kernels that read an input which no delegate logged: a logged one is the run's for certain."""
         called = frozenset(gap.instruction for gap in comparison.gaps if gap.node.target == "delegate")
         logged = set[str]().union(*(names for node, names in self._reading if node.instruction in called))
         certain = {node.instruction for node, names in self._reading if names <= logged}
         return self._readers_in(comparison) - self._delegates - called - certain
 
     def _readers_in(self, comparison: Comparison) -> frozenset[int]:
-        """Instructions that read the inputs."""
         return self._readers if comparison.readers is None else frozenset().union(*comparison.readers.values())
 
     def forget(self, comparison: Comparison, reason: str) -> None:
@@ -184,7 +180,6 @@ class Entrance:
         return bool(own) and not any(gap.status == MISMATCH or _is_off(gap) for gap in own)
 
     def _unknowing(self, comparison: Comparison, *kinds: str) -> set[int]:
-        """Instructions that read inputs of these kinds, directly or through instructions that logged nothing."""
         found = set[int]()
         if comparison.readers is not None:
             return found.union(*(comparison.followers[kind] for kind in kinds))
@@ -205,7 +200,6 @@ def _differ_in_shape(value: Any, other: Any) -> bool:
 
 
 def _is_off(gap: Gap) -> bool:
-    """True if an operator's value does not follow from its assumed inputs."""
     if gap.introduced is not None:
         return gap.is_suspicious(introduced=True)
     return gap.metrics["rel_l2"] > ROUGH

@@ -70,6 +70,5 @@ class LoggedTwice:
 
 
 def _start(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Dtype and the first elements, bit for bit."""
     flat = tensor.detach().reshape(-1)[:_ELEMENTS].contiguous()
     return flat.dtype, tensor.numel(), flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""

@@ -74,12 +74,10 @@ def judge_introduced(
 
 
 def _least(gap: Gap) -> Noise:
-    """The lower bound of an introduced noise: one rounding of the value."""
     return Noise(floor(gap.introduced_sums, gap.dtype, gap.scale) if gap.introduced_sums else NAN, AT_LEAST)
 
 
 def _bounded(gap: Gap) -> bool:
-    """True if the lower bound of its noise explains an introduced gap."""
     gap.set_introduced_noise(_least(gap))
     return not gap.is_suspicious(introduced=True)
 
@@ -120,7 +118,6 @@ def judge_totals(
 
 
 def _bound_totals(comparisons: Sequence[Comparison]) -> bool:
-    """Judge total gaps by what was introduced before them, in earlier executions too; False if that is not enough."""
     largest, enough = 0.0, True
     for item in comparisons:
         missing = sorted(set(item.reasons) - item.grouped - item.empty, reverse=True)
@@ -236,7 +233,6 @@ def is_doubtful(item: Comparison) -> bool:
 
 
 def _growth(graph: Graph, stage: tuple[Node, float] | None) -> str:
-    """Where noise grows, in words; empty where it does not."""
     if stage is None or stage[1] < _GROWS:
         return ""
     node, factor = stage

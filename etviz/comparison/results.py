@@ -147,7 +147,6 @@ def _kind(value: Any) -> str:
 
 
 def _equal(expected: Any, found: Any) -> bool:
-    """The same type and value, NaN being equal to NaN."""
     if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
         same = expected.shape == found.shape and expected.dtype == found.dtype
         if not same or not (expected.is_floating_point() or expected.is_complex()):

@@ -90,7 +90,6 @@ def gap_frame(
 
 
 def _ranges(gaps: Sequence[Gap]) -> dict[str, Any]:
-    """Statistics of the runtime's values, where there is nothing else to say of them."""
     found = [statistics(gap.runtime) for gap in gaps]
     return {
         name: [getattr(one, field) for one in found]
@@ -99,7 +98,6 @@ def _ranges(gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def _spread(values: Sequence[str]) -> Any:
-    """A column of texts with few different values."""
     places: dict[str, int] = {}
     codes = [places.setdefault(value, len(places)) for value in values]
     return _taken(list(places), codes)
@@ -112,7 +110,6 @@ def _taken(texts: Sequence[str], codes: Any) -> Any:
 
 
 def _described(graph: Graph, gaps: Sequence[Gap]) -> dict[str, Any]:
-    """The columns that describe each gap's node, the same in every execution."""
     owners = owners_of(graph)
     places: dict[tuple[int, int], int] = {}
     abouts: list[dict[str, Any]] = []
@@ -146,7 +143,6 @@ def nonfinite_columns(gaps: Sequence[Gap]) -> dict[str, Any]:
 
 
 def _columns(custom: Sequence[str]) -> list[str]:
-    """The columns of the table, registered metrics after our own."""
     total, introduced = COLUMNS.index("noise"), COLUMNS.index("introduced_noise")
     own = [f"introduced_{name}" for name in custom]
     return [*COLUMNS[:total], *custom, *COLUMNS[total:introduced], *own, *COLUMNS[introduced:]]

@@ -82,5 +82,4 @@ def drop_blank_tail(comparison: Comparison, log: RuntimeLog, blank: BlankTail) -
 
 
 def _should_not_be_zero(gap: Gap) -> bool:
-    """True if the operator does not give zeros on the runtime's inputs."""
     return gap.introduced_sums is not None and gap.introduced_sums.max_r > _TINY

@@ -58,7 +58,6 @@ def is_ill_defined(again: Callable[[Rounding], Any]) -> bool:
 
 
 def _is_cast(node: Node) -> bool:
-    """True if it makes integers of numbers."""
     return short_operator(node.target) in _CASTS and any(
         meta is not None and meta.dtype in _INTEGERS for meta in node.outputs
     )
@@ -85,7 +84,6 @@ class _Watch:
         *,
         delegated: bool = False,
     ) -> Any:
-        """What the operator gives."""
         given = (*args, *kwargs.values())
         if chooses_grid(node) or _is_cast(node):
             self.found |= any(map(has_nonfinite, given))
@@ -106,7 +104,6 @@ class Undetermined:
         self._random = self._following([node.name for node in self._drawing])
 
     def _following(self, names: Collection[str]) -> tuple[set[int], bool]:
-        """The instructions that follow from some nodes, and whether a final output does."""
         found, instructions = set(names), set[int]()
         for node in self._graph.nodes if names else ():
             if node.name in found or not found.isdisjoint(node.reads()):
@@ -155,7 +152,6 @@ class Undetermined:
 def _forget(
     comparison: Comparison, following: Collection[int], makers: Collection[int], what: str, makes: str, *, ends: bool
 ) -> None:
-    """Take back total gaps of what follows, and everything of those that make the numbers if it is known which do."""
     for gap in comparison.gaps:
         if gap.instruction in makers:
             gap.introduced, gap.introduced_sums, gap.introduced_noise = None, None, UNKNOWN

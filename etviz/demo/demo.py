@@ -172,7 +172,6 @@ def one_of_each(digits: Digits) -> torch.Tensor:
 
 
 def _batches(digits: Digits) -> list[torch.Tensor]:
-    """The test images in batches of the program's size; the last one is filled up with the first images."""
     missing = -len(digits.test_images) % _BATCH
     return list(torch.cat([digits.test_images, digits.test_images[:missing]]).split(_BATCH))
 
@@ -191,7 +190,6 @@ def _scores(pte: Path, digits: Digits, workdir: Path | None = None) -> torch.Ten
 def _planted(
     model: DigitsNet, digits: Digits, example: torch.Tensor, folder: Path, say: Callable[[str], None]
 ) -> Planted:
-    """Plant the fault into a copy of the program, and look for it as if it had come from a device."""
     device = folder / "planted"
     device.mkdir(exist_ok=True)
     shutil.copy(folder / "etrecord.bin", device / "etrecord.bin")

@@ -154,7 +154,6 @@ def _ends(dtype: torch.dtype, low: float | None, high: float | None) -> tuple[fl
 
 
 def _round(value: torch.Tensor) -> torch.Tensor:
-    """Rounded to whole numbers, which leaves the gradient as it is."""
     rounded = torch.round(value.detach())
     return rounded if not value.requires_grad else _straight_through().apply(value, rounded)
 
@@ -197,7 +196,6 @@ def _apart(shape: Sequence[int], block: Sequence[int]) -> tuple[list[int], list[
 def _grid(
     value: torch.Tensor, block: Sequence[int], scale: torch.Tensor, zero_point: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None] | None:
-    """Value, scale and zero point in shapes that broadcast; None where they don't go together."""
     empty = zero_point is not None and not zero_point.numel()
     if not _is_plain(value, block) or empty:
         return None

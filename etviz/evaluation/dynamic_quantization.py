@@ -77,8 +77,6 @@ def on_other_grids(graph: Graph) -> Graph:
 
 
 def _reading(node: Node, instead: dict[str, Ref]) -> Node:
-    """A node that reads other values."""
-
     def other(value: Any) -> Any:
         return instead.get(value.name, value) if isinstance(value, Ref) else value
 
@@ -88,7 +86,6 @@ def _reading(node: Node, instead: dict[str, Ref]) -> Node:
 
 
 def _chosen_scale(uses: Uses, node: Node) -> str | None:
-    """The name of the scale with which a node quantizes, if the graph chooses that when it runs."""
     grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
     if grid is None or not isinstance(grid.scale, Ref):
         return None

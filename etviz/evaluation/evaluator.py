@@ -276,7 +276,6 @@ class Evaluator(Interpreter):
                         each.chains.pop(name, None)
 
     def _go_on(self, graph: Graph, node: Node, value: Value, scope: Scope, local: dict[str, Any]) -> None:
-        """Let later nodes have what the runtime had."""
         local[node.name] = merge(node, value)
         if self.is_chained(node, value, scope):
             self.carry_on(graph, node, value, scope)
@@ -294,7 +293,6 @@ class Evaluator(Interpreter):
         return any(name in scope.chains for name in self.reads(node)) or self._is_missing(node, value, scope)
 
     def _is_missing(self, node: Node, value: Value, scope: Scope) -> bool:
-        """True if it is one of these itself."""
         reads = self.reads(node)
         if node.target in CONTROL:
             return id(node) in self._untold
@@ -339,7 +337,6 @@ class Evaluator(Interpreter):
         return tuple(found)
 
     def _plain(self, graph: Graph, node: Node, scope: Scope) -> Any:
-        """A node's value without the grids that the operators in its chain choose."""
         local, chains = scope.local or {}, scope.chains
 
         def plain(leaf: Any) -> Any:
@@ -397,14 +394,12 @@ class Evaluator(Interpreter):
         return dynamic.steps(self.call, inner, args, reference), dynamic.note(inner)
 
     def _beside(self, graph: Graph, node: Node, scopes: Sequence[Scope], first: Value) -> Iterator[Value]:
-        """The values of one node in further executions on the inputs of the first."""
         args, kwargs = self.arguments(scopes[0].env, node) if scopes[0].local is not None else ([], {})
         return (self._execution(graph, node, scope, first, args, kwargs) for scope in scopes)
 
     def _execution(
         self, graph: Graph, node: Node, scope: Scope, first: Value, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Value:
-        """The values of one node in one execution; what follows from the reference's arguments is the `first` one's."""
         env, local, logged, reference = scope.env, scope.local, scope.logged, first.reference
         value = Value(reference, None, logged(node) if logged is not None else None)
         value.steps, value.note = first.steps, first.note
@@ -431,7 +426,6 @@ class Evaluator(Interpreter):
     def _noise(
         self, graph: Graph, node: Node, args: Any, kwargs: Any, value: Any, sizing: Sizing | None = None
     ) -> Callable[[Sequence[Any] | None], list[Noise]] | None:
-        """The call that gives a node's noise by law; None for a chain of several operators."""
         if node.target not in ("delegate", *CONTROL):
             return partial(noise_of, self._compute, node, args, kwargs, value)
         if node.target != "delegate" or not self.rounds_once(graph.inside(node)):
@@ -470,7 +464,6 @@ class Evaluator(Interpreter):
         return frozenset(uses.value(name)[0] for name in refs(self.graph.outputs))
 
     def _branch(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """Evaluate the branch that the reference takes, and that of the runtime if it is the other one."""
         branch, inner = self.enter(graph, node, scope.env)
         live, own, perturbed = self.limits.live, None, self.perturbed_branch(graph, node, scope, branch)
         if scope.local is None or scope.logged is None:
@@ -554,14 +547,12 @@ def check_result(node: Node, value: Any) -> None:
 
 
 def _without_reference(seen: SeenTogether | None) -> SeenTogether | None:
-    """Show the values of a branch that only the runtime takes."""
     if seen is None:
         return None
     return lambda node, values: seen(node, [replace(v, reference=None, unpaired=_OTHER_BRANCH) for v in values])
 
 
 def _is_logged(node: Node, value: Value) -> bool:
-    """True if later nodes take what the runtime logged."""
     computed = flat_values(value.local if value.local is not None else value.reference)
     runtime = value.runtime or []
     return len(runtime) == len(computed) and all(item is not None for item in runtime)

@@ -101,7 +101,6 @@ def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Expor
 
 
 def _calls(inputs: list[Any], outputs: list[Any]) -> list[Any]:
-    """The entry of the program: flat inputs, flat outputs."""
     import torch.utils._pytree as pytree
     from torch.export import ModuleCallEntry, ModuleCallSignature
 
@@ -141,7 +140,6 @@ def _filled(value: Any, names: Mapping[str, Any]) -> Any:
 
 
 def _value(fake: Any, meta: Meta | None) -> Any:
-    """A tensor without storage of a value's type and shape."""
     if meta is None:
         return None
     sizes = [size for size in meta.shape if isinstance(size, int)]

@@ -186,7 +186,6 @@ class Interpreter(ABC):
         return args.reads + kwargs.reads
 
     def _kept(self, target: str) -> torch.Tensor:
-        """A constant; small ones are read once."""
         found = self.prepared.small.get(target)
         if found is None:
             found = weight_of(self.constants, target)

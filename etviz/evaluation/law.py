@@ -154,7 +154,6 @@ def _plain_sum(terms: int, squares: torch.Tensor, total: torch.Tensor, unit: flo
 
 
 def _share(total: int, values: Sequence[Any]) -> int:
-    """Elements that each element of the largest result is made of."""
     return max(1, total // max(1, max(item.numel() for item in values if hasattr(item, "numel"))))
 
 
@@ -163,7 +162,6 @@ def _unit(value: torch.Tensor) -> float:
 
 
 def _sum(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -> Sizes:
-    """Sums over axes."""
     x, rest = args[0].double(), _without_dtype(args[1:])
     squares, total = (call(target, [item, *rest], {}) for item in (x.square(), x))
     return [_plain_sum(_share(x.numel(), values), squares, total, _unit(values[0])).sqrt()]
@@ -179,7 +177,6 @@ def _mean(args: Sequence[Any], values: Sequence[Any], call: Call, target: str) -
 
 
 def _without_dtype(args: Sequence[Any]) -> list[Any]:
-    """Arguments that leave the type of the result to the operator."""
     return [None if isinstance(item, torch.dtype) else item for item in args]
 
 
@@ -248,7 +245,6 @@ def product_size(terms: int, left: torch.Tensor, right: torch.Tensor, value: tor
 
 
 def _norms(value: torch.Tensor, dim: int) -> torch.Tensor:
-    """Squared norms along an axis."""
     return torch.linalg.vector_norm(_wide(value), dim=dim).square()
 
 
@@ -591,7 +587,6 @@ def noise_of(
 
 
 def _same_elements(name: str, args: Sequence[Any], indices: Any, others: Any) -> bool:
-    """True if two sets of indices point at equal elements."""
     x = args[0]
     if getattr(others, "shape", None) != indices.shape or others.dtype != indices.dtype or not x.ndim:
         return False
@@ -609,7 +604,6 @@ def _same_elements(name: str, args: Sequence[Any], indices: Any, others: Any) ->
 
 
 def _together(node: Node, args: Sequence[Any], values: Sequence[Any]) -> int:
-    """Number of result elements that share an error, because one deviation or sum divides them."""
     name = node.target.partition(".")[2].partition(".")[0]
     if "softmax" in name and len(args) > 1 and isinstance(args[1], int) and values[0].ndim:
         return values[0].shape[args[1]]

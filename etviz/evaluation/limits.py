@@ -115,7 +115,6 @@ class Limits:
 
 
 def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function for an operator with fitting arguments, cached by shapes, types and plain values."""
     kinds, named = _kinds(args), _kinds(tuple(kwargs.items()))
     key = (target, kinds, named) if kinds is not None and named is not None else None
     found = _KNOWN.get(key) if key is not None else None
@@ -132,7 +131,6 @@ def _checked(target: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Cal
 
 
 def _kinds(values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """The cache key of some arguments; None if checks may depend on more, or a key would take long."""
     found: list[Any] = []
     for value in values:
         kind = type(value)

@@ -213,7 +213,6 @@ def steps(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _squares(perturbed: torch.Tensor, value: torch.Tensor) -> float | None:
-    """The squared differences of two large tensors, in one compiled pass; None without one."""
     pair = perturbed, value
     if value.numel() < ENOUGH or any(item.dtype != torch.float32 or not item.is_contiguous() for item in pair):
         return None
@@ -326,7 +325,6 @@ def larger(one: Noise, other: Noise) -> Noise:
 
 
 def _spreads(others: Iterator[Any], values: Sequence[Any]) -> list[Spread]:
-    """The differences of others, which are asked for until there are enough elements."""
     found = [Spread() for _ in values]
     for other in others:
         for spread, perturbed, plain in zip(found, flat_values(other), values, strict=False):
@@ -444,7 +442,6 @@ class Lanes(Evaluator):
         return {**env, **{item.name: state[item.target] for item in graph.inputs if item.target in state}}
 
     def _ends(self, graph: Graph, perturbed: Mapping[str, Any]) -> list[list[Any]]:
-        """The outputs of a graph in each perturbed lane; the state is brought up to date."""
         lanes = [_Lane(perturbed, at) for at in range(len(self._others))]
         for target, name in graph.mutations.items():
             self.perturbed_state[target] = _joined([self.look_up(lane, Ref(name)) for lane in lanes])
@@ -472,7 +469,6 @@ class Lanes(Evaluator):
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> tuple[Any, Any]:
-        """The value of a node, and the perturbed ones."""
         lanes = [_Lane(perturbed, at) for at in range(len(self._others))]
         product = weight_of(node.target, args, kwargs) is not None
         if product:
@@ -507,7 +503,6 @@ class Lanes(Evaluator):
         return reference, _joined(others)
 
     def _in_lane(self, graph: Graph, node: Node, rounding: Rounding, lane: _Lane, *, first: bool) -> Any:
-        """The value of a node in one lane: a `first` one, or one with plain values before grids."""
         args, kwargs = self.arguments(lane, node)
         if is_quantize(node):
             return rounding.quantize(self.limits.call, node, args, kwargs)
@@ -519,7 +514,6 @@ class Lanes(Evaluator):
     def _inside(
         self, inner: Graph, node: Node, perturbed: Mapping[str, Any], args: Sequence[Any]
     ) -> tuple[list[Any], Any]:
-        """A delegate, operator by operator in all lanes, so that its weights are dequantized once."""
         live, env = self.limits.live, self.bind(inner, args)
         lanes = [self.bind(inner, self.arguments(_Lane(perturbed, at), node)[0]) for at in range(len(self._others))]
         within = self._with_state(inner, {name: _joined([lane[name] for lane in lanes]) for name in env})
@@ -628,7 +622,6 @@ def _see(
     value: Any,
     perturbed: Sequence[Any],
 ) -> None:
-    """Take the differences of a node's values, where they are wanted."""
     if told is None and node.name not in names:
         return
     values = flat_values(value)

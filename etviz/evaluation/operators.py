@@ -66,7 +66,6 @@ def _to_dim_order_copy(
 
 
 def _copy_to_device(self: torch.Tensor) -> torch.Tensor:
-    """Between host and device, where the reference has one place only."""
     return self.clone()
 
 
@@ -167,7 +166,6 @@ def _tensor_dtypes() -> frozenset[torch.dtype]:
 
 
 def _is_tensor(value: Any) -> bool:
-    """A dense tensor in memory, or on the meta device, where sizes are asked for."""
     return (
         isinstance(value, torch.Tensor)
         and value.layout is torch.strided
@@ -220,7 +218,6 @@ _TAKES: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]:
-    """The check of one type of the schema; for types that graphs don't have, only None passes."""
     form = kind.kind()
     if form == "OptionalType":
         inner = _taker(kind.getElementType(), size, name)
@@ -237,7 +234,6 @@ def _taker(kind: Any, size: int | None, name: str = "") -> Callable[[Any], bool]
 
 
 def _channels_fit(x: Any, *others: Any) -> bool:
-    """True if a norm has one number per channel, and statistics where it computes none."""
     vectors = [item for item in others if isinstance(item, torch.Tensor)]
     flags = [item for item in others if isinstance(item, bool)]
     if flags and not flags[0] and not all(isinstance(item, torch.Tensor) for item in others[2:4]):
@@ -257,7 +253,6 @@ def _native_groups_fit(
 
 
 def _axes_fit(x: Any, axes: Any, normalization: int, *_: Any) -> bool:
-    """Of a Fourier transform: real or complex numbers, and axes that there are, each once."""
     axes = [axes] if isinstance(axes, int) else axes
     inside = all(-x.dim() <= axis < x.dim() for axis in axes)
     return (
@@ -297,7 +292,6 @@ def _recurrence_fits(
 
 
 def _attention_fits(query: Any, key: Any, value: Any, start: int, mask: Any, dropout: float, *_: Any) -> bool:
-    """Of the attention with a cache: batch, positions, heads and width of each."""
     if any(item.dim() != 4 or not item.numel() for item in (query, key, value)) or key.shape != value.shape:
         return False
     batch, _, heads, width = query.shape
@@ -316,7 +310,6 @@ def _heads_fit(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: 
 
 
 def _norm_fits(v: torch.Tensor, g: torch.Tensor, dim: int) -> bool:
-    """A weight with elements, and a size for each index of one of its axes."""
     return v.numel() > 0 and v.dim() == g.dim() > 0 and -v.dim() <= dim < v.dim()
 
 

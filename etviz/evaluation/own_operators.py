@@ -60,7 +60,6 @@ class OwnOperators(Limits):
 
 
 def _fitted(found: Any, value: Any) -> Any:
-    """A function's result in the operator's form; raises `TypeError` for another form."""
     if isinstance(value, (list, tuple)):
         if not isinstance(found, (list, tuple)) or len(found) != len(value):
             raise TypeError(f"it must return {len(value)} values, found {type(found).__name__}")

@@ -145,7 +145,6 @@ def _without(rounds: int, reason: str) -> Value:
 
 
 def _together(values: list[Value] | None, rounds: int) -> Value:
-    """The values of all rounds as one; of those in which the reference has some, if they are not all."""
     if values is None:
         return _without(rounds, _TOO_LARGE)
     if missing := next((value.missing for value in values if value.missing), ""):
@@ -189,7 +188,6 @@ def _again(calls: Sequence[Callable[[Rounding], Any] | None], join: Join) -> Cal
 
 
 def _steps(values: Sequence[Value]) -> list[float | None] | None:
-    """The largest step of each output in any round."""
     found = [value.steps for value in values if value.steps]
     return [max((step for step in steps if step), default=None) for steps in zip(*found, strict=True)] or None
 

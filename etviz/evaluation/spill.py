@@ -45,7 +45,6 @@ class SpillFile:
         return torch.from_numpy(mapped).view(values.dtype).reshape(values.shape)
 
     def _map(self, size: int) -> int:
-        """Begin another segment; returns its start. Later writes to it are visible."""
         self._start += -(-len(self._segment) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._file.truncate(self._start + size)
         self._segment = np.memmap(self._file, np.uint8, "c", self._start, (size,))

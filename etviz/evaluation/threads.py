@@ -50,7 +50,6 @@ def free_cores() -> int:
 
 
 def _running() -> int:
-    """Threads that are running or could be, on the whole machine; 1 where the system does not tell."""
     try:
         return int(Path("/proc/loadavg").read_text("ascii").split()[3].partition("/")[0])
     except (OSError, ValueError, IndexError):
@@ -67,7 +66,6 @@ def _own_running() -> int:
 
 
 def _quota(most: int) -> int:
-    """Cores that a control group grants, `most` where there is no limit."""
     try:
         granted, period = Path("/sys/fs/cgroup/cpu.max").read_text("ascii").split()
         return most if granted == "max" else max(1, math.ceil(int(granted) / int(period)))
@@ -76,7 +74,6 @@ def _quota(most: int) -> int:
 
 
 def _weights(graph: Graph) -> dict[str, int]:
-    """Elements of each constant, also in delegates and branches; an unknown size counts as none."""
     sizes: dict[str, int] = {}
     for item in graph.inputs:
         if item.kind != "user" and item.meta is not None:

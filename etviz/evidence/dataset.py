@@ -153,7 +153,6 @@ def _strided(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
 
 
 def _why_not_laid(shape: Sequence[int], stride: Sequence[int]) -> str:
-    """Why strides do not fit a shape: elements overlap, or span too much memory; empty if they fit."""
     if len(stride) != len(shape) or not all(isinstance(step, int) and step >= 0 for step in stride):
         return "they are no strides of it"
     last = 0
@@ -235,7 +234,6 @@ def _tuple(item: Any) -> tuple[Any, ...]:
 
 
 def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Flat values and label of an item, or of each input of a batch if the program takes single inputs."""
     values = tuple(_tensor(value) for value in flatten(_tuple(item)))
     label = None
     if len(values) == len(takes) + 1:
@@ -251,7 +249,6 @@ def _arguments(item: Any, takes: Sequence[Input]) -> Iterator[tuple[tuple[Any, .
 
 
 def _batch(values: Sequence[Any], takes: Sequence[Input]) -> int | None:
-    """The size of a batch, where the program takes one input at a time; None if the values are no batch."""
     if not values or len(values) != len(takes):
         return None
     sizes = set()

@@ -170,10 +170,6 @@ class _Opened(Running):
         return self.run([decode(sample.data) for sample in samples], timeout, cancel)
 
     def noise(self, work: Work, samples: Sequence[Sample], ran: Ran) -> KnownNoise:
-        """The noise of total gaps, measured on the first inputs of the study that can be run.
-
-        These inputs may be among the samples that just ran.
-        """
         key = tuple(content(sample.data) for sample in work.first)
         told = (*work.digests.values(), work.subject.method, *key)
         if told not in _NOISE:

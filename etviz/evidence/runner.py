@@ -227,7 +227,6 @@ class _UnderWay:
         self._measured[self._guarded(lambda: pool.submit(measure, *work))] = chunk
 
     def take(self, most: int) -> None:
-        """Write the chunks that are measured, until at most `most` are under way."""
         while self._measured:
             finished = [future for future in self._measured if future.done()]
             if not finished and len(self._measured) <= most:

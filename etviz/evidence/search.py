@@ -116,7 +116,6 @@ def _is_observer(module: Any) -> bool:
 
 
 def _round(observer: Any, value: torch.Tensor, grid: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
-    """Quantize and dequantize a value with an observer's grid; None takes the grid of the value's own range."""
     low, high = observer.quant_min, observer.quant_max
     if low is None or high is None:
         info = torch.iinfo(observer.dtype)

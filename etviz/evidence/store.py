@@ -304,7 +304,6 @@ class Store:
         return read_table(path, self._checksums().get(name, ""), columns)
 
     def _vet(self, path: Path) -> None:
-        """Have the child process read a table and some after it, unless the tables of the folder are known."""
         if self._unread is None:
             self._unread = self._tables()
             if are_noted(self._unread):

@@ -89,7 +89,6 @@ class Study:
 
     @cached_property
     def _rows(self) -> pd.DataFrame:
-        """`inputs`, with the name of each input among the kept ones, and the number of its chunk."""
         columns = run_columns(dict.fromkeys(self._store.about().get("tasks", ())))
         frames = [frame.assign(chunk=number) for number, frame in self._store.runs(columns)]
         rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*columns, "chunk"])
@@ -343,7 +342,6 @@ def _worst_by(rows: pd.DataFrame) -> str:
 
 
 def _ranked(rows: pd.DataFrame, by: str, higher_is_better: bool) -> pd.DataFrame:
-    """Rows with NaN or Inf on one side only, then all others, worst first."""
     order = rows.assign(_bad=rows["nonfinite"] > 0)
     order = order.sort_values(["_bad", by], ascending=[False, higher_is_better], kind="stable")
     return order.drop(columns="_bad")
@@ -382,7 +380,6 @@ def _describe(
 
 
 def _quantile(ordered: npt.NDArray[np.float64], share: float) -> float:
-    """The smallest value that at least `share` of the values do not exceed (nearest rank)."""
     return float(ordered[max(math.ceil(share * len(ordered)) - 1, 0)]) if len(ordered) else NAN
 
 

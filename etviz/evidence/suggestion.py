@@ -106,7 +106,6 @@ class _Case:
     trials: list[dict[str, Any]] = field(default_factory=list)
 
     def measure(self, name: str, operators: Sequence[str], changes: Mapping[str, Any]) -> Variant | None:
-        """Lower, run and measure a change; None, with the reason in its row, if that fails."""
         row: dict[str, Any] = dict(zip(_TRIAL, (", ".join(operators), "measured", ""), strict=True))
         self.trials.append(row)
         try:

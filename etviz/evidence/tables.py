@@ -136,7 +136,6 @@ def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) 
 
 
 def _foreign(file: ParquetFile, needed: Sequence[str]) -> str:
-    """Why a Parquet file is no table of a study, for its columns or their types; empty if it is one."""
     import pyarrow as pa
 
     schema = file.schema_arrow

@@ -103,12 +103,10 @@ class _WhatIf(Evaluator):
         self.outputs: list[Any] = []
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
-        """Keep the outputs and the buffers that would have been."""
         super().end_second_lane(local)
         self.outputs = [self.look_up(local, out) for out in self.graph.outputs]
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
-        """A node's value at runtime, and its counterfactual value."""
         env, local, logged = scope.env, scope.local, scope.logged
         if local is None or logged is None:
             return super().step(graph, node, scope)
@@ -137,7 +135,6 @@ class _WhatIf(Evaluator):
         seen: Sequence[Any] | None,
         chosen: Collection[int],
     ) -> Value:
-        """Take what an instruction logged as the values of the operators that it executes."""
         names = refs(node.args)
         if chosen and not (names and seen):
             raise UsageError(
@@ -167,7 +164,6 @@ def _other_branch(value: Value) -> Value:
 
 
 def _logged(own: Any, seen: Sequence[Any] | None) -> Any:
-    """A node's value as the runtime had it: the logged tensors where there are any."""
     flat = flat_values(own)
     if seen is None or len(seen) != len(flat):
         return own

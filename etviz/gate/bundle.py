@@ -296,7 +296,6 @@ def _difference(expected: BundledValue, found: Any, rtol: float, atol: float) ->
 
 
 def _off(expected: torch.Tensor, found: torch.Tensor, rtol: float, atol: float) -> np.ndarray:
-    """Where two tensors of one dtype and shape differ by more than the tolerance."""
     if expected.dtype not in (torch.float16, torch.float32, torch.float64):
         bits = {1: torch.int8, 2: torch.int16, 4: torch.int32}.get(expected.dtype.itemsize, torch.int64)
         a, b = (t.contiguous().view(bits) for t in (expected, found))

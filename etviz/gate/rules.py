@@ -227,7 +227,6 @@ def find_rules(start: Path, judged: Path | None = None) -> Path | None:
 
 
 def _within_repository(start: Path) -> Sequence[Path]:
-    """A folder and those above it, up to the root of its repository; the folder alone outside a repository."""
     folders = [start, *start.parents]
     root = next((at for at, folder in enumerate(folders) if (folder / ".git").exists()), 0)
     return folders[: root + 1]

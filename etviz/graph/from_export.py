@@ -110,13 +110,6 @@ def _read_node(graph: Graph, data: Json, metas: dict[str, Meta], depth: int, tak
 def _read_functionalized(
     target: str, kwargs: dict[str, Any], names: list[str]
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Read an operator that writes to its arguments, in torch's functional form.
-
-    Returns
-    -------
-    tuple
-        The target of the operator, its arguments, and the names of its meaningful values.
-    """
     own = kwargs.pop("")
     if not (isinstance(own, Tag) and own.kind == "operator"):
         raise MalformedGraphError(f"{target} names no operator")
@@ -271,7 +264,6 @@ def _read_meta(value: Json) -> Meta:
 
 
 def _read_signature(graph: Graph, data: Json) -> None:
-    """Mark which inputs are weights, and remove write-backs of buffers from the outputs."""
     for item, spec in zip(graph.inputs, data["input_specs"], strict=True):
         kind, value = _only(spec)
         if kind in ("parameter", "buffer", "tensor_constant"):

@@ -74,7 +74,6 @@ def debug_handles(graph: Graph, node: Node) -> tuple[int, ...]:
 
 
 def _maker(inner: Graph, output: int) -> Node | None:
-    """The operator inside a delegate that makes one of its outputs, before conversions."""
     nodes = {node.name: node for node in inner.nodes}
     value = inner.outputs[output] if output < len(inner.outputs) else None
     node = nodes.get(value.name) if isinstance(value, Ref) else None

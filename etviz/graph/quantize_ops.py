@@ -244,7 +244,6 @@ def output_scales(graph: Graph) -> list[float | None]:
 
 
 def _step(node: Node) -> float | None:
-    """Grid step of a node's value: 1 for integers, the scale for quantized values."""
     if is_quantize(node):
         return 1.0
     grid = grid_of(node) if is_dequantize(node) else None

@@ -140,7 +140,6 @@ def _add_branch(
 
 
 def _taken(graph: Graph, ran: Sequence[Set[int]]) -> str:
-    """Which branch was taken, in words; empty if unknown or nothing in it is executed."""
     own = {node.instruction for node in graph.walk() if node.instruction >= 0}
     if not own or not ran:
         return ""
@@ -172,7 +171,6 @@ def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None
 
 
 def _operators(graph: Graph) -> list[tuple[str, Node, str, tuple[int, int]]]:
-    """Every operator with kind, backend and, for the maker of a delegate's output, ``(instruction, output)``."""
     rows = []
     for node in operators(graph.walk()):
         if node.target == "delegate":

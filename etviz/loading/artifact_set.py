@@ -250,7 +250,6 @@ def _size(path: PathLike) -> int:
 
 
 def _record_beside(pte: Path) -> Path | None:
-    """The record that lies beside a program under its name, None if there is none to be seen."""
     try:
         beside = pte.with_suffix(".etviz")
         return beside if beside.is_file() else None
@@ -259,7 +258,6 @@ def _record_beside(pte: Path) -> Path | None:
 
 
 def _flat(given: Any) -> list[list[Any]]:
-    """Each set of inputs as a flat list: of a list of tuples, or of one."""
     from etviz.pipeline.lower import flatten
 
     if given is None:
@@ -269,7 +267,6 @@ def _flat(given: Any) -> list[list[Any]]:
 
 
 def _read_bundle(pte: PathLike) -> BundledProgram | None:
-    """The bundled program, if the file is one and no plain program."""
     path = Path(pte)
     if not path.is_file():
         return None

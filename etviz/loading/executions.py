@@ -146,13 +146,11 @@ def compare_executions(
 
 
 def _about_state(targets: Iterable[str], text: str = _FORGOTTEN) -> Iterator[str]:
-    """Notes about a run that began with another state than the reference, or may have."""
     if names := ", ".join(target.rpartition("/")[2] for target in targets):
         yield text.format(names)
 
 
 def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
-    """Flat inputs that the executions may have had."""
     candidates = paired.artifacts.inputs(given, paired.method, graph)
     if given is not None and 1 < len(candidates) != len(paired.executions):
         text = f"inputs holds {len(candidates)} tuples, the ETDump holds {len(paired.executions)} executions"
@@ -161,12 +159,10 @@ def _candidates(paired: Paired, graph: Graph, given: Any) -> list[list[Any]]:
 
 
 def _each_is_given(paired: Paired, given: Any) -> bool:
-    """True if the user says of each execution that it is of this method: by its inputs, or as it is the only one."""
     return len(paired.executions) == (len(given) if isinstance(given, list) else 1)
 
 
 def _failed_metrics(runs: Sequence[Run]) -> list[str]:
-    """Which metrics that users registered failed, and how often."""
     failed = Counter(text for item in runs for gap in item.comparison.gaps for text in gap.failed_metrics)
     return [f"{text[0].upper()}{text[1:]} ({count} of the values)." for text, count in failed.items()]
 
@@ -228,7 +224,6 @@ class _One:
     inputs: Inputs
 
     def has_inputs_of(self, other: _One) -> bool:
-        """True if both have the very same inputs."""
         return all(a is b for a, b in zip(self.inputs.values, other.inputs.values, strict=True))
 
 
@@ -257,7 +252,6 @@ class _Stage:
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
 
     def compared(self) -> Iterator[tuple[_One, tuple[State, State, State], Comparison]]:
-        """Each execution, the states of the evaluator before it, and what came out."""
         executions = self._paired.executions
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
             left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
@@ -277,10 +271,6 @@ class _Stage:
         return _One(run, at, log, expected, self.choose(log, expected))
 
     def _together(self, left: Sequence[_One]) -> int:
-        """How many executions are compared at once: those on the inputs of the first, as far as memory allows.
-
-        The first of all is compared alone, which tells how much memory that takes.
-        """
         peak = self.evaluator.limits.peak
         if not peak or not self.evaluator.independent:
             return 1
@@ -288,7 +278,6 @@ class _Stage:
         return min(same, max(1, _TOGETHER // peak))
 
     def choose(self, log: RuntimeLog, expected: int) -> Inputs:
-        """The inputs of an execution: the expected candidate, or what was logged."""
         if self._named and self._ran_here:
             return Inputs(list(self._candidates[expected]), expected)
         takes = self.evaluator.graph.user_inputs()
@@ -298,7 +287,6 @@ class _Stage:
         return self.entrance.choose(log, self._candidates, expected, logged)
 
     def compare(self, logs: Sequence[RuntimeLog], inputs: Inputs, run: int) -> list[Comparison]:
-        """Compare executions on the same inputs, from the number `run` on."""
         before = self.evaluator.states
         found = self._compare(logs, inputs, run, introduced=self._introduced)
         return self._explained(found, logs, [inputs] * len(logs), run, before)
@@ -325,18 +313,15 @@ class _Stage:
         return found
 
     def one_for_all(self, runs: Sequence[Run]) -> Iterator[str]:
-        """The note about several executions that were compared on one tuple of inputs."""
         taken = sum(1 for item in runs if item.input_index >= 0 and item.comparison.reference_outputs)
         if self._named and not self._ran_here and len(self._candidates) == 1 < taken:
             yield _ONE_FOR_ALL.format("each" if taken == len(runs) else taken, len(runs))
 
     def doubts(self, inputs: Inputs, comparison: Comparison) -> bool:
-        """True if an execution most likely had other inputs than it was compared on."""
         return inputs.known and inputs.index >= 0 and self.entrance.is_doubtful(comparison)
 
 
 def _groups(paired: Paired, evaluator: Evaluator) -> HandleGroups | None:
-    """Groups by debug handle, None if the reference's graph has the instructions."""
     etrecord = paired.artifacts.etrecord
     if paired.pairing != HANDLES:
         return None

@@ -141,7 +141,6 @@ class Foreign:
 
 
 def _flat(paired: Paired, given: Any) -> Any:
-    """Inputs as tensors and plain values: a tuple, or a list with a tuple for each execution."""
     if given is None or not paired.has_reference:
         return given
     found = [tuple(values) for values in paired.artifacts.inputs(given, paired.method, paired.reference()[0])]
@@ -193,12 +192,10 @@ class _Main:
 
     @property
     def graph(self) -> Graph:
-        """The reference's."""
         return self.foreign.paired.reference()[0]
 
     @property
     def constants(self) -> Mapping[str, torch.Tensor]:
-        """The reference's."""
         return self.foreign.paired.reference()[1]
 
     def ask(self, function: Callable[..., Any], replay: Replay, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -206,7 +203,6 @@ class _Main:
         return self.foreign.ask("answer", self, [asked, replay, list(args), dict(named)])
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        """Executions of another graph, which the child evaluates as well."""
         return Replay(refuse, list(executions), elsewhere=_Piece(self, graph, constants))
 
 
@@ -222,7 +218,6 @@ class _Piece:
         return self.main.ask(function, replay, args, named)
 
     def piece(self, graph: Graph, constants: Mapping[str, torch.Tensor], executions: Sequence[Execution]) -> Replay:
-        """Executions of another graph, which the child evaluates as well."""
         return self.main.piece(graph, constants, executions)
 
 
@@ -236,7 +231,6 @@ class _Shared(Known):
         self._numbers = {id(item): number for number, item in enumerate(self._objects)}
 
     def name(self, value: Any, packer: Packer) -> Json | None:
-        """See `Known`."""
         number = self._numbers.get(id(value))
         if number is not None:
             return ["object", number]
@@ -260,20 +254,16 @@ class _Shared(Known):
         return ["logged", str(value.dtype).removeprefix("torch."), list(value.shape), list(value.stride()), place]
 
     def name_replay(self, replay: Replay, packer: Packer) -> Json:
-        """The name of some executions."""
         raise NotImplementedError
 
     def name_function(self, function: Any) -> Json:
-        """The name of a function, or of metrics, of the parent's."""
         raise NotImplementedError
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
-        """See `Known`."""
         kind, *rest = name
         return getattr(self, f"find_{kind}")(unpacker, *rest)
 
     def find_object(self, _: Unpacker, number: int) -> Any:
-        """A graph, a node, or the constants."""
         return self._objects[number]
 
     def find_log(self, _: Unpacker, at: int) -> RuntimeLog:
@@ -287,11 +277,9 @@ class _Shared(Known):
         return Keeper()
 
     def find_aligned(self, _: Unpacker) -> Aligned:
-        """The constants, aligned."""
         return Aligned(self.paired.constants or {})
 
     def find_logged(self, _: Unpacker, dtype: str, shape: list[int], strides: list[int], place: int) -> torch.Tensor:
-        """A tensor in the debug buffer."""
         buffer = self.paired.artifacts.buffer
         if buffer is None:
             raise LookupError("there is no debug buffer")
@@ -313,13 +301,11 @@ class _Here(_Shared):
         self.errors: list[Exception] = []
 
     def name_function(self, function: Any) -> Json:
-        """A number, by which the child can call it."""
         self._functions.append(function)
         is_metrics = isinstance(function, CustomMetrics)
         return ["metrics" if is_metrics else "function", len(self._functions) - 1, *getattr(function, "names", ())]
 
     def name_replay(self, replay: Replay, packer: Packer) -> Json:
-        """The number of a whole program's executions, and their inputs if the child may not know them; or a piece."""
         elsewhere = replay.elsewhere
         if isinstance(elsewhere, _Main):
             whole = self._whole or elsewhere.own is not None
@@ -330,23 +316,19 @@ class _Here(_Shared):
         return ["piece", *map(packer.pack, (elsewhere.graph, elsewhere.constants)), _pack_all(packer, replay)]
 
     def find_function(self, _: Unpacker, number: int, *names: str) -> Any:
-        """One of the functions."""
         return self._functions[number]
 
     find_metrics = find_function
 
     def find_replay(self, unpacker: Unpacker, executions: Json, has_float: bool, stages: Sequence[str]) -> Replay:
-        """The executions of the whole program."""
         found = [Execution(inputs, log) for log, inputs in unpacker.unpack(executions)]
         return Replay(refuse, found, refuse if has_float else None, dict.fromkeys(stages, refuse), self._main)
 
     def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
-        """The executions of a piece."""
         own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
         return self._main.piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
 
     def call(self, call: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-        """Call one of the functions for the child."""
         path = folder / call["file"]
         args, named = Unpacker(path, self).unpack(call["body"])
         path.unlink(missing_ok=True)
@@ -363,7 +345,6 @@ class _Here(_Shared):
 
 
 def _with_gradients(function: Callable[..., Any], args: list[Any], named: dict[str, Any], wanted: list[int]) -> Any:
-    """Call a function; for a scalar result also its derivatives by the `wanted` tensors, or None."""
     if not wanted:
         return function(*args, **named)
     tensors = _tensors([args, named])
@@ -376,7 +357,6 @@ def _with_gradients(function: Callable[..., Any], args: list[Any], named: dict[s
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors in lists, tuples and dicts, in order."""
     if isinstance(value, (list, tuple, dict)):
         return [leaf for item in (value.values() if isinstance(value, dict) else value) for leaf in _tensors(item)]
     return [value] if hasattr(value, "requires_grad") else []
@@ -402,7 +382,6 @@ class _Function:
         self.names, self.number = names, number
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Call the function in the other process; a scalar result can be differentiated."""
         leaves = _tensors([list(args), named])
         wanted = [at for at, leaf in enumerate(leaves) if leaf.requires_grad] if torch.is_grad_enabled() else []
         value = self.names.call(self.number, args, named, wanted)
@@ -432,7 +411,6 @@ class _Metrics(CustomMetrics):
     def measure(
         self, reference: torch.Tensor, runtime: torch.Tensor, handles: Sequence[int] = ()
     ) -> tuple[dict[str, float], list[str]]:
-        """See `CustomMetrics`."""
         return self.function(reference, runtime, tuple(handles)) if self.names else ({}, [])
 
 
@@ -456,33 +434,27 @@ class _There(_Shared):
         self._calls = itertools.count()
 
     def name_function(self, function: Any) -> Json:
-        """The number that the parent gave it."""
         own = function.function if isinstance(function, _Metrics) else function
         if not isinstance(own, _Function):
             raise TypeError(f"{function!r} can't be handed to another process")
         return ["function", own.number]
 
     def name_replay(self, replay: Replay, packer: Packer) -> Json:
-        """The executions of the whole program, or of a piece of it."""
         if not any(replay is known for known in self._session.replays.values()):
             return ["piece", packer.pack(replay.graph), packer.pack(replay.constants), _pack_all(packer, replay)]
         executions = [(item.log, list(item.inputs)) for item in replay.executions]
         return ["replay", packer.pack(executions), replay.fresh_float is not None, list(replay.stages)]
 
     def keep(self, number: int, replay: Replay) -> None:
-        """Keep executions for later questions."""
         self._session.replays[number] = replay
 
     def find_function(self, _: Unpacker, number: int) -> _Function:
-        """A function of the parent's."""
         return _Function(self, number)
 
     def find_metrics(self, _: Unpacker, number: int, *names: str) -> CustomMetrics:
-        """Metrics of the parent's."""
         return _Metrics(_Function(self, number), names)
 
     def find_replay(self, unpacker: Unpacker, number: int, *told: Json) -> Replay:
-        """The executions of the whole program."""
         if told:
             own, executions = map(unpacker.unpack, told)
             self._session.replays[number] = _replay_of(replace(self.paired, own_operators=own), executions)
@@ -491,12 +463,10 @@ class _There(_Shared):
         return self._session.replays[number]
 
     def find_piece(self, unpacker: Unpacker, graph: Json, constants: Json, executions: Json) -> Replay:
-        """The executions of a piece of the program."""
         own, weights = unpacker.unpack(graph), unpacker.unpack(constants)
         return piece(own, weights, [Execution(*item) for item in unpacker.unpack(executions)])
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any], wanted: Sequence[int]) -> Any:
-        """Let the parent call one of its functions."""
         name = f"call-{next(self._calls)}"
         with Packer(self._folder / name, self) as packer:
             body = packer.pack([list(args), dict(named)])
@@ -514,7 +484,6 @@ class _ForgottenError(Exception):
 
 
 def _replay_of(paired: Paired, executions: Sequence[tuple[Sequence[Any], Log]]) -> Replay:
-    """The executions as `compare_executions` gives them, without a comparison."""
     paired = paired.with_forgotten_state()
     logs = [Execution(*item) for item in executions]
     return Replay(paired.evaluator, logs, paired.float_evaluator if paired.has_float else None, paired.stages)
@@ -528,7 +497,6 @@ def main(connection: int, parent: int) -> None:
 
 
 def _work(request: dict[str, Any], line: Line) -> dict[str, Any]:
-    """Answer a request; an error of etviz is an answer too."""
     folder = Path(request["folder"])
     try:
         with spared_memory(request["most"]):

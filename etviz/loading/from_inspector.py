@@ -106,7 +106,6 @@ def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
 
 
 def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
-    """Every sample of every event as a separate event, in nanoseconds."""
     rows = [(event, at) for event in events for at in range(len(event.ticks))]
 
     def column(values: list[Any], dtype: Any) -> Any:
@@ -127,7 +126,6 @@ def _profile(events: Sequence[HeldEvent]) -> ProfileEvents:
 
 
 def _values(run: HeldRun, writer: ValueWriter) -> Iterator[DebugEvent]:
-    """The values of each instruction once: several events of an instruction all hold them."""
     seen: set[tuple[int, int, int | str | None]] = set()
     for event in run.events:
         key = event.chain, event.instruction, event.inside

@@ -155,7 +155,6 @@ def read(
 
 
 def _timed(paired: Paired, timing: PathLike | None, factor: float) -> tuple[list[RunBlock], str]:
-    """The executions whose times count, and what is to be known of them."""
     logged = [block for _, block in paired.executions]
     if timing is None:
         return logged, _LOGGED if any(block.debug for block in logged) else ""
@@ -179,7 +178,6 @@ def _remark(compared: Compared, remarks: Mapping[int, str]) -> None:
 
 
 def _given_outputs(paired: Paired, compared: Compared) -> Iterator[str]:
-    """Where the ETRecord's own reference outputs differ from the evaluated reference."""
     etrecord = paired.artifacts.etrecord
     stored = etrecord.reference_outputs(paired.method) if etrecord is not None else []
     for run in compared.runs:
@@ -203,7 +201,6 @@ def _given_outputs(paired: Paired, compared: Compared) -> Iterator[str]:
 
 
 def _misplaced(paired: Paired) -> Iterator[str]:
-    """Where values of a sound ETDump are not where a runtime writes them."""
     for at, block in () if paired.artifacts.dump.problems else paired.executions:
         offset = first_misplaced(block.tensor_refs())
         if offset is not None:
@@ -214,7 +211,6 @@ def _misplaced(paired: Paired) -> Iterator[str]:
 
 
 def _missing(paired: Paired) -> str:
-    """Why nothing can be compared, empty if something can."""
     artifacts = paired.artifacts
     if not paired.executions:
         if any(block.name == "Execute" for block in artifacts.dump.blocks):
@@ -232,7 +228,6 @@ def _missing(paired: Paired) -> str:
 
 
 def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
-    """Executions without a comparison: the reason for each instruction, and the values if only the reference lacks."""
     reason = notes[-1].partition(";")[0].rstrip(".")
     reason = reason[0].lower() + reason[1:]
     nodes = [node for node in paired.graph.walk() if node.instruction >= 0]
@@ -255,7 +250,6 @@ def _left_out(paired: Paired, notes: tuple[str, ...]) -> Compared:
 
 
 def _logged_values(paired: Paired, log: RuntimeLog, node: Node) -> tuple[Sequence[Any], str]:
-    """The outputs that an instruction logged, and a note; all that a delegate logged where its outputs are unknown."""
     program = paired.artifacts.program
     call = program.method(paired.method).by_position.get((0, node.instruction)) if program is not None else None
     if node.target != "delegate":

@@ -193,7 +193,6 @@ class _Given:
         self.probed = set(self._by_name) != {MODEL}
 
     def _named(self, outputs: Any) -> dict[str, list[list[Any]]]:
-        """Executions by the name of the program that gave them."""
         if isinstance(outputs, (str, os.PathLike)):
             return self._folder(Path(outputs))
         if isinstance(outputs, Mapping):
@@ -242,7 +241,6 @@ class _Given:
         return entry.outputs if entry is not None else len(self._expected)
 
     def executions(self) -> list[_Execution]:
-        """The values of each execution."""
         counts = {name: len(runs) for name, runs in self._by_name.items()}
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -283,7 +281,6 @@ class _Given:
         return found
 
     def _hold(self, instruction: int, deviation: float, own: Any, other: Any) -> None:
-        """Compare a delegate's outputs in a probe inside it with those in another probe."""
         before = self.inside.get(instruction, 0.0)
         known = other is not None and before is not None
         worst = max(before or 0.0, deviation, _deviation([own], [other])) if known else None
@@ -298,7 +295,6 @@ class _Given:
         return expected
 
     def _read(self, name: str, values: Sequence[Any], expected: Sequence[_Expected]) -> list[Any]:
-        """The values of one program's outputs, checked."""
         whose = "the program" if name == MODEL else name
         if len(values) != len(expected):
             raise UsageError(f"{whose} gives {len(expected)} outputs, {len(values)} were given")
@@ -308,7 +304,6 @@ class _Given:
         ]
 
     def _tell(self, deviations: Mapping[str, float], *, known: bool) -> None:
-        """Say whether the probes do what the unmodified program does."""
         if not deviations:
             return
         off = {name: value for name, value in deviations.items() if value}
@@ -339,7 +334,6 @@ def _whose(match: re.Match[str]) -> Iterator[tuple[str, int]]:
 
 
 def _executions(items: Any) -> list[list[Any]]:
-    """The executions that a list holds: itself, or its lists."""
     if not isinstance(items, (list, tuple)) or not items:
         raise UsageError("the outputs of a program must be a list of tensors, numbers or raw files")
     if all(isinstance(item, (list, tuple)) for item in items):
@@ -348,7 +342,6 @@ def _executions(items: Any) -> list[list[Any]]:
 
 
 def _other_files(folder: Path) -> dict[str, dict[int, dict[int, Path]]]:
-    """Raw files of one name, whatever it is, as the final outputs."""
     found: dict[str | None, dict[int, dict[int, Path]]] = {}
     for path in sorted(folder.iterdir()):
         match = _NAME.fullmatch(path.name)
@@ -370,7 +363,6 @@ def _in_order(name: str, files: Mapping[int, Path]) -> list[Path]:
 
 
 def _checked(what: str, value: Any, expected: _Expected) -> Any:
-    """A value, read if it is a file, that fits what is expected."""
     if isinstance(value, (str, os.PathLike)):
         return _read_file(what, value, expected)
     if hasattr(value, "__array__") and not isinstance(value, torch.Tensor):
@@ -412,7 +404,6 @@ def _read_file(what: str, path: PathLike, expected: _Expected) -> Any:
 
 
 def _is_static_view(node: Node) -> bool:
-    """True for a view whose shape is known before anything runs."""
     meta = node.outputs[0] if node.outputs else None
     return node.target == "aten.view_copy.default" and meta is not None and all(isinstance(n, int) for n in meta.shape)
 
@@ -422,7 +413,6 @@ def _shape(shape: Sequence[int | str]) -> str:
 
 
 def _check_mark(entry: ProbeEntry, mark: Any) -> None:
-    """Refuse outputs whose mark is not the probe's."""
     found = [*mark.tolist()] if isinstance(mark, torch.Tensor) else []
     if tuple(found) == entry.mark:
         return
@@ -452,10 +442,6 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _events(graph: Graph, execution: _Execution, inputs: Sequence[Any], writer: ValueWriter) -> Iterable[DebugEvent]:
-    """The events of an ETDump whose run logged these values.
-
-    A delegate logs its inputs before its outputs; they are known where they are values themselves, or the program's.
-    """
     uses = Uses(graph)
     users = dict(zip((item.name for item in graph.user_inputs()), inputs, strict=False))
     numbers = {node.name: node.instruction for node in graph.walk()}

@@ -304,7 +304,6 @@ def pair(artifacts: ArtifactSet, method: str) -> Paired:
 
 
 def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> tuple[Graph, Graph | None, str]:
-    """The graph of a method, the ETRecord's, and the pairing: derived where that succeeds, else only instructions."""
     etrecord, program = artifacts.etrecord, artifacts.program
     if artifacts.record is not None:
         return artifacts.record.graphs[method], None, EXACT
@@ -323,7 +322,6 @@ def _graph(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> t
 
 
 def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
-    """The ETDump, with what it lost of the method's values put back where program and debug buffer tell."""
     dump, program, buffer = artifacts.dump, artifacts.program, artifacts.buffer
     if dump.problems and program is not None and buffer is not None:
         return restore_lost_values(dump, program.method(method), buffer)
@@ -338,10 +336,6 @@ def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:
 def _executions(
     artifacts: ArtifactSet, dump: ETDump, method: str
 ) -> tuple[list[tuple[int, RunBlock]], tuple[str, ...]]:
-    """``(position, block)`` of each execution of a method, and the methods whose executions these may be as well.
-
-    An ETDump does not name methods, so a block belongs to the method whose calls its events tell of.
-    """
     blocks = [(at, block) for at, block in enumerate(dump.blocks) if block.name == "Execute"]
     calls, source, methods = _calls(artifacts, method)
     differences = _differences(blocks, calls, values=not dump.made)
@@ -379,7 +373,6 @@ def _differences(blocks: Sequence[tuple[int, RunBlock]], calls: Calls, *, values
 
 
 def _agreements(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock]) -> list[int]:
-    """How much of each execution is as the ETRecord's graph of a method has it."""
     etrecord = artifacts.etrecord
     if etrecord is None or method not in etrecord.methods or not blocks:
         return [0] * len(blocks)
@@ -388,7 +381,6 @@ def _agreements(artifacts: ArtifactSet, method: str, blocks: Sequence[RunBlock])
 
 
 def _calls(artifacts: ArtifactSet, method: str) -> tuple[Calls, str, int]:
-    """The calls of a method, the kind of file that tells of them, and how many methods that has."""
     program, record, etrecord = artifacts.program, artifacts.record, artifacts.etrecord
     if program is not None:
         return calls_of_program(program.method(method)), "pte", len(program.methods)

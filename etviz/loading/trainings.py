@@ -84,7 +84,6 @@ class _Telling:
                 self.moved.add(node.name)
 
     def is_read_by(self, name: str) -> bool:
-        """True if a node computes with one of them."""
         node = self._nodes.get(name)
         if node is None:
             return False

@@ -84,7 +84,6 @@ def _region(jumps: Mapping[int, int], at: int) -> tuple[Region, int] | None:
 
 
 def _loop(method: Method, start: int, jump: int) -> Loop | None:
-    """The loop whose rounds go from an instruction to a jump; None if the emitter writes no such loop."""
     operators = {i.index: i.operator for i in method.instructions}
     if [operators.get(jump + step) for step in (-2, -1, 1)] != [*AFTER_ROUND, RESET]:
         return None
@@ -129,7 +128,6 @@ def controlled(nodes: Iterable[Node], areas: Sequence[Region | Loop]) -> list[tu
 
 
 def _align(nodes: list[Node], calls: list[Instruction]) -> list[tuple[Node, Instruction]] | None:
-    """Pairs of node and kernel call in order; None unless every call finds its node."""
     kernels = [call for call in calls if call.kind == "kernel"]
     if any(call.kind == "delegate" for call in calls):
         return None

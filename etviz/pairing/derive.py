@@ -208,7 +208,6 @@ class _Search:
             self._narrow(value, {n for n in names if _fits(self._spec(value), self.edge.metas.get(n))})
 
     def _begin_views(self) -> None:
-        """Views: values that are read and never written, whose memory is that of their base."""
         written: dict[tuple[int, int], int] = {}
         for value in self.method.inputs:
             self._note_memory(written, value)
@@ -341,7 +340,6 @@ class _Search:
         return changed
 
     def _state(self, call: Instruction) -> list[Any] | None:
-        """What a visit of a kernel depends on and changes; None if it may need two visits."""
         domains = [self.domains.get(value) for value in self._values[call.index]]
         known = [value for value, domain in zip(self._values[call.index], domains, strict=True) if domain]
         return [self.options[call.index], *domains] if len(set(known)) == len(known) else None
@@ -567,7 +565,6 @@ class _Search:
         return self._fitting(self._spec(value), self._all)
 
     def _given(self, inside: Sequence[Node], options: Sequence[set[str]]) -> list[str] | None:
-        """The value of each delegate input, so that its operators get all they read; None if not certain."""
         own = {name for node in inside for name in (node.name, *self.edge.given[node.name])}
         read = dict.fromkeys(name for node in inside for name in node.reads() if name not in own)
         chosen: dict[int, str] = {}
@@ -587,7 +584,6 @@ class _Search:
         return [chosen[at] for at in range(len(options))]
 
     def _trials(self, call: Instruction, certain: list[str | None]) -> list[tuple[str, ...]]:
-        """Every choice of the uncertain outputs of a delegate; empty if there are too many."""
         choices: list[tuple[str, ...]] = [()]
         for value, name in zip(self.outputs[call.index], certain, strict=True):
             options = [name] if name is not None else sorted(self.domains.get(value, ()))
@@ -605,7 +601,6 @@ class _Search:
         return nodes if sorted(items) == claimed else None
 
     def _used_items(self, node: Node) -> int:
-        """Number of used `getitem` nodes of an operator, which the claim counts too."""
         names = self.edge.given[node.name]
         if names == [node.name]:
             return 0

@@ -219,7 +219,6 @@ def match_groups(
 
 
 def _ordered(uses: Uses, names: Sequence[str], refs: Sequence[TensorRef]) -> tuple[str, ...]:
-    """Values in the order in which an instruction logged them, if shapes and dtypes determine it."""
     fitting = [[name for name in names if _fits_ref(_meta(uses, name), ref)] for ref in refs[-len(names) :]]
     ordered = tuple(own[0] for own in fitting if len(own) == 1)
     return ordered if len(set(ordered)) == len(names) else ()
@@ -369,7 +368,6 @@ class HandleGroups:
         return Cut(match, graph, tuple(given), direct, groups, tuple(instructions))
 
     def _back(self, names: Sequence[str], own: set[str]) -> tuple[list[Node], set[str]]:
-        """The nodes that some values follow from, in program order, and where tracing back ends."""
         needed: set[str] = set()
         reads: set[str] = set()
         waiting, left = list(names), _MOST_TAKEN
@@ -424,7 +422,6 @@ def _fitting(groups: HandleGroups, cut: Cut, log: RuntimeLog) -> dict[str, list[
 
 
 def _fits(meta: Meta | None, value: Any) -> bool:
-    """True if a value has the known dtype and shape of an edge value; symbolic sizes fit any."""
     if meta is None or str(getattr(value, "dtype", "")) != f"torch.{meta.dtype}" or len(meta.shape) != value.dim():
         return False
     return all(not isinstance(size, int) or size == own for size, own in zip(meta.shape, value.shape, strict=True))

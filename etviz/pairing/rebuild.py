@@ -111,7 +111,6 @@ def _delegate(graph: Graph, values: EdgeValues, derived: Derived, call: Instruct
 
 
 def _observed(call: Instruction, kernel: str, names: Sequence[str] = (), inner: Graph | None = None) -> Node:
-    """An instruction of which only the values are known, or not even these."""
     return Node(
         f"instruction_{call.index}",
         OBSERVED,
@@ -129,7 +128,6 @@ def is_complete(graph: Graph) -> bool:
 
 
 def _ordered(parts: Sequence[Sequence[Node]], given: set[str]) -> list[Node]:
-    """Order the parts so that each value is made before its use; calls keep the program's order."""
     maker = {node.name: at for at, part in enumerate(parts) for node in part}
     needs = [
         [maker[name] for node in part for name in node.reads() if name not in given and maker.get(name, at) != at]

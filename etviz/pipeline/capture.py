@@ -171,7 +171,6 @@ def _capture_loop(
     prefix: str,
     constants: dict[str, Any],
 ) -> list[Node]:
-    """The nodes of a loop, as the emitter writes them: the number of its rounds, its first carries, and itself."""
     target, name, given = loop
     carries, rows, operands = ([_argument(item) for item in part] for part in given)
     key = f"{fx.name}_{name}"
@@ -248,10 +247,6 @@ def _origin(fx: FxNode) -> str:
 
 
 def _module(stack: Any) -> str:
-    """Dotted path of the innermost module: ``encoder.layers.0.linear1``.
-
-    Strict and non-strict export differ in the stack's keys, not in the paths that it holds.
-    """
     if not stack:
         return ""
     path, kind = list(stack.values())[-1]
@@ -293,7 +288,6 @@ def number_instructions(graph: Graph, instructions: list[str]) -> bool:
 
 
 def _after_loop(node: Node, instructions: list[str], position: int) -> int:
-    """Where the program goes on after a loop whose body ends at a position."""
     results = len(node.outputs) - len(node.args[0])
     for kernel in (*[APPEND] * results, *AFTER_ROUND, RESET):
         while position < len(instructions) and instructions[position] in ("move", "jump", "free"):
@@ -344,7 +338,6 @@ def capture_reference(program: ExportedProgram, method: str, constants: dict[str
 
 
 def _is_functional(program: ExportedProgram) -> bool:
-    """True if every call is an operator that changes none of its arguments, or takes an element."""
     for node in program.graph.nodes:
         if node.op != "call_function":
             continue

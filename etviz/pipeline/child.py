@@ -43,14 +43,12 @@ def main(connection: int, parent: int) -> None:
 
 
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Run a program, and write its ETDump, its debug buffer and its outputs."""
     from etviz.upstream.runtime import Runtime, Verification
 
     return run_program(Runtime, Verification, request, step)
 
 
 def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Interpret what the program holds for a delegate, with inner values among its outputs; nothing is lowered."""
     import torch
 
     from etviz.pipeline.interpreters import load_interpreter
@@ -75,7 +73,6 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
 
 
 def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Lower a piece with all candidates that the backend returns as outputs, and run it."""
     import torch
 
     from etviz.pipeline.piece_program import reason_of
@@ -116,7 +113,6 @@ def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> Shown:
 
 
 def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """The differences between the program that ran and a piece that is lowered here."""
     import torch
 
     from etviz.pipeline.piece_program import alterations
@@ -144,7 +140,6 @@ class _Given:
 
     @classmethod
     def read(cls, request: dict[str, Any]) -> _Given:
-        """From the files of a request."""
         import torch
 
         from etviz.graph.ir_json import load_graph
@@ -156,18 +151,15 @@ class _Given:
         return cls(graph, known, tensors["inputs"], tensors["expected"], Path(request["pte"]), request["module"])
 
     def load_backend(self) -> None:
-        """Import what lowers it."""
         if self.module:
             importlib.import_module(self.module)
 
     def attempt(self) -> PieceProgram:
-        """How to lower and run it."""
         from etviz.pipeline.piece_program import PieceProgram
 
         return PieceProgram(self.graph, self.constants, self.inputs, self.pte)
 
     def are_expected(self, outputs: Outputs) -> bool:
-        """True if its outputs equal those of the run, bit for bit."""
         from etviz.pipeline.relower import same_bits
 
         return all(map(same_bits, outputs[: len(self.graph.outputs)], self.expected))

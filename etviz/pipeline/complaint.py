@@ -99,7 +99,6 @@ def _advice(error: BaseException) -> str:
 
 
 def _places(error: BaseException) -> list[str]:
-    """The line of the user's own code, and the one of a library that it called; else that of the operator at hand."""
     frames = _own([*(getattr(error, "real_stack", None) or []), *traceback.extract_tb(error.__traceback__)])
     nearest = [frame for frame in frames if "site-packages" not in frame.filename]
     if frames:
@@ -122,7 +121,6 @@ def _with_code(line: str, code: str) -> str:
 
 
 def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
-    """Frames of the user's code."""
     return [
         frame
         for frame in frames
@@ -152,7 +150,6 @@ def _operators(error: BaseException) -> Iterator[Node]:
 
 
 def _innermost(error: BaseException) -> str:
-    """The message of the first error of a chain; upstream's passes wrap it."""
     *_, first = _chain(error)
     lines = str(first).strip().splitlines()
     return (

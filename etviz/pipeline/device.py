@@ -244,11 +244,6 @@ def _words(command: str, *, data: bool) -> list[str]:
 
 
 def _fill(words: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """Put the values of a run into the words of a command, where no shell can obey them.
-
-    A word that is exactly one placeholder of a direct command reaches the program as it is. Everywhere else a shell may
-    read the text, perhaps twice (``sh -c 'ssh board …'``), so values of other than plain characters are refused.
-    """
     direct = not any(_SHELL.fullmatch(Path(word).name.lower().removesuffix(".exe")) for word in words)
 
     def value(name: str, alone: bool) -> str:
@@ -488,7 +483,6 @@ class Adb:
         return self._do(f"adb {words[0]} failed", *words)
 
     def _do(self, problem: str, *words: str) -> str:
-        """The output of adb; an `ExecutionError` that begins with `problem` if adb fails."""
         with tempfile.TemporaryFile() as file:
             status = _call([*self._adb, *words], file, self._timeout)
             file.seek(0)

@@ -68,7 +68,6 @@ def make(text: str) -> Any:
 
 
 def _lower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Lower a model to ``model.pte`` and, where this version can, ``etrecord.bin``; or say at which step it failed."""
     answer: dict[str, Any] = {"problem": "", "step": "import"}
     try:
         for done, answer["step"] in enumerate(_steps(request), 1):
@@ -80,7 +79,6 @@ def _lower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, An
 
 
 def _steps(request: dict[str, Any]) -> Any:
-    """Go from step to step, and name each before it is taken."""
     import torch
     from executorch.exir import to_edge_transform_and_lower
 
@@ -133,7 +131,6 @@ def _quantize(program: Any, inputs: Sequence[Any], quantizer: Any, calibration: 
 
 
 def _run(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
-    """Run a program, and write its ETDump, its debug buffer and its outputs."""
     from executorch.runtime import Runtime, Verification
 
     return run_program(Runtime, Verification, request, step)

@@ -197,7 +197,6 @@ def _request(pte: PathLike, method: str, namespaces: list[str]) -> dict[str, Any
 
 
 def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
-    """Bytes of debug buffer that one execution needs, and the namespaces of the operators that it calls."""
     try:
         return _needed(os.fspath(pte), method, identity(pte))
     except OSError:
@@ -206,7 +205,6 @@ def _needs(pte: PathLike, method: str) -> tuple[int, list[str]]:
 
 @lru_cache(maxsize=8)
 def _needed(pte: str, method: str, state: str) -> tuple[int, list[str]]:
-    """As `_needs`, once for each state of the file."""
     program = read_program(pte)
     if method not in (names := [m.name for m in program.methods]):
         raise UsageError(f"the program {pte} has no method {method!r}; it has {names}")

@@ -281,7 +281,6 @@ def save(
 
 
 def _save_etrecord(manager: ExecutorchProgramManager, inputs: Sequence[Any], path: Path) -> bool:
-    """Write the ETRecord; False where upstream can't."""
     try:
         etrecord = manager.get_etrecord()
         etrecord.update_representative_inputs(tuple(inputs))

@@ -125,7 +125,6 @@ class Packer:
         raise TypeError(f"a value of type {kind.__name__} can't be handed to another process")
 
     def _columns(self, value: Any) -> list[Json]:
-        """The number of rows, and each column."""
         return [
             len(value),
             *([str(name), str(value[name].dtype), self.pack(value[name].tolist())] for name in value.columns),
@@ -138,7 +137,6 @@ class Packer:
         return [str(value.dtype), list(value.shape), *self._tensor(raw)]
 
     def _tensor(self, value: torch.Tensor) -> list[Json]:
-        """Data type, shape, strides and place of a tensor that is written to the file."""
         if value.layout is not torch.strided or value.is_quantized or value.device.type != "cpu":
             raise TypeError(f"a tensor of layout {value.layout} on {value.device} can't be handed to another process")
         stored = value.detach().resolve_conj().resolve_neg()
@@ -277,7 +275,6 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _class(module: str, name: str) -> Any:
-    """A dataclass, a named tuple, an error, or a kind of float of etviz."""
     found: Any = importlib.import_module(module) if module.startswith("etviz.") else None
     for part in name.split("."):
         found = getattr(found, part, None)

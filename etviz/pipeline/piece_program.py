@@ -54,7 +54,6 @@ class _Builder:
         return node
 
     def _word(self, name: str) -> str:
-        """A value's name in code."""
         plain = name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "self"
         return name if plain else f"value_{len(self.nodes)}"
 
@@ -64,7 +63,6 @@ class _Builder:
         self.nodes[name], self.values[name] = node, value
 
     def call(self, node: Node) -> None:
-        """Add a call; what is computed of sizes alone becomes a constant."""
         target: Any = operator.getitem if node.target == "getitem" else None
         if target is None and not node.target.startswith("py."):
             if not may_be_lowered(node.target):
@@ -150,7 +148,6 @@ def edge_program(
 
 
 def _built(graph: Graph, state: Mapping[str, torch.Tensor], inputs: Sequence[Any]) -> _Builder:
-    """The operators of a graph, with the shapes that they have on these inputs; `state` is its constants by name."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -307,7 +304,6 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
 def _shapes(
     graph: Graph, values: Values, names: Sequence[str], inputs: Sequence[Any]
 ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-    """Shape and dtype of values on these inputs."""
     metas = {name: values.meta(name) for name in names}
     if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):
         return {name: (tuple(map(int, meta.shape)), getattr(torch, meta.dtype)) for name, meta in metas.items()}

@@ -202,7 +202,6 @@ def parse_size(size: int | str) -> int:
 
 
 def _files(given: PathLike) -> tuple[Path, Path | None]:
-    """The `.pte` and the record that a path means."""
     try:
         path = Path(given)
     except TypeError:
@@ -274,7 +273,6 @@ class _Maker:
         return probes
 
     def _choose(self, wanted: set[int] | None) -> tuple[list[_Chosen], dict[int, str]]:
-        """The values that can be returned, in program order, and why others can't."""
         writers: dict[int, int] = {}
         for instruction in self.method.instructions:
             for slot in self._written(instruction):
@@ -304,7 +302,6 @@ class _Maker:
         return chosen, missing
 
     def _opened(self, instruction: int) -> _Opened:
-        """A delegate call whose inside is asked for."""
         node, graph = self.nodes.get(instruction), self.graph
         if graph is None or self.record is None:
             raise UsageError("values inside a delegate need the record (model.etviz) beside the program")
@@ -322,7 +319,6 @@ class _Maker:
         return _Opened(instruction, inner, Aligned(weights), given, len(node.outputs))
 
     def _written(self, instruction: Instruction) -> tuple[int, ...]:
-        """The tensors that a call makes and the runtime would log, in that order."""
         if instruction.kind == "delegate":
             node = self.nodes.get(instruction.index)
             count = len(node.outputs) if node is not None else len(instruction.outputs)
@@ -330,7 +326,6 @@ class _Maker:
         return tuple(t for value in logged_by(self.method, instruction) for t in self.method.tensors(value))
 
     def _groups(self, chosen: Sequence[_Chosen]) -> list[list[_Chosen]]:
-        """As many values in each probe as the budget allows."""
         groups: list[list[_Chosen]] = []
         used = 0
         for item in chosen:
@@ -351,7 +346,6 @@ class _Maker:
         aliases: dict[int, list[int]],
         part: _Part | None,
     ) -> tuple[ProbeEntry, int, bytes]:
-        """A probe's line of the table, the memory that it takes, and its content."""
         plan = file.plan(self.method.name)
         before = sum(plan.non_const_buffer_sizes)
         values = []
@@ -376,7 +370,6 @@ class _Maker:
 
 
 def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
-    """A tensor as an input of a delegate call lies in memory."""
     if spec is None or spec.dynamism != "static":
         raise UsageError(
             f"the inputs of the delegate call {instruction} are not tensors of fixed sizes, so no probe goes inside"
@@ -402,7 +395,6 @@ class _Opened:
     own: int
 
     def parts(self, budget: int) -> list[_Part]:
-        """The values that the backend returns, as many in each part as the budget allows."""
         names = [name for name in expose(self.inner).candidates if name in self.sizes]
         groups: list[list[str]] = []
         used = 0
@@ -421,7 +413,6 @@ class _Opened:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Bytes of the one output of each operator."""
         found = {}
         for node in operators(self.inner.nodes):
             meta = node.outputs[0] if len(node.outputs) == 1 else None
@@ -431,7 +422,6 @@ class _Opened:
         return found
 
     def _lowered(self, names: Sequence[str]) -> _Part | None:
-        """The piece with these values as outputs, without values that the backend refuses."""
         piece = Piece(self.inner, self.constants, self.inputs, [])
         with Scratch() as folder:
             path = Path(folder) / "piece.pte"
@@ -453,7 +443,6 @@ class _Part:
     piece: ProgramFile
 
     def put_into(self, file: ProgramFile, plan: Any) -> list[ProbeValue]:
-        """Let the call in a program file be this, and the values outputs; the lines of the table."""
         sizes = [self.of.sizes[name] for name in self.names]
         try:
             slots = file.replace_delegate(plan, self.of.instruction, self.of.own, self.piece, sizes)
@@ -479,7 +468,6 @@ def _method(program: Program, name: str | None) -> Method:
 
 
 def _graph(record: Record, method: str, checksum: str, path: Path) -> Graph:
-    """The recorded graph."""
     if record.pte_checksum != checksum:
         raise ArtifactError(
             path,
@@ -490,7 +478,6 @@ def _graph(record: Record, method: str, checksum: str, path: Path) -> Graph:
 
 
 def _conditional(method: Method) -> set[int]:
-    """Instructions that a jump may skip or repeat."""
     found: set[int] = set()
     for item in method.instructions:
         if item.target is not None:

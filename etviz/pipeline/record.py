@@ -101,7 +101,6 @@ def build_record(
 
 
 def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:
-    """The programs that an ETRecord will hold, by member; none if it was not asked for."""
     try:
         etrecord = manager.get_etrecord()
     except RuntimeError:
@@ -124,7 +123,6 @@ def _elided_views(graph: Graph, edge: ExportedProgram | None) -> list[str]:
 
 
 def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, str], torch.Tensor]:
-    """``(member of the ETRecord, name) → tensor`` for every weight and constant that an ETRecord will hold."""
     tensors = {}
     for member, program in programs.items():
         tables: dict[str, dict[str, Any]] = {"state_dict": program.state_dict, "constants": dict(program.constants)}
@@ -138,7 +136,6 @@ def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, s
 def _place(
     constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor]
 ) -> tuple[dict[str, Place], dict[str, torch.Tensor]]:
-    """The place of each constant, and those that have to be kept in the record."""
     by_name: dict[str, list[tuple[str, str]]] = {}
     for place in known:
         by_name.setdefault(place[1], []).append(place)

@@ -196,7 +196,6 @@ def _interpret(
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    """Run what the program holds; None if there is no interpreter for it, or the interpreter can't read it."""
     interpreter = interpreter_of(piece.graph.backend_id)
     if piece.ran is None or not interpreter:
         return None

@@ -128,7 +128,6 @@ def _import(names: Sequence[str]) -> None:
 
 
 def _load_libraries(names: Sequence[str], path: Sequence[str]) -> str:
-    """Load the libraries that the user named, found where the parent finds them; returns why one can't be loaded."""
     sys.path += [place for place in path if names and place not in sys.path]
     for name in names:
         try:
@@ -140,7 +139,6 @@ def _load_libraries(names: Sequence[str], path: Sequence[str]) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """Let Linux end this process when its parent ends, even while the runtime computes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -148,7 +146,6 @@ def _end_with(parent: int) -> None:
 
 
 def _listen(connection: Connection, requests: queue.SimpleQueue[Message]) -> None:
-    """Pass requests on; end this process, and what it has started, when nobody is there to send them."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             requests.put(json.loads(connection.recv_bytes()))
@@ -232,7 +229,6 @@ def _limit(spare: int) -> int:
 
 
 def _watch(spare: int) -> threading.Event | None:
-    """End this process when it takes `spare` more bytes; returns the event that ends the watch, or None."""
     if resource is None:
         return None
     limit, done = _peak() + spare, threading.Event()
@@ -249,7 +245,6 @@ def _watch(spare: int) -> threading.Event | None:
 
 
 def _peak() -> int:
-    """The most bytes of memory that this process had."""
     return (
         0
         if resource is None
@@ -258,7 +253,6 @@ def _peak() -> int:
 
 
 def _free() -> int:
-    """Bytes of memory that the machine, and the control group of this process, have free, as far as the system says."""
     try:
         return min(_numbers("/proc/meminfo")["MemAvailable"], _left_to_group())
     except (OSError, KeyError, ValueError):
@@ -266,7 +260,6 @@ def _free() -> int:
 
 
 def _left_to_group() -> int:
-    """The bytes that the control group of this process may still take."""
     try:
         most, now = (
             Path("/sys/fs/cgroup", name).read_text("ascii").strip() for name in ("memory.max", "memory.current")
@@ -277,6 +270,5 @@ def _left_to_group() -> int:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """The system's numbers in kilobytes, as bytes."""
     fields = (line.split(":", 1) for line in Path(path).read_text("ascii").splitlines())
     return {name: int(value.split()[0]) * 1024 for name, value in fields if value.endswith(" kB")}

@@ -162,7 +162,6 @@ class Worker:
                     return child
 
     def _start(self, *, another: bool = True) -> _Child:
-        """A process that is free, if need be a new one; without `another`, only where there is none at all."""
         with self._lock:
             self._children = [child for child in self._children if child.is_alive()]
             for child in self._children:
@@ -204,7 +203,6 @@ class _Child:
         return self._process.poll() is None
 
     def is_free(self) -> bool:
-        """True if it takes requests, and is not about to end for want of them."""
         return not self.busy and self.is_alive() and time.monotonic() < self._free_since + 0.9 * IDLE
 
     def release(self) -> None:
@@ -242,7 +240,6 @@ class _Child:
             self._connection.send_bytes(json.dumps(message).encode())
 
     def _reply(self, patience: float) -> dict[str, Any]:
-        """The next message, empty after a while without one."""
         try:
             if not self._connection.poll(patience):
                 return {}
@@ -253,7 +250,6 @@ class _Child:
             raise self._crashed() from None
 
     def end(self) -> None:
-        """End it, and what it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -278,7 +274,6 @@ class _Child:
 
 
 def _expected(python: str) -> str:
-    """The requirements on another environment's interpreter, for the error of one that never answered."""
     if not python:
         return ""
     return (

@@ -155,20 +155,17 @@ class Values:
         return bool(self._tensors[value]["constant_buffer_idx"])
 
     def _is_inserted(self, step: Step) -> bool:
-        """True for a change of layout or shape that no operator of the graph asks for."""
         if step.kind not in _MOVES or len(step.reads) != 1:
             return False
         return step.handle == INSERTED or self._handled.get(step.handle, set()).isdisjoint(_KINDS[step.kind].split())
 
     def _root(self, value: int) -> int:
-        """The value before changes of layout or shape that no operator asks for."""
         return self._sources.get(value, value)
 
     def _roots(self, values: Iterable[int]) -> frozenset[int]:
         return frozenset(map(self._root, values))
 
     def _follow(self, graph: Graph) -> None:
-        """Walk the graph, and take for each operator the step that computes it."""
         given = sorted((t for t in self._tensors.values() if t["flags"] & INPUT), key=lambda t: t["external_id"])
         if len(given) != len(graph.user_inputs()):
             raise UsageError(f"the payload has {len(given)} inputs, the graph {len(graph.user_inputs())}")
@@ -221,7 +218,6 @@ class Values:
         return bool(step.reads) and all(self._turned.get(value, False) for value in step.reads)
 
     def _fits(self, value: int, meta: Meta | None) -> list[bool]:
-        """How a value of the payload has the shape of one of the graph: as it is (False), turned (True), or both."""
         if meta is None:
             return []
         orders = [list(meta.shape) or [1]]
@@ -291,10 +287,8 @@ class Values:
 
 
 def _short(node: Node) -> str:
-    """The name of an operator: ``add``, ``quantize``."""
     return conversion(node.target) or node.target.split(".")[1 if "." in node.target else 0]
 
 
 def _same(shape: Sequence[int | str], dims: Sequence[int]) -> bool:
-    """True if a shape is that of the payload; sizes that are not known are any."""
     return len(shape) == len(dims) and all(isinstance(a, str) or a == b for a, b in zip(shape, dims, strict=True))

@@ -105,7 +105,6 @@ def _rearranged(name: str, a: Floats, b: Floats) -> str:
 
 
 def _places(a: Floats, b: Floats) -> list[int] | None:
-    """For each row of `b` the equal row of `a`, preferring its own; None unless all rows are used once."""
     rows: dict[bytes, list[int]] = {}
     for i, row in enumerate(a):
         rows.setdefault(row.tobytes(), []).append(i)
@@ -119,7 +118,6 @@ def _places(a: Floats, b: Floats) -> list[int] | None:
 
 
 def _changed_part(name: str, a: Floats, b: Floats) -> str:
-    """The smallest part that holds all differences (an element, some rows, or everything), and its change."""
     changed = a != b
     if np.count_nonzero(changed) == 1 and a.size > 1:
         place = tuple(int(at[0]) for at in np.nonzero(changed))
@@ -144,7 +142,6 @@ def _changed_part(name: str, a: Floats, b: Floats) -> str:
 
 
 def _became(a: Floats, b: Floats) -> str:
-    """``×−1``, ``+0.5``, ``0``: the one number that turns `a` into `b`, or empty."""
     if not b.any():
         return "0"
     norm, change = float(np.sum(a * a)), float(np.sum((b - a) ** 2))

@@ -112,7 +112,6 @@ def axis_sums(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> Axis
 
 
 def _boxes(outer: int, size: int, inner: int) -> Iterator[tuple[slice, int, int]]:
-    """Boxes of a flat ``(outer, size, inner)`` array: slice, first index on the axis, number of indices."""
     row = size * inner
     if row <= BLOCK:
         step = BLOCK // row

@@ -157,10 +157,6 @@ def _plane(tensor: torch.Tensor, axes: tuple[int, ...], index: tuple[int, ...]) 
 
 
 def _downsample(planes: Sequence[torch.Tensor], block: tuple[int, int]) -> tuple[Floats, npt.NDArray[np.uint8]]:
-    """Each block's largest |difference| of two planes, or the value of one plane that is largest in magnitude.
-
-    And what is not finite in each block.
-    """
     height, width = planes[0].shape
     cells = np.full((-(-height // block[0]), -(-width // block[1])), -np.inf)
     kinds = np.zeros(cells.shape, np.uint8)

@@ -560,7 +560,6 @@ class _Maps:
 
 
 def _divergence(share: float, fraction: float) -> float:
-    """Kullback and Leibler's divergence of two binary distributions, in nats."""
     parts = ((share, fraction), (1.0 - share, 1.0 - fraction))
     return sum(one * math.log(one / other) for one, other in parts if one > 0)
 
@@ -616,7 +615,6 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
 
 
 def _told(pair: Pair, channel: _Channel) -> str:
-    """The evidence: a factor or an offset if one explains the channel, else its share of the error."""
     place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
     moments = Moments()
     for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):
@@ -649,7 +647,6 @@ def _border(maps: _Maps, first: int) -> Fingerprint:
 
 
 def _frames(image: Sequence[int], width: int, first: int) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """Parts of a border, smallest first: one side, two opposite sides, all sides."""
     nowhere = np.zeros(tuple(image), bool)
     sides: list[tuple[str, npt.NDArray[np.bool_]]] = []
     opposite: list[tuple[str, npt.NDArray[np.bool_]]] = []

@@ -54,7 +54,6 @@ def _is_extreme(value: float) -> bool:
 
 
 def _compiled(reference: torch.Tensor, runtime: torch.Tensor, rtol: float, atol: float) -> Sums | None:
-    """The sums from the compiled pass; None for other dtypes and non-finite elements."""
     count = runtime.numel()
     if not count or reference.dtype != torch.float32 or runtime.dtype != torch.float32:
         return None
@@ -105,7 +104,6 @@ class _Pass:
         return self.sums
 
     def _add_identical(self, part: slice, r: Floats) -> bool:
-        """Add a block of equal, finite values quickly; False if it is none."""
         a, b = self.reference.array, self.runtime.array
         if not self.same_dtype or a is None or b is None or not np.array_equal(a[part], b[part]):
             return False

@@ -303,7 +303,6 @@ def step_table(rows: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def _bands(axes: Axes, modules: list[str]) -> None:
-    """Draw the modules as bands with names, in as much detail as there is room for."""
     bands: list[tuple[str, int, int]] = []
     for depth in range(1, 1 + max(path.count(".") + 1 for path in modules)):
         found: list[tuple[str, int, int]] = []
@@ -327,7 +326,6 @@ def _bands(axes: Axes, modules: list[str]) -> None:
 
 
 def _name_worst(axes: Axes, gaps: pd.DataFrame, values: Floats, look: Floats) -> None:
-    """Write names beside the worst row and the rows that deserve a look, without overlap."""
     order = np.argsort(np.where(np.isfinite(values), values, -1.0))[::-1]
     taken: list[int] = []
     apart = 0.18 * len(gaps)

@@ -76,7 +76,6 @@ def debug_buffer_bytes(program: Program, method: str = "forward") -> int:
 
 
 def _rounds(method: Method) -> dict[tuple[int, int] | None, int]:
-    """Maximum number of runs of each instruction of a loop: a jump leads back for each row of a tensor."""
     writers = {value: item for item in method.instructions for value in item.outputs}
     begins: dict[tuple[int, int], list[int]] = {}
     rounds: dict[tuple[int, int] | None, int] = {}

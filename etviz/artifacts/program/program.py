@@ -486,17 +486,6 @@ def _read_instructions(
     operators: Sequence[str],
     delegates: int,
 ) -> tuple[Instruction, ...]:
-    """Read the instructions of all chains.
-
-    Parameters
-    ----------
-    chains
-        The Chain tables of one method.
-    values, inputs, operators
-        The method's values, input ids and operator names.
-    delegates
-        How many delegates the method has.
-    """
     vectors = chains.vectors(2)
     if (count := int(vectors.length.sum())) > _MOST_INSTRUCTIONS:
         problem = f"a method has {count:,} instructions; etviz reads up to {_MOST_INSTRUCTIONS:,}"

@@ -103,7 +103,6 @@ class _Over(Mapping[str, "torch.Tensor"]):
 
     @property
     def inner(self) -> Mapping[str, torch.Tensor]:
-        """The other mapping."""
         return self._tensors
 
     def __len__(self) -> int:

@@ -82,7 +82,6 @@ class WideConstants(Mapping[str, "torch.Tensor"]):
         return own.as_strided(wide.shape, wide.stride(), own.storage_offset() + wide.storage_offset())
 
     def _keep(self, target: str, wide: torch.Tensor) -> None:
-        """Keep a widened copy; the copies that were used longest ago make room."""
         self._bytes += wide.nbytes
         while self._kept and self._bytes > KEPT:
             dropped = self._kept.pop(next(iter(self._kept)))

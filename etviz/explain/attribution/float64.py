@@ -70,7 +70,6 @@ class _Lane:
 
     @classmethod
     def of(cls, point: Point, after: After | None) -> _Lane:
-        """From a point, which stays as it is."""
         return cls(point.at, dict(point.env), dict(point.state), after)
 
 
@@ -134,7 +133,6 @@ class Float64(Interpreter):
             tell()
 
     def _values(self, graph: Graph, node: Node, lanes: Sequence[_Lane]) -> list[Any]:
-        """The value of a node in each lane."""
         if node.target == "delegate":
             inner = graph.inside(node)
             given = [_Lane(0, self._bound(inner, node, lane), lane.state, None, lane.gradient) for lane in lanes]
@@ -224,7 +222,6 @@ class Float64(Interpreter):
         return weight if weight is not None and weight.has_rows else None
 
     def _products(self, weight: Quantized, given: Sequence[list[Any]]) -> list[Any]:
-        """The results of `LINEAR` for the operands of several lanes, in one product if none has a gradient."""
         like = weight.like
         whole = not self._limits.is_plain(LINEAR) or not all(is_cut(weight, item) for item in given)
         own = weight.whole() if whole else like
@@ -285,7 +282,6 @@ class Float64(Interpreter):
         return partial(self._weight, *source) if source is not None else None
 
     def _weight(self, graph: Graph, node: Node) -> Any:
-        """A dequantized weight, from the constants alone."""
         nodes = {item.name: item for item in graph.nodes}
         env = self.bind(graph, ())
 
@@ -296,7 +292,6 @@ class Float64(Interpreter):
         return self.operator(graph, node, map_arg(node.args, look_up), map_arg(node.kwargs, look_up))
 
     def _narrow(self, graph: Graph, node: Node, args: Any, kwargs: Any) -> Any:
-        """Evaluate in the types of the program."""
         if id(graph) not in self._metas:
             self._metas[id(graph)] = _metas(graph)
         metas = self._metas[id(graph)]
@@ -326,7 +321,6 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _short(value: torch.Tensor) -> tuple[torch.Tensor, float] | None:
-    """A tensor as float32 and a factor, which keeps it within float32's range; None if it is not finite."""
     largest = float(torch.linalg.vector_norm(value.detach(), torch.inf)) if value.numel() else 0.0
     if not math.isfinite(largest):
         return None
@@ -337,14 +331,12 @@ def _short(value: torch.Tensor) -> tuple[torch.Tensor, float] | None:
 def _moved(
     target: str, difference: torch.Tensor, weight: torch.Tensor, given: Sequence[Any]
 ) -> tuple[str, list[Any], dict[str, Any]]:
-    """The call that gives a product without its bias."""
     if target == "aten.addmm.default":
         return "aten.mm.default", [difference, weight], {}
     return target, [difference, weight, *([None] * (len(given) > 2)), *given[3:]], {}
 
 
 def _backward(target: str, given: Sequence[Any], weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """The gradient of a product by its operand, in float32, from that by its result; None for other products."""
     shape = given[_PRODUCTS[target][0]].shape
     if target == LINEAR:
         return lambda gradient: gradient @ weight.float()
@@ -445,7 +437,6 @@ def _float32(value: Any) -> Any:
 
 
 def _spread(grid: GridArguments, value: Any, like: torch.Tensor) -> Any:
-    """A scale or a zero point, of a shape that broadcasts with the value."""
     if not isinstance(value, torch.Tensor) or value.numel() == 1:
         return float(value.detach() if isinstance(value, torch.Tensor) else value)
     blocks = list(zip(like.shape, grid.blocks(like.shape), strict=True))
@@ -457,7 +448,6 @@ def _spread(grid: GridArguments, value: Any, like: torch.Tensor) -> Any:
 
 
 def _through(x: torch.Tensor, rounded: torch.Tensor, slope: Any) -> torch.Tensor:
-    """`rounded` with the derivative `slope` by `x`."""
     if not x.requires_grad:
         return rounded
     linear = x * slope

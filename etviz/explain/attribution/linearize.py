@@ -217,7 +217,6 @@ class Linearizer:
         return env | {item.name: self._buffer(item.target) for item in known}
 
     def _buffer(self, target: str) -> Lanes:
-        """A mutable buffer: what the runtime has there is as far off as earlier executions left it."""
         reference, runtime = self.reference_state[target], self._runtime_state[target]
         lanes = Lanes(reference, runtime, reference)
         if self._gradients and runtime is not reference and runtime.shape == reference.shape:
@@ -229,7 +228,6 @@ class Linearizer:
         return lanes
 
     def _look_up(self, env: dict[str, Lanes], leaf: Any) -> Lanes:
-        """The value of an argument, weights read."""
         if not isinstance(leaf, Ref):
             return Lanes.same(leaf)
         lanes = env[leaf.name]
@@ -255,7 +253,6 @@ class Linearizer:
             self.step()
 
     def _branch(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
-        """The branch that the reference takes."""
         predicate, operands = node.args
         branch = self.float64.taken(graph, node, self._look_up(env, predicate).reference)
         inner = self._bind(branch, [self._look_up(env, leaf) for leaf in operands])
@@ -263,7 +260,6 @@ class Linearizer:
         return Lanes.of_list([self._look_up(inner, out) for out in branch.outputs])
 
     def _rounds(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
-        """A loop, round by round."""
         body, turns = body_of(graph, node), logged if isinstance(logged, Turns) else Turns(logged)
         carries, rows, operands = ([self._look_up(env, leaf) for leaf in part] for part in node.args)
         course = Course(carries, rows, operands)
@@ -276,7 +272,6 @@ class Linearizer:
             return Lanes.of_list([*course.carries, *map(_stacked, course.results)])
 
     def _call(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
-        """Evaluate an operator or a delegate for the middle, and for the other lanes where they differ from it."""
         given = {name: self._look_up(env, Ref(name)) for name in node.reads()}
         stateful = node.target == "delegate" and bool(graph.inside(node).mutations)
         near = all(lanes.near for lanes in given.values()) and not stateful
@@ -333,7 +328,6 @@ class Linearizer:
         )
 
     def _finish(self, node: Node, computed: Lanes, logged: Any, problem: str) -> Lanes:
-        """Put what the runtime logged beside the computed values, and note what it differs by."""
         references, middles = flat_values(computed.reference), flat_values(computed.middle)
         locals_ = flat_values(computed.runtime) if computed.runtime is not None else [None] * len(references)
         if logged is None or len(logged) != len(references):
@@ -369,7 +363,6 @@ class Linearizer:
     def _runtime_value(
         self, node: Node, output: int, reference: Any, local: Any, logged: Any, problem: str
     ) -> tuple[Any, Contribution | None]:
-        """The runtime value of an output for later operators, and its contribution if it was logged."""
         computed = local if local is not None else reference
         if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
             return computed, None
@@ -423,13 +416,11 @@ class Linearizer:
 def _collect(
     step: Callable[[], None], contribution: Contribution, gradient: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Hook of the backward pass; `step` may raise here, which ends it."""
     step()
     return contribution.collect(gradient)
 
 
 def _stacked(rows: Sequence[Lanes]) -> Lanes:
-    """The rows of a loop's result."""
     reference, middle = stacked([row.reference for row in rows]), stacked([row.middle for row in rows])
     same = all(row.runtime is row.reference for row in rows)
     runtime = reference if same else stacked([row.runtime for row in rows])
@@ -447,7 +438,6 @@ def _union(lanes: Iterable[Lanes]) -> int:
 
 
 def _rounds(graph: Graph, node: Node) -> bool:
-    """True if a node, or an operator inside a delegate, rounds its input."""
     if node.target == "delegate":
         inner = graph.inside(node)
         return any(_rounds(inner, item) for item in inner.nodes)
@@ -463,18 +453,12 @@ def _leading_to(graph: Graph) -> list[set[int]]:
 
 
 def _detached(value: Any) -> Any:
-    """The value without its gradient."""
     if isinstance(value, torch.Tensor):
         return value.detach()
     return [_detached(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def _passing(computed: Lanes) -> list[bool]:
-    """For each output of an operator: whether errors pass to it.
-
-    They do not where it has no derivative and comes out the same from the reference's inputs as from the runtime's,
-    as a comparison with −∞ does.
-    """
     references, locals_ = flat_values(computed.reference), flat_values(computed.runtime)
     if len(locals_) != len(references):
         return [True] * len(references)
@@ -494,7 +478,6 @@ def _same(reference: Any, runtime: Any) -> bool:
 
 
 def _shift(reference: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor | None:
-    """Half the way from reference to runtime where both are finite; None where they are near each other."""
     if runtime is reference or runtime.shape != reference.shape:
         return None
     shift = runtime - reference
@@ -506,5 +489,4 @@ def _shift(reference: torch.Tensor, runtime: torch.Tensor) -> torch.Tensor | Non
 
 
 def _forget(leaf: torch.Tensor) -> None:
-    """Hook that keeps a leaf from holding its gradient."""
     leaf.grad = None

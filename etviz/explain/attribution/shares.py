@@ -166,7 +166,6 @@ def _follow(
     run: int,
     steps: _Steps,
 ) -> None:
-    """Follow the derivatives by mutable buffers into the executions that wrote them, one execution at a time."""
     steps.total += run * sum(1 for _ in linearizer.graph.walk())
     for index in range(run - 1, -1, -1):
         wanted = {target: item.gradient for target, item in linearization.found.items() if item.gradient is not None}
@@ -189,7 +188,6 @@ def _follow(
 
 
 def _earlier_share(item: Contribution, reach: int, rounded: int) -> Share | None:
-    """The share of an output of an earlier execution, None if its error does not reach a buffer."""
     if not item.bit & reach or not (item.size or item.problem):
         return None
     if item.influence is None:
@@ -210,12 +208,10 @@ class _Steps:
             self.progress(self.done, self.total)
 
     def stay(self) -> None:
-        """No step is done; `progress` may stop."""
         if self.progress is not None:
             self.progress(self.done, self.total)
 
     def catch_up(self) -> None:
-        """Count what turned out not to be needed as done."""
         self.done = max(self.done, self.total - 1)
         self()
 
@@ -227,7 +223,6 @@ def _collect(
     patch: Callable[[Sequence[Contribution]], float],
     step: Callable[[], None],
 ) -> None:
-    """Turn influences into shares, and patch what has none."""
     blocked: list[Contribution] = []
     found: list[tuple[Contribution, Share]] = []
     for item in linearization.contributions:
@@ -256,7 +251,6 @@ def _collect(
 
 
 def _by_output(found: Sequence[tuple[Contribution, Share]]) -> dict[tuple[int, int], Share]:
-    """The share of each output of an instruction: in a loop that of all its executions together."""
     parts: dict[tuple[int, int], list[Share]] = {}
     for item, share in found:
         parts.setdefault(item.key, []).append(share)
@@ -366,7 +360,6 @@ def _explain(result: Attribution, linearization: Linearization, target: ErrorTar
 
 
 def _carried(result: Attribution) -> str:
-    """The executions that the carried share comes from, the largest shares first."""
     by_run: dict[int, float] = {}
     for (run, _, _), share in result.earlier.items():
         by_run[run] = by_run.get(run, 0.0) + (0.0 if math.isnan(share.value) else share.value)
@@ -390,7 +383,6 @@ def patched(
 
 
 def _putting_in(items: Sequence[Contribution]) -> After:
-    """Puts differences into the values of their instructions."""
     differences: dict[tuple[int, int], dict[int, Contribution]] = {}
     for item in items:
         differences.setdefault((item.instruction, item.turn), {})[item.output] = item
@@ -452,7 +444,6 @@ class Patches:
                         yield None
 
     def _add(self, parts: Sequence[Sequence[Contribution]], number: int) -> list[list[Any]]:
-        """The outputs with the first ones of some parts; the next one says how far these lead."""
         point, there = self._point, self._there
         starts: list[tuple[Point, After]] = []
         with torch.no_grad():
@@ -514,7 +505,6 @@ class ErrorTarget:
         return largest * self.norm**0.5
 
     def _loss_error(self, loss: Loss, runtimes: Sequence[Any]) -> float:
-        """The difference of the loss; its derivatives are taken halfway between the outputs, as in `linearize`."""
         self.base = _scalar(loss(list(self.references)))
         error = float(_scalar(loss(list(runtimes))) - self.base)
         with torch.enable_grad():
@@ -541,7 +531,6 @@ class ErrorTarget:
 
 
 def _fitting(logged: Any, reference: Any, otherwise: Any) -> Any:
-    """A logged output in the type of the reference; what the walk had where it is no tensor of the same shape."""
     if not isinstance(logged, torch.Tensor) or not isinstance(reference, torch.Tensor):
         return otherwise
     return logged.to(reference.dtype) if logged.shape == reference.shape else otherwise

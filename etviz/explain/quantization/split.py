@@ -137,7 +137,6 @@ def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataF
 
 
 def _logged(form: Form, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
-    """The rows of one execution, and of its faithful zooms."""
     parts = [(0, gaps, None)]
     parts += [(item.first, item.zoom.comparison.gaps, item) for item in zooms if item.zoom.faithful is True]
     logged: Logged = {}
@@ -152,7 +151,6 @@ def _logged(form: Form, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: i
 
 
 def _parameters(quantize: Node) -> list[Any]:
-    """Scale, zero point, minimum and maximum of a quantize; nothing if elements have several grids."""
     grid = grid_of(quantize)
     return [grid.scale, grid.zero_point, grid.qmin, grid.qmax] if grid is not None else []
 
@@ -178,7 +176,6 @@ class _Part:
         self.weights: dict[str, dict[str, Any]] = {}
 
     def hooks(self, *, weights: bool) -> dict[Key, Hook]:
-        """Hooks for the values of the quantized program."""
         hooks: dict[Key, Hook] = {}
         values = self._lowered.values
         for partner in self._partners:
@@ -214,7 +211,6 @@ class _Part:
             self._measure(partner, key, value, grid)
 
     def _number(self, argument: Any) -> Any:
-        """A number of a grid, which may be a constant or computed by the program."""
         if not isinstance(argument, Ref):
             return argument
         values = self._lowered.values
@@ -232,10 +228,6 @@ class _Part:
         *,
         on_grid: bool = True,
     ) -> None:
-        """Compare one value of the quantized program with the float model's, and with the runtime's if it was logged.
-
-        If `integers` are given, the runtime logged integers too.
-        """
         floats = self._floats.get(partner.floating)
         told = self._measured.setdefault((partner.floating, on_grid), {"row": -1})
         if floats is None or floats.shape != quantized.shape:
@@ -259,7 +251,6 @@ class _Part:
             self.rows[row] = RowSplit(numbers, floats, grid, integers is not None)
 
     def operators(self, weights: Mapping[str, Mapping[str, Any]], reasons: Mapping[str, str]) -> list[dict[str, Any]]:
-        """A dict for each float operator, in program order; `reasons`: why a node has no runtime value."""
         rows = []
         for partner in self._partners:
             about = {"op": partner.op, "output": partner.output, "module": partner.module, "row": -1}

@@ -48,27 +48,23 @@ def weight_pairs(floats: OperatorValues, quantized: OperatorValues, partners: It
 
 
 def _matrix(values: OperatorValues, name: str) -> Input | None:
-    """A constant of two dimensions or more."""
     item = values.inputs.get(name)
     known = item is not None and item.kind != "user" and item.meta is not None and len(item.meta.shape) > 1
     return item if known else None
 
 
 def _weight(values: OperatorValues, operator: Operator) -> str:
-    """Place of the first float weight that an operator reads."""
     constants = (_matrix(values, name) for node in operator.nodes for name in node.reads())
     return next((item.target for item in constants if item and item.meta and "float" in item.meta.dtype), "")
 
 
 def _dequantize(values: OperatorValues, operator: Operator) -> Node | None:
-    """The dequantize of a constant that an operator reads."""
     sources = (values.nodes.get(values.value(name)[0]) for node in operator.nodes for name in node.reads())
     dequantizes = (node for node in sources if node is not None and is_dequantize(node))
     return next((node for node in dequantizes if _matrix(values, converted(node)) is not None), None)
 
 
 def _scheme(values: OperatorValues, node: Node) -> str:
-    """How a weight is quantized, in words: ``int8 per channel, axis 0``."""
     meta, grid = values.inputs[converted(node)].meta, grid_arguments(node.target, node.args, node.kwargs)
     axis = f", axis {grid.axis}" if grid is not None and isinstance(grid.axis, int) else ""
     return f"{meta.dtype if meta else ''} {granularity(node.target).replace('_', ' ')}{axis}"

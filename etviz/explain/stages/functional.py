@@ -89,7 +89,6 @@ class _State:
         return [name for name in self.views if root in self._bases(name)]
 
     def _put_back(self, at: int, path: list[str]) -> None:
-        """Put the first value of a path into the value that it is a view of, and so on."""
         for name, base in pairwise(path):
             view = self.views[name][1]
             if view.target == _ALIAS:
@@ -102,7 +101,6 @@ class _State:
             self.latest[base] = Ref(put.name)
 
     def _view_again(self, at: int, names: list[str]) -> None:
-        """Take views again, of what their base has become."""
         for name in names:
             view = self.views[name][1]
             again = replace(view, name=f"{name}.{at}", args=self.renamed(view.args), kwargs=self.renamed(view.kwargs))
@@ -112,7 +110,6 @@ class _State:
 
 
 def _bound(node: Node) -> dict[str, Any]:
-    """Arguments by name."""
     names = _roles(node.target)[0] if node.args else ()
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
@@ -124,7 +121,6 @@ def _role(target: str, *, write: bool) -> str:
 
 @functools.cache
 def _roles(target: str) -> tuple[tuple[str, ...], str, str]:
-    """Names of an operator's arguments, of the overwritten one, and of the viewed one."""
     if not target.startswith("aten."):
         return (), "", ""
     try:

@@ -112,7 +112,6 @@ def _incomparable(before: tuple[Stage, Any], stage: Stage, value: Any) -> str:
 
 
 def _difference(before: torch.Tensor, after: torch.Tensor, noise: float) -> dict[str, Any]:
-    """The numbers of one step; its severity is relative to the noise, or to the precision where that is less."""
     sums, metrics = measure(before, after, None)
     rmse, dtype = metrics["rmse"], str(after.dtype).removeprefix("torch.")
     rms = math.sqrt(sums.rr / sums.count) * sums.r_unit if sums.count else 0.0

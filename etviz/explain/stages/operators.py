@@ -173,7 +173,6 @@ def _partner(
 
 
 def _folded_norms(floats: OperatorValues, quantized: OperatorValues) -> dict[str, str]:
-    """``convolution → batch norm`` for each norm that the quantized program took into the operator before it."""
     norms = {}
     for name, operator in floats.operators.items():
         norm = operator.norm

@@ -92,7 +92,6 @@ def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = 
 
 
 def _of_last_round(alone: Alone, about: About) -> About:
-    """The facts of the last round, if a loop executed the piece several times."""
     if alone.piece.rounds < 2:
         return about
     runtime, expected = alone.piece.outputs[about.output], alone.expected[about.output]
@@ -152,7 +151,6 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _layout(tensor: torch.Tensor) -> str:
-    """How a script restores the strides that a file of plain tensors loses, empty if there is nothing to restore."""
     if tensor.is_contiguous():
         return ""
     if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):

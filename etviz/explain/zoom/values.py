@@ -290,7 +290,6 @@ def _fidelity(
 
 
 def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
-    """Largest absolute difference; infinite where only one side is NaN or Inf, or the shapes differ."""
     worst = 0.0
     for a, b in zip(outputs, expected, strict=True):
         if a.shape != b.shape:
@@ -405,7 +404,6 @@ def _prepared(identifier: Identifier, value: Any, preprocessing: Preprocessing |
 
 
 def _misfit(node: Node, value: Any) -> str:
-    """Why a value can't be the operator's, empty if it can."""
     meta = node.outputs[0] if len(node.outputs) == 1 else None
     if not isinstance(value, torch.Tensor):
         return "a value that can't be read"

@@ -119,7 +119,6 @@ def compare_inside(
 
 @question
 def _compared(replay: Replay, runtime: Sequence[Any], custom: CustomMetrics | None, *, measured: bool) -> Comparison:
-    """The one execution of a piece, with the `runtime` inputs for introduced gaps, and total noise if `measured`."""
     (execution,) = replay.executions
     fresh = partial(_Arriving, replay.graph, replay.constants, runtime)
     kept = Keeper(KEPT_BYTES)
@@ -137,7 +136,6 @@ class _Arriving(Evaluator):
         self._runtime = runtime
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
-        """The environment with the runtime's inputs; an input with the reference's bits stays the same object."""
         given = zip(self.graph.user_inputs(), self._runtime, strict=True)
         return {**env, **{item.name: value for item, value in given if not _same(env[item.name], value)}}
 
@@ -187,7 +185,6 @@ def _measure_total_noise(replay: Replay, zooms: Mapping[Call, Zoom]) -> None:
 
 @question
 def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float | None, str]]:
-    """The noise of total gaps inside delegate calls, None where it is not known, and what to note of it."""
     flat = inline(replay.graph)
     own = [(call, replace(gap, note="", noise=UNKNOWN, metrics=dict(gap.metrics))) for call, gap in gaps]
     inside = flat.inside
@@ -202,7 +199,6 @@ def _noise(replay: Replay, gaps: Sequence[tuple[Call, Gap]]) -> list[tuple[float
 
 
 def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
-    """Name the constant inputs whose runtime values are not the reference's."""
     for item, own, runtime in zip(piece.graph.user_inputs(), inputs, piece.inputs, strict=True):
         if own is not runtime and not same_bits(own, runtime):
             small = f": {runtime.item():.6g}, not {own.item():.6g}" if own.numel() == runtime.numel() == 1 else ""
@@ -210,7 +206,6 @@ def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
 
 
 def _name_alterations(zoom: Zoom, subject: Subject, how: How) -> None:
-    """Name what the program that ran has otherwise than the reference: in a note, and at the operators."""
     gaps = zoom.comparison.gaps
     wrong = any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in gaps)
     altered = alterations(subject.piece, how.timeout, how.cancel) if subject.constants or wrong else []

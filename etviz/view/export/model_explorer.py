@@ -107,7 +107,6 @@ def _color(metric: str, value: float) -> str:
 
 
 def _rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
-    """The worst gap row of each node; the output of a delegate is also that of the operator that makes it."""
     tree, gaps = analysis.tree, analysis.tables.rows
     where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
     nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]
@@ -119,12 +118,10 @@ def _rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
 
 
 def _hands_up(tree: Tree, edge: DataEdge) -> bool:
-    """True if an operator hands its value to the delegate that it is in."""
     return edge.target < edge.source < edge.target + tree.size[edge.target]
 
 
 def _shown_edges(tree: Tree, edges: list[DataEdge]) -> dict[int, list[DataEdge]]:
-    """Edges by target. A delegate's arguments go to the operators that read them, its outputs come from its node."""
     shown: dict[int, list[DataEdge]] = {}
     for edge in edges:
         source, target = tree.kind[edge.source], tree.kind[edge.target]
@@ -156,7 +153,6 @@ def _shared(modules: list[list[str]]) -> list[str]:
 
 
 def _part(name: str) -> str:
-    """A name as a part of a namespace, in which ``/`` separates the layers and ``;`` alternatives."""
     return name.replace("/", "|").replace(";", ",")
 
 

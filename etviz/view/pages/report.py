@@ -112,7 +112,6 @@ def _answers(
 def _tensors(
     analysis: Analysis, tensors: str, rows: int, beside: Beside | None
 ) -> tuple[dict[int, Answer], dict[int, str]]:
-    """The answers about the first `rows` rows, and why a row has none."""
     answers: dict[int, Answer] = {}
     missing: dict[int, str] = {}
     if tensors == "none":
@@ -127,7 +126,6 @@ def _tensors(
 
 
 def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
-    """The worst gap rows, and as many inside each zoomed delegate."""
     first = 0
     for part in (analysis, *analysis.inside.values()):
         yield from (first + int(row) for row in part.worst(number).index)
@@ -135,7 +133,6 @@ def _worst_rows(analysis: Analysis, number: int) -> Iterator[int]:
 
 
 def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
-    """Where the error of the worst rows is, asked as the view asks at first; rows without a reference have none."""
     answers: dict[tuple[str, int], Answer] = {}
     rows = analysis.worst(MAPPED).index if tensors == "worst" else ()
     for row in tqdm(rows, desc="maps", unit="row", leave=False, delay=1):
@@ -150,7 +147,6 @@ def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
 
 
 def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
-    """The times of the executions, the typical one's first, as far as there is room."""
     profile, answers, room = analysis.profile, {}, _TIMED
     sizes = [len(events) for events in profile.executions]
     for run in sorted(range(len(sizes)), key=lambda run: (run != profile.typical, run)):

@@ -117,7 +117,6 @@ def _shown(value: Any) -> str:
 
 
 def _breakable(text: str) -> str:
-    """Escaped; a line may break after the separators of a name, which holds no spaces."""
     return re.sub(r"([._:/]+)(?=[^\W\d])", r"\1<wbr>", markup(text))
 
 
@@ -144,7 +143,6 @@ def _verdicts(verdicts: Mapping[str, Summary]) -> str:
 
 
 def _side_by_side(labels: Sequence[str], rows: pd.DataFrame, by: str) -> str:
-    """The operators with their metric in each program; with how much worse it became where that is known."""
     by = by if all(f"{by}.{label}" in rows for label in labels) else "severity"
     by = ranking(rows, by, labels)
     decibel = METRICS[by.removeprefix("introduced_")].unit == "dB"

@@ -158,7 +158,6 @@ def _addresses(rows: pd.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def _timed(profile: Profile) -> dict[str, Any] | None:
-    """About the times, before the view asks for a timeline; None if nothing was timed."""
     runs = len(profile.executions)
     about = {"runs": runs, "typical": profile.typical, "note": profile.note, "distorted": profile.distorted}
     return about if runs else None
@@ -232,7 +231,6 @@ def _tree(tree: Tree, rows: pd.DataFrame, buffers: Buffers, *, nameable: bool = 
 
 
 def _node_names(tree: Tree, rows: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """Number and label of each node; a node with a row has the row's name."""
     numbered = (number >= 0 and kind != "inner" for number, kind in zip(tree.instruction, tree.kind, strict=True))
     numbers = [f"#{at}" if shown else "" for at, shown in zip(tree.instruction, numbered, strict=True)]
     labels = list(tree.label)
@@ -263,7 +261,6 @@ def _limits(tables: Tables) -> dict[str, list[float]]:
 
 
 def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
-    """1 for each row of a delegate call that can be zoomed into and was not."""
     flags = np.zeros(rows, np.uint8)
     inside = analysis.inside
     for row in range(len(analysis.tables)):
@@ -272,7 +269,6 @@ def _zoomable_rows(analysis: Analysis, rows: int) -> npt.NDArray[np.uint8]:
 
 
 def _zoom_list(analysis: Analysis) -> list[dict[str, Any]]:
-    """The zooms: the first gap row of each delegate, and how faithful it is."""
     first: dict[tuple[int, int], int] = {}
     for row, gap in enumerate(analysis.tables.gaps):
         first.setdefault((gap.run, gap.instruction), row)
@@ -291,6 +287,5 @@ def _zoom_list(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _edge_pairs(analysis: Analysis) -> npt.NDArray[np.int32]:
-    """Source and target of each edge, by turns: nodes of the program's tree; each pair once."""
     pairs = dict.fromkeys((edge.source, edge.target) for edge in analysis.edges)
     return np.array(list(pairs), np.int32).reshape(-1)

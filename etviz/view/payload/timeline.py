@@ -132,7 +132,6 @@ def _told(
 
 
 def _places(analysis: Analysis, run: int) -> tuple[Mapping[int, int], Mapping[tuple[int, str], int]]:
-    """The worst row of each instruction, and of each operator inside a call, in a run's execution."""
     rows, _ = table_rows(analysis)
     blocks = list(dict.fromkeys(analysis.tables.coverage["event_block"].tolist()))
     if blocks:  # a timed run has the values of the logged one

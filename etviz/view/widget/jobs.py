@@ -128,7 +128,6 @@ def _zoom(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel
 
 
 def _what_if(analysis: Analysis, params: dict[str, Any], progress: Progress, cancel: threading.Event) -> dict[str, Any]:
-    """Each final output as it was and as it would have been: its error, and the largest of a row of scores."""
     rows = params.get("rows")
     if not isinstance(rows, list) or not rows:
         raise UsageError(f"what_if needs a list of rows, found {rows!r}")

@@ -122,7 +122,6 @@ def listed(token: str) -> ViewState:
 
 
 def _named() -> list[tuple[str, ViewState]]:
-    """Inspections by variable, then Inspections that are only the value of a cell; each once."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()

@@ -130,7 +130,6 @@ class InspectionWidget(anywidget.AnyWidget):
 
     @traitlets.validate("panel")
     def _check_panel(self, proposal: Any) -> Any:
-        """Refuse values that are no place: a page may send anything."""
         if not is_place(proposal["value"]):
             raise traitlets.TraitError("panel must be a place in a side panel, or None")
         return proposal["value"]
@@ -148,7 +147,6 @@ class InspectionWidget(anywidget.AnyWidget):
         super().close()
 
     def _tie(self) -> None:
-        """Share the traits of the state, and connect to the changes of its programs."""
         self._links = [traitlets.link((self.state, name), (self, name)) for name in SHARED]
         for shown in self.state.analyses:
             shown.changed.connect(self._follow)
