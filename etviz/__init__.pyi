@@ -4,8 +4,12 @@ from etviz.api import compare as compare
 from etviz.api import debug as debug
 from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
+from etviz.calls.driver import Call as Call
+from etviz.calls.driver import Driver as Driver
 from etviz.comparison.results import Results as Results
 from etviz.comparison.results import compare_results as compare_results
+from etviz.decoding.decode import decode as decode
+from etviz.decoding.result import Decode as Decode
 from etviz.evidence.census import Census as Census
 from etviz.evidence.census import census as census
 from etviz.evidence.runner import study as study

@@ -593,7 +593,7 @@ def total_noise(
     names = set(wanted)
     found: dict[tuple[int, str, int], tuple[Spread, Spread]] = defaultdict(lambda: (Spread(), Spread()))
     start = fresh()  # all lanes share the weights that it dequantizes
-    for seeds in _batches(start.graph, {name for _, name in names}):
+    for seeds in batches(start.graph, {name for _, name in names}):
         lanes = Lanes(start, seeds)
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
@@ -631,7 +631,7 @@ def _see(
         told.see(node, value, [first for first, _ in both])
 
 
-def _batches(graph: Graph, names: Collection[str]) -> list[list[int]]:
+def batches(graph: Graph, names: Collection[str] = ()) -> list[list[int]]:
     """Seeds of the lanes that are evaluated together: all of them, unless they take much memory.
 
     There are as many as the smallest value needs to have `ENOUGH` elements over all lanes.

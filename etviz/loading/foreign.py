@@ -63,13 +63,24 @@ def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
     """True if a child process has to evaluate these files, or what is in these files of inputs.
 
     `etviz.options.isolation` decides: "always" and "never" for all files, "auto" for those that etviz did not write on
-    this machine. What `ran_here` a moment ago is not foreign.
+    this machine. The log of what `ran_here` a moment ago is not foreign; the program that ran may be.
     """
     if options.isolation != "auto":
         return options.isolation == "always"
+    ours = ("etdump", "debug_buffer") if ran_here else ()
+    named = {kind: path for kind, path in artifacts.named.items() if kind not in ours}
+    if ran_here:
+        return not is_known(named)
     names = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs if isinstance(inputs, list) else []
     files = {f"inputs {at}": name for at, name in enumerate(names) if isinstance(name, (str, os.PathLike))}
-    return not ran_here and not is_known({**artifacts.named, **files})
+    return not is_known({**named, **files})
+
+
+def replay_of(paired: Paired) -> Replay:
+    """The program of a method without executions, from its initial state; evaluated in a child process if foreign."""
+    if is_foreign(paired.artifacts, None, ran_here=True):
+        return Replay(refuse, elsewhere=_Main(Foreign(paired)))
+    return _replay_of(paired, [])
 
 
 class Foreign:

@@ -83,8 +83,8 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def model_of(recipe: Recipe) -> nn.Module:
-    """The model, with seeded random weights."""
+def model_of(recipe: Recipe, weights: Mapping[str, torch.Tensor] | None = None) -> nn.Module:
+    """The model, with these weights, or with seeded random ones."""
     args = importlib.import_module(f"{_LLAMA}.model_args").ModelArgs(
         **_SIZES
         | {"max_seq_len": ROOM, "max_context_len": ROOM, "use_kv_cache": True}
@@ -97,6 +97,8 @@ def model_of(recipe: Recipe) -> nn.Module:
         parameter.requires_grad_(False)
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.08)
+    if weights is not None:
+        model.load_state_dict(dict(weights), strict=False)
     model = model.to(recipe.dtype)
     _quantize(model, recipe.weights)
     return _transformed(model, recipe, args.n_layers)

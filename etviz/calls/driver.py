@@ -1,0 +1,251 @@
+"""A driver: how a program is called with token ids."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError
+from etviz.graph.uses import is_stateful
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.artifacts.program.program import Method, Program
+    from etviz.graph.ir import Graph, Input
+
+Make = Callable[[Sequence[int], int], Sequence[Any]]
+"""Makes the arguments of a call: of token ids, and of the position of the first one."""
+
+_PASTE: Final = (
+    "give a driver, for example\n    driver=lambda ids, position: (torch.tensor([ids]), torch.tensor([position]))"
+)
+_TOKENS: Final = ("tokens", "token", "input_ids", "ids", "decoder_input_ids")
+_OPTIONS: Final = ("attn_options", "options")
+_ROOMS: Final = ("get_max_context_len", "get_max_seq_len")
+_INTEGERS: Final = ("int64", "int32")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a program.
+
+    Attributes
+    ----------
+    inputs
+        Its arguments.
+    ids
+        The token ids that it feeds.
+    position
+        Position of the first of them in the sequence.
+    """
+
+    inputs: tuple[Any, ...]
+    ids: tuple[int, ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """How a program is called.
+
+    Attributes
+    ----------
+    make
+        Makes the arguments of a call.
+    chunk
+        Maximum number of ids of a call.
+    room
+        Maximum number of positions; None where the program does not say it.
+    stateless
+        True if the program keeps nothing between calls, so each call takes the whole sequence.
+    """
+
+    make: Make
+    chunk: int = 1
+    room: int | None = None
+    stateless: bool = False
+
+    def call(self, ids: Sequence[int], position: int) -> Call:
+        """The call that feeds some ids.
+
+        Raises
+        ------
+        UsageError
+            If they exceed the room, or the function of the user fails or returns no sequence.
+        """
+        end = position + len(ids)
+        if self.room is not None and end > self.room:
+            raise UsageError(f"the sequence needs {end} positions, and the program has room for {self.room}")
+        try:
+            inputs = self.make(list(ids), position)
+        except Exception as error:
+            given = f"(ids={list(ids)[:4]}{'…' if len(ids) > len(ids[:4]) else ''}, position={position})"
+            raise UsageError(f"driver: it fails on {given}: {type(error).__name__}: {error}") from error
+        if not isinstance(inputs, (tuple, list)):
+            raise UsageError(f"driver: it must return a tuple of the arguments, found {type(inputs).__name__}")
+        return Call(tuple(inputs), tuple(ids), position)
+
+    def prefill(self, ids: Sequence[int], chunk: int | None = None) -> Iterator[Call]:
+        """The calls that feed a prompt, `chunk` ids at a time (the most that the program takes if None).
+
+        Raises
+        ------
+        UsageError
+            As `call`; if `chunk` is not between 1 and the program's.
+        """
+        size = self.chunk if chunk is None else chunk
+        if not 1 <= size <= self.chunk:
+            raise UsageError(f"prefill={size}: a call of this program takes 1 to {self.chunk} tokens")
+        for start in range(0, len(ids), size):
+            yield self.step(ids[: start + size], start)
+
+    def step(self, ids: Sequence[int], position: int) -> Call:
+        """The call that feeds a sequence's ids from a position on; all ids where no state is kept."""
+        return self.call(ids, 0) if self.stateless else self.call(ids[position:], position)
+
+
+def of_function(make: Driver | Make, chunk: int | None = None) -> Driver:
+    """The driver of a user's function.
+
+    Raises
+    ------
+    UsageError
+        If it is no function.
+    """
+    if isinstance(make, Driver):
+        return make
+    if not callable(make):
+        raise UsageError(f"driver must be a function (ids, position) -> arguments, found {type(make).__name__}")
+    return Driver(make, chunk or 1)
+
+
+def of_module(model: torch.nn.Module, longest: int) -> Driver:
+    """The driver of a model that is not lowered yet, by the names of its parameters.
+
+    With a position, it feeds one token a call. Without one, each call takes the whole sequence, filled up to the
+    `longest` one's length.
+
+    Raises
+    ------
+    UsageError
+        If the parameters have other names.
+    """
+    import torch
+
+    parameters = [
+        item
+        for item in inspect.signature(model.forward).parameters.values()
+        if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+    ]
+    names = [item.name for item in parameters]
+    said = f"{type(model).__name__}.forward({', '.join(names)})"
+    if not names or names[0] not in _TOKENS:
+        raise UsageError(f"{said}: no driver is known for these parameters; {_PASTE}")
+    if len(names) == 1:
+        return Driver(
+            lambda ids, _: (torch.tensor([[*ids, *[0] * (longest - len(ids))]]),), longest, longest, stateless=True
+        )
+    nested = names[1] in _OPTIONS
+    if not nested and not _names_position(names[1]):
+        raise UsageError(f"{said}: no driver is known for these parameters; {_PASTE}")
+    if unknown := [item.name for item in parameters[2:] if item.default is item.empty]:
+        raise UsageError(f"{said}: what {', '.join(unknown)} take is not known; {_PASTE}")
+
+    def make(ids: Sequence[int], position: int) -> tuple[Any, ...]:
+        at = torch.tensor([position])
+        return torch.tensor([list(ids)]), {"input_pos": at} if nested else at
+
+    return Driver(make)
+
+
+def room_of(program: Program) -> int | None:
+    """The number of positions that a program has room for, by its constant methods; None if it has none of them."""
+    names = {method.name for method in program.methods}
+    for name in _ROOMS:
+        if name in names:
+            method = program.method(name)
+            value = method.values[method.outputs[0]].value if len(method.outputs) == 1 else None
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return None
+
+
+def of_program(graph: Graph, method: Method | None, room: int | None = None) -> Driver:
+    """The driver of a lowered program, by the types and shapes of its inputs.
+
+    The tokens are the integer tensor of shape [1, n]; the position is the other integer input: a number, a tensor with
+    one element, or one with an element for each token.
+
+    Parameters
+    ----------
+    graph
+        The reference's graph.
+    method
+        The program's method, which knows the bounds of dynamic shapes.
+    room
+        Maximum number of positions, if it is known.
+
+    Raises
+    ------
+    UsageError
+        If the inputs are others.
+    """
+    inputs = graph.user_inputs()
+    tokens = [item for item in inputs if _is_integer(item) and len(_shape(item)) == 2]
+    others = [item for item in inputs if item not in tokens]
+    fits = len(tokens) == 1 and len(others) <= 1 and all(map(_is_position, others))
+    if not fits or _shape(tokens[0])[0] != 1:
+        raise UsageError(f"the program takes ({', '.join(map(_described, inputs))}): no driver is known; {_PASTE}")
+    at, whole = inputs.index(tokens[0]), len(inputs)
+    length = _shape(tokens[0])[1]
+    bound = _bound(method, at) if isinstance(length, str) else length
+    chunk = bound or 1
+    stateless = not others and not is_stateful(graph)
+    room = room or (chunk if stateless else None)
+    each = bool(others) and _shape(others[0]) == (length,) and length != 1
+    scalar = bool(others) and others[0].meta is not None and not others[0].meta.shape
+    plain = bool(others) and others[0].meta is None
+    dtypes = [item.meta.dtype if item.meta is not None else "int64" for item in inputs]
+
+    def make(ids: Sequence[int], position: int) -> list[Any]:
+        import torch
+
+        padded = [*ids, *[0] * (chunk - len(ids))] if isinstance(length, int) else list(ids)
+        values: list[Any] = [None] * whole
+        values[at] = torch.tensor([padded], dtype=getattr(torch, dtypes[at]))
+        if others:
+            start = list(range(position, position + len(padded))) if each else position if scalar else [position]
+            other = 1 - at
+            values[other] = position if plain else torch.tensor(start, dtype=getattr(torch, dtypes[other]))
+        return values
+
+    return Driver(make, chunk, room, stateless)
+
+
+def _names_position(name: str) -> bool:
+    return "pos" in name.lower()
+
+
+def _shape(item: Input) -> tuple[int | str, ...]:
+    return item.meta.shape if item.meta is not None else ()
+
+
+def _is_integer(item: Input) -> bool:
+    return item.meta is not None and item.meta.dtype in _INTEGERS
+
+
+def _is_position(item: Input) -> bool:
+    return item.meta is None or (_is_integer(item) and len(_shape(item)) < 2)
+
+
+def _described(item: Input) -> str:
+    return f"{item.name}: {item.meta.dtype} {list(item.meta.shape)}" if item.meta is not None else f"{item.name}: int"
+
+
+def _bound(method: Method | None, at: int) -> int | None:
+    """The upper bound of an input's second dimension."""
+    spec = method.values[method.inputs[at]].tensor if method is not None else None
+    return spec.sizes[1] if spec is not None and len(spec.sizes) == 2 and spec.dynamism != "dynamic_unbound" else None

@@ -1,0 +1,142 @@
+"""Texts and token ids. What a tokenizer returns is untrusted text."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import ArtifactError, UsageError
+
+if TYPE_CHECKING:
+    from etviz.artifacts.files import PathLike
+
+_LARGEST: Final = 256 << 20
+_LONGEST: Final = 64
+_HIDDEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode categories whose characters are shown by number: control, format (bidirectional marks too), and the like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Turns text into token ids and back.
+
+    Attributes
+    ----------
+    encode, decode
+        Functions ``text -> ids`` and ``ids -> text``; None without a tokenizer.
+    """
+
+    encode: Callable[[str], Sequence[int]] | None = None
+    decode: Callable[[list[int]], str] | None = None
+
+    def ids(self, prompt: Any, number: int) -> list[int]:
+        """The token ids of a prompt: a text, a sequence of ids, or a tensor of them.
+
+        Raises
+        ------
+        UsageError
+            If it is neither, is empty, or is a text and there is no tokenizer.
+        """
+        given = f"prompt {number}"
+        if isinstance(prompt, str):
+            if self.encode is None:
+                raise UsageError(f"{given} is a text; give tokenizer= too, or token ids")
+            try:
+                found = self.encode(prompt)
+            except Exception as error:
+                raise UsageError(f"tokenizer: it fails on {given}: {type(error).__name__}: {error}") from error
+        else:
+            found = prompt.flatten().tolist() if hasattr(prompt, "flatten") else prompt
+        found = getattr(found, "ids", found)  # what the tokenizers package returns
+        try:
+            ids = [int(item) for item in found]
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{given}: expected a text or token ids, found {type(prompt).__name__}; give a list of prompts"
+            ) from None
+        if not ids:
+            raise UsageError(f"{given} has no tokens")
+        return ids
+
+    def text(self, token: int) -> str:
+        """A token's text as `shown`; its number in brackets without a tokenizer, or where it fails."""
+        if self.decode is None:
+            return f"[{token}]"
+        try:
+            return shown(str(self.decode([token])))
+        except Exception:  # noqa: BLE001 - a tokenizer may refuse a token in its own way
+            return f"[{token}]"
+
+
+def tokenizer_of(given: Any) -> Tokenizer:
+    """The tokenizer that a user gives.
+
+    Parameters
+    ----------
+    given
+        An object with `encode` and `decode`, the path of a ``tokenizer.json`` or of a SentencePiece model, or None.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these, or the package that reads the file is missing.
+    ArtifactError
+        If the file can't be read.
+    """
+    if given is None:
+        return Tokenizer()
+    if isinstance(given, (str, os.PathLike)):
+        given = _from_file(Path(given))
+    if not all(callable(getattr(given, name, None)) for name in ("encode", "decode")):
+        raise UsageError(f"tokenizer must have encode and decode, or be a file's path; found {type(given).__name__}")
+    return Tokenizer(given.encode, given.decode)
+
+
+def _from_file(path: PathLike) -> Any:
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ArtifactError(path, f"the file can't be read ({error.strerror})", "name the tokenizer's file") from error
+    if size > _LARGEST:
+        raise ArtifactError(path, f"it has {size:,} bytes, more than {_LARGEST:,}", "name the tokenizer's file")
+    try:
+        if path.suffix == ".json":
+            import tokenizers
+
+            return tokenizers.Tokenizer.from_file(str(path))
+        import sentencepiece
+
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except ImportError as error:
+        raise UsageError(
+            f"tokenizer={str(path)!r} needs the package {error.name}; run: pip install {error.name}"
+        ) from None
+    except Exception as error:
+        raise ArtifactError(
+            path,
+            f"it is no tokenizer ({type(error).__name__}: {str(error)[:200]})",
+            "give a tokenizer.json or a SentencePiece model",
+        ) from error
+
+
+def shown(text: str) -> str:
+    r"""A text of one line whose hidden characters are visible, at most 64 characters long.
+
+    Examples
+    --------
+    >>> shown("a\n\u202eb")
+    'a⏎<U+202E>b'
+    """
+    cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
+    return "".join(_shown(character) for character in cut)
+
+
+def _shown(character: str) -> str:
+    if character == "\n":
+        return "⏎"
+    return f"<U+{ord(character):04X}>" if unicodedata.category(character) in _HIDDEN else character
