@@ -20,6 +20,8 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "calls.driver": ["Call", "Driver"],
         "decoding.decode": ["decode"],
         "decoding.result": ["Decode"],
+        "parity.parity": ["parity"],
+        "parity.result": ["Parity"],
         "pipeline.probe": ["Probe", "probe"],
         "pipeline.recipe": ["Recipe", "recipe"],
         "pipeline.record": ["record"],

@@ -1,0 +1,207 @@
+"""What a comparison of two eager models gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from etviz.parity.stages import OUTPUT, first_difference
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from etviz.parity.hypotheses import Hypothesis
+    from etviz.parity.stages import Port, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A hypothesis that was applied.
+
+    Attributes
+    ----------
+    hypothesis
+        The change.
+    first
+        The first value that differs with it, and with those proved before; None if all agree.
+    residual
+        Relative difference of the last compared value then, ``‖Δ‖ / ‖reference‖``.
+    proved
+        True if the value that differed first agrees with the change.
+    """
+
+    hypothesis: Hypothesis
+    first: Stage | None
+    residual: float
+    proved: bool
+
+    def __str__(self) -> str:
+        if self.first is None:
+            return f"with {self.hypothesis.change} the outputs agree to {self.residual:.1e}"
+        return f"with {self.hypothesis.change} the models agree up to {place(self.first)}"
+
+
+def place(stage: Stage) -> str:
+    """The name of a value: "the input of layers.0.attention.wo"."""
+    point = stage.pair.point
+    return "the outputs" if point == OUTPUT else f"the {point.side} of {point.module}"
+
+
+class Parity:
+    """Two eager models compared, parameter by parameter and module by module.
+
+    Made by `etviz.parity`.
+    """
+
+    def __init__(self, port: Port, tried: list[Proof], kept: list[Proof]) -> None:
+        self._port = port
+        self._tried = tried
+        self._kept = kept
+        self._stages = port.stages()
+
+    @cached_property
+    def parameters(self) -> pd.DataFrame:
+        """A row for each parameter of the model, then one for each of the reference that the model lacks.
+
+        Columns: ``parameter``, ``reference`` (names, joined by " + "), ``relation``, ``detail``, ``by`` (``value`` or
+        ``place``), ``shape``.
+        """
+        import pandas as pd
+
+        rows = [
+            (
+                match.name,
+                " + ".join(match.sources),
+                match.relation,
+                match.detail,
+                match.by if match.sources else "",
+                tuple(self._port.tensors[match.name].shape),
+            )
+            for match in self._port.matches.values()
+        ]
+        rows += [
+            (
+                "",
+                name,
+                "missing",
+                "no parameter of the model holds it",
+                "",
+                tuple(self._port.reference_tensors[name].shape),
+            )
+            for name in self._port.missing
+        ]
+        return pd.DataFrame(rows, columns=["parameter", "reference", "relation", "detail", "by", "shape"])
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """A row for each compared value, in the order of the model's run.
+
+        Columns: ``module``, ``side`` (``input``, ``output``; ``result`` is what the model returns), ``call``,
+        ``reference`` (the reference's modules), ``shape``, ``rmse`` and ``max_abs`` (in the value's units), ``rel_l2``,
+        ``noise`` (RMS that rounding explains, measured), ``severity`` (RMSE over noise) and ``agrees``.
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "module": stage.pair.point.module,
+                "side": stage.pair.point.side,
+                "call": stage.pair.point.call,
+                "reference": " + ".join(other.module for other in stage.pair.others),
+                "shape": stage.shape,
+                "rmse": stage.rmse,
+                "max_abs": stage.max_abs,
+                "rel_l2": stage.rel_l2,
+                "noise": stage.noise,
+                "severity": stage.severity,
+                "agrees": stage.agrees,
+            }
+            for stage in self._stages
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def first(self) -> pd.Series[Any] | None:
+        """The row of `stages` that differs first; None if the models agree."""
+        differing = self.stages.index[~self.stages["agrees"]]
+        return self.stages.loc[differing[0]] if len(differing) else None
+
+    @property
+    def agrees(self) -> bool:
+        """True if rounding explains every difference."""
+        return self.first is None
+
+    @property
+    def proofs(self) -> list[Proof]:
+        """The hypotheses that were proved, each on top of those before."""
+        return [proof for proof in self._kept if proof.hypothesis.name != "module"]
+
+    @property
+    def hypothesis(self) -> Proof | None:
+        """The first hypothesis that was proved; None if there is no difference, or none that a hypothesis explains."""
+        return self.proofs[0] if self.proofs else None
+
+    @cached_property
+    def tried(self) -> pd.DataFrame:
+        """A row for each hypothesis that was applied.
+
+        Columns: ``hypothesis``, ``where``, ``change``, ``first_difference`` (what still differs then), ``residual``
+        (relative difference of the last compared value) and ``proved``.
+        """
+        import pandas as pd
+
+        rows = [
+            (
+                proof.hypothesis.name,
+                proof.hypothesis.where,
+                proof.hypothesis.change,
+                "" if proof.first is None else place(proof.first),
+                proof.residual,
+                proof.proved,
+            )
+            for proof in self._tried
+        ]
+        return pd.DataFrame(rows, columns=["hypothesis", "where", "change", "first_difference", "residual", "proved"])
+
+    def summary(self) -> str:
+        """The verdict, the first value that differs, and what puts it right."""
+        names = f"{type(self._port.model).__name__} and {type(self._port.reference).__name__}"
+        lines = [f"{names}: {self._matched()}"]
+        first = first_difference(self._stages)
+        compared = f"{len(self._stages)} values compared"
+        if first is None:
+            worst = max((stage.severity for stage in self._stages), default=0.0)
+            lines.append(f"The models agree: {compared}, all within rounding (at most {worst:.2g} times the noise).")
+            return "\n".join(lines)
+        point = first.pair.point
+        others = " + ".join(other.module or "the model" for other in first.pair.others)
+        lines.append(
+            f"First difference: {place(first)}, against {others}: "
+            f"relative difference {first.rel_l2:.2g}, {first.severity:.2g} times the noise ({compared})."
+        )
+        if point.side == "input":
+            lines.append(f"The values before it agree: it arises in {point.module.rpartition('.')[0] or 'the model'}.")
+        lines += [f"Proved: {proof}." for proof in self.proofs]
+        left = self._kept[-1:]
+        if not left or left[0].first is not None or left[0].hypothesis.name == "module":
+            tried = ", ".join(dict.fromkeys(proof.hypothesis.name for proof in self._tried)) or "none fits"
+            where = place(left[0].first) if left and left[0].first is not None else place(first)
+            lines.append(f"No hypothesis explains {where}; tried: {tried}.")
+            lines += [f"Located: {proof}." for proof in left if proof.hypothesis.name == "module"]
+        return "\n".join(lines)
+
+    def _matched(self) -> str:
+        matches = list(self._port.matches.values())
+        by_value = sum(match.by == "value" and bool(match.sources) for match in matches)
+        by_place = sum(match.by == "place" for match in matches)
+        said = f"{by_value} of {len(matches)} parameters match by value"
+        said += f", {by_place} by place" if by_place else ""
+        unmatched = [match.name for match in matches if not match.sources]
+        said += f"; {len(unmatched)} match nowhere ({', '.join(unmatched[:3])})" if unmatched else ""
+        missing = self._port.missing
+        said += f"; the model lacks {len(missing)} of the reference ({', '.join(missing[:3])})" if missing else ""
+        return said + "."
+
+    def __repr__(self) -> str:
+        return self.summary()

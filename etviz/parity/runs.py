@@ -1,0 +1,279 @@
+"""One run of an eager model, with the values that its modules receive and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from etviz.errors import UsageError
+from etviz.evaluation.noise import Rounding
+from etviz.graph.ir import Node
+
+LANES: Final = 3
+"""Number of runs with perturbed roundings that the noise of a model is measured on."""
+
+
+class Point(NamedTuple):
+    """A value at the border of a module: its path, ``input`` or ``output``, and the number of the module's call."""
+
+    module: str
+    side: str
+    call: int = 0
+
+
+@dataclass(slots=True)
+class Arguments:
+    """The arguments of a call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Any, name: str) -> Arguments:
+        """The arguments that a user gives: a tensor or ids, a tuple of arguments, or a dictionary of them.
+
+        Raises
+        ------
+        UsageError
+            If it is none of these.
+        """
+        if isinstance(given, torch.Tensor):
+            return cls((given,))
+        if isinstance(given, Mapping):
+            return cls((), dict(given))
+        if isinstance(given, list) and given and all(type(item) is int for item in given):
+            return cls((torch.tensor([given]),))
+        if isinstance(given, tuple) and given:
+            return cls(given)
+        raise UsageError(
+            f"{name} must be a tensor, a list of token ids, a tuple of arguments or a dictionary of them, "
+            f"found {type(given).__name__}"
+        )
+
+    def longer(self, first: torch.Tensor) -> Arguments:
+        """The same with more token ids in front of the first tensor, and positions that go on after the last one."""
+        more, length = first.shape[-1], self.args[0].shape[-1] if self.args else 0
+        ids = torch.cat([first.to(self.args[0].dtype), self.args[0]], -1)
+        return Arguments((ids, *[_extended(item, length, more) for item in self.args[1:]]), self.kwargs)
+
+
+def _extended(value: Any, length: int, more: int) -> Any:
+    """Positions 0 … n − 1, for more tokens."""
+    if isinstance(value, Mapping):
+        return {name: _extended(item, length, more) for name, item in value.items()}
+    if isinstance(value, torch.Tensor) and not value.is_floating_point() and value.shape[-1:] == (length,):
+        return torch.arange(length + more, dtype=value.dtype).expand(*value.shape[:-1], -1)
+    return value
+
+
+@dataclass(slots=True)
+class Edits:
+    """Changes of a model that leave the model itself as it is.
+
+    Attributes
+    ----------
+    tensors
+        Other parameters and buffers, by name.
+    outputs
+        By a module's path, functions that change its output.
+    attributes
+        Other attributes of modules, by path and name.
+    functions
+        Wrappers of torch's functions by their names: each takes the function and its arguments.
+    prefix
+        Token ids to put before the inputs; None for the inputs as they are.
+    """
+
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    outputs: dict[str, list[Callable[[Any], Any]]] = field(default_factory=dict)
+    attributes: dict[tuple[str, str], Any] = field(default_factory=dict)
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    prefix: torch.Tensor | None = None
+
+    def joined(self, other: Edits) -> Edits:
+        """Both changes."""
+        outputs = {name: list(changes) for name, changes in self.outputs.items()}
+        for name, changes in other.outputs.items():
+            outputs.setdefault(name, []).extend(changes)
+        return Edits(
+            self.tensors | other.tensors,
+            outputs,
+            self.attributes | other.attributes,
+            self.functions | other.functions,
+            other.prefix if other.prefix is not None else self.prefix,
+        )
+
+
+@dataclass(slots=True)
+class Trace:
+    """The values of one run, in the order in which they appeared.
+
+    Attributes
+    ----------
+    values
+        The first floating-point tensor that a module received or returned, by `Point`.
+    output
+        The first floating-point tensor that the model returned.
+    """
+
+    values: dict[Point, torch.Tensor]
+    output: torch.Tensor
+
+
+def tensor_in(value: Any) -> torch.Tensor | None:
+    """The first floating-point tensor of a value, also within tuples, lists and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        return value if value.is_floating_point() else None
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return next((found for item in value if (found := tensor_in(item)) is not None), None)
+    return None
+
+
+def replaced(value: Any, new: torch.Tensor) -> Any:
+    """A value with another first floating-point tensor."""
+    old = tensor_in(value)
+
+    def change(item: Any) -> Any:
+        if item is old:
+            return new
+        if isinstance(item, Mapping):
+            for name, inner in item.items():
+                item[name] = change(inner)  # pyright: ignore[reportIndexIssue]
+            return item
+        if isinstance(item, (tuple, list)):
+            changed = [change(inner) for inner in item]
+            return type(item)(*changed) if hasattr(item, "_fields") else type(item)(changed)
+        return item
+
+    return change(value)
+
+
+def run(
+    model: torch.nn.Module,
+    arguments: Arguments,
+    edits: Edits | None = None,
+    *,
+    seed: int | None = None,
+    only: Sequence[Point] | None = None,
+) -> Trace:
+    """Run a model once, from its present state, which does not change.
+
+    Parameters
+    ----------
+    edits
+        Changes for this run.
+    seed
+        Perturb each result as another correct implementation may, with the random numbers of this seed
+        (`etviz.evaluation.noise.Rounding`).
+    only
+        The values to keep; by default all of them.
+
+    Raises
+    ------
+    UsageError
+        If the model fails on the arguments, or returns no floating-point tensor.
+    """
+    edits = edits or Edits()
+    if edits.prefix is not None:
+        arguments = arguments.longer(edits.prefix)
+    state = {name: item.clone() for name, item in model.named_buffers()} | edits.tensors
+    with ExitStack() as stack:
+        values = _watched(model, edits, None if only is None else set(only), stack)
+        for (path, name), value in edits.attributes.items():
+            module = model.get_submodule(path)
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, value)
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if edits.functions:
+            stack.enter_context(_Functions(edits.functions))
+        if seed is not None:
+            stack.enter_context(_Perturbed(seed))
+        try:
+            output = torch.func.functional_call(model, state, arguments.args, arguments.kwargs, strict=False)
+        except Exception as error:
+            raise UsageError(
+                f"{type(model).__name__} fails on its arguments: {type(error).__name__}: {error}"
+            ) from error
+    found = tensor_in(output)
+    if found is None:
+        raise UsageError(f"{type(model).__name__} returns no floating-point tensor, found {type(output).__name__}")
+    return Trace(values, found.detach().clone())
+
+
+def _watched(
+    model: torch.nn.Module, edits: Edits, wanted: set[Point] | None, stack: ExitStack
+) -> dict[Point, torch.Tensor]:
+    """Hooks that change outputs and keep values, until the stack is closed."""
+    values: dict[Point, torch.Tensor] = {}
+    calls: dict[str, int] = {}
+
+    def keep(point: Point, value: Any) -> None:
+        found = tensor_in(value) if wanted is None or point in wanted else None
+        if found is not None:
+            values[point] = found.detach().clone()
+
+    def before(path: str, _: Any, args: Any, kwargs: Any) -> None:
+        calls[path] = calls.get(path, -1) + 1
+        keep(Point(path, "input", calls[path]), (args, kwargs))
+
+    def after(path: str, _: Any, args: Any, kwargs: Any, output: Any) -> Any:
+        for change in edits.outputs.get(path, ()):
+            output = change(output)
+        keep(Point(path, "output", calls[path]), output)
+        return output
+
+    for path, module in model.named_modules():
+        stack.callback(module.register_forward_pre_hook(partial(before, path), with_kwargs=True).remove)
+        stack.callback(module.register_forward_hook(partial(after, path), with_kwargs=True).remove)
+    return values
+
+
+class _Functions(TorchFunctionMode):
+    """Calls a wrapper instead of some of torch's functions."""
+
+    def __init__(self, wrappers: Mapping[str, Callable[..., Any]]) -> None:
+        super().__init__()
+        self._wrappers = wrappers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wrapper = self._wrappers.get(getattr(func, "__name__", ""))
+        return wrapper(func, *args, **(kwargs or {})) if wrapper else func(*args, **(kwargs or {}))
+
+
+class _Perturbed(TorchDispatchMode):
+    """Perturbs each result of an operator as another correct implementation may round it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rounding = Rounding(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(item.alias_info is not None for item in func._schema.arguments):
+            return func(*args, **kwargs)
+
+        def call(_: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+            return func(*given, **named)
+
+        return self._rounding.call(call, Node("", str(func)), args, kwargs)
+
+
+def noise_of(model: torch.nn.Module, arguments: Arguments, plain: Trace) -> Iterator[Trace]:
+    """The differences that perturbed roundings make at each point, a trace for each of `LANES` seeds."""
+    for seed in range(LANES):
+        moved = run(model, arguments, seed=seed)
+        yield Trace(
+            {point: value.double() - plain.values[point].double() for point, value in moved.values.items()},
+            moved.output.double() - plain.output.double(),
+        )

@@ -1,0 +1,84 @@
+"""The search for what is wrong with a port: hypotheses are applied until the models agree or none helps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from etviz.errors import UsageError
+from etviz.parity.hypotheses import Hypothesis, Suspect, proposals
+from etviz.parity.result import Proof
+from etviz.parity.stages import Port, Stage, first_difference
+
+_ROUNDS: Final = 8
+"""Maximum number of faults that are looked for one after the other."""
+_TRIES: Final = 400
+"""Maximum number of hypotheses that are applied to one difference."""
+
+
+def search(port: Port, update: Callable[[], object]) -> tuple[list[Proof], list[Proof]]:
+    """Apply hypotheses to the first value that differs, and go on with what differs then.
+
+    Returns
+    -------
+    tuple of list of Proof
+        Every hypothesis that was applied, in order; and those that were kept, each on top of those before.
+    """
+    proofs: list[Proof] = []
+    kept: list[Proof] = []
+    for _ in range(_ROUNDS):
+        stages = port.stages()
+        first = first_difference(stages)
+        if first is None:
+            break
+        suspect = Suspect(port, first, stages)
+        best: Proof | None = None
+        for count, hypothesis in enumerate(_all(suspect)):
+            if count >= _TRIES:
+                break
+            proof = _applied(port, first, hypothesis)
+            update()
+            if proof is None:
+                continue
+            proofs.append(proof)
+            if proof.proved and (best is None or _rank(port, proof) > _rank(port, best)):
+                best = proof
+            if best is not None and best.first is None:
+                break
+        if best is None:
+            break
+        kept.append(best)
+        port = port.changed(best.hypothesis.edits, best.hypothesis.hidden)
+    return proofs, kept
+
+
+def _all(suspect: Suspect) -> Iterator[Hypothesis]:
+    yield from proposals(suspect)
+    yield from proposals(replace(suspect, wide=False))
+
+
+def _rank(port: Port, proof: Proof) -> float:
+    return math.inf if proof.first is None else _place(port, proof.first)
+
+
+def _place(port: Port, stage: Stage) -> int:
+    return [pair.point for pair in port.pairs].index(stage.pair.point)
+
+
+def _applied(port: Port, first: Stage, hypothesis: Hypothesis) -> Proof | None:
+    """Run the model with a change; None if it does not run then."""
+    try:
+        stages = [stage for stage in port.stages(hypothesis.edits) if stage.pair.point not in hypothesis.hidden]
+    except UsageError:
+        return None
+    points = [pair.point for pair in port.pairs]
+    decisive = next(
+        (point for point in points[_place(port, first) :] if point not in hypothesis.hidden), first.pair.point
+    )
+    if not any(stage.pair.point == decisive for stage in stages):
+        return None
+    remaining = first_difference(stages)
+    moved = remaining is None or _place(port, remaining) > points.index(decisive)
+    return Proof(hypothesis, remaining, stages[-1].rel_l2, moved)

@@ -1,0 +1,343 @@
+"""The values of two models side by side: each matched module's input and output, in units of measured noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import torch
+
+from etviz.parity.parameters import Match, corresponding, match_parameters
+from etviz.parity.runs import Arguments, Edits, Point, Trace, noise_of, run
+from etviz.tensors.metrics import EPS, THRESHOLD
+
+OUTPUT: Final = Point("", "result")
+"""The point of what the whole model returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A point of the model, and the points of the reference that it is compared with.
+
+    Attributes
+    ----------
+    point
+        The model's.
+    others
+        The reference's; several where the model fuses modules of it.
+    rows
+        The order in which the model holds the last axis; None for the reference's.
+    factor
+        The model's value is this many times the reference's.
+    """
+
+    point: Point
+    others: tuple[Point, ...]
+    rows: torch.Tensor | None = None
+    factor: float = 1.0
+
+    def expected(self, reference: Trace, like: torch.Tensor) -> torch.Tensor | None:
+        """The reference's value in the model's layout, in float64; None where the shapes do not fit."""
+        parts = [value for other in self.others if (value := _at(reference, other)) is not None]
+        if len(parts) < len(self.others) or len({part.shape[:-1] for part in parts}) > 1:
+            return None
+        value = torch.cat(parts, -1).double() * self.factor
+        if self.rows is not None:
+            if not value.ndim or int(self.rows.max()) >= value.shape[-1]:
+                return None
+            value = value[..., self.rows]
+        return _fitted(value, like.shape)
+
+
+def _at(trace: Trace, point: Point) -> torch.Tensor | None:
+    return trace.output if point == OUTPUT else trace.values.get(point)
+
+
+def _fitted(value: torch.Tensor, shape: torch.Size) -> torch.Tensor | None:
+    """A value in another layout of the same elements, or its last positions."""
+    if value.shape == shape:
+        return value
+    if value.ndim == 4 and value.transpose(1, 2).shape == shape:
+        return value.transpose(1, 2)
+    if value.numel() == math.prod(shape) and value.shape[-1:] == shape[-1:]:
+        return value.reshape(shape)
+    if value.ndim == 3 and value.shape[0] == shape[0] and value.shape[2:] == shape[-1:]:
+        if len(shape) == 2:
+            return value[:, -1]
+        if len(shape) == 3 and 0 < shape[1] < value.shape[1]:
+            return value[:, -shape[1] :]
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A value of the model compared with the reference's.
+
+    Attributes
+    ----------
+    rmse, max_abs
+        Of the difference, in the value's units.
+    rel_l2
+        Norm of the difference over that of the reference.
+    noise
+        RMS that the rounding of both models explains, measured.
+    """
+
+    pair: Pair
+    shape: tuple[int, ...]
+    rmse: float
+    max_abs: float
+    rel_l2: float
+    noise: float
+
+    @property
+    def severity(self) -> float:
+        """RMSE over noise; 0 where nothing differs, NaN where a value is not finite."""
+        if self.rmse == 0:
+            return 0.0
+        return self.rmse / self.noise if self.noise else math.inf
+
+    @property
+    def agrees(self) -> bool:
+        """True if rounding explains the difference."""
+        return self.severity < THRESHOLD
+
+
+@dataclass(slots=True)
+class Port:
+    """A model beside its reference.
+
+    Attributes
+    ----------
+    matches
+        The model's parameters.
+    modules
+        By the path of a module of the model, that of the reference's that holds the same parameters.
+    pairs
+        What is compared, in the order of the model's run.
+    plain, expected
+        The model's and the reference's run.
+    noise
+        RMS of the rounding noise of each pair.
+    missing
+        Names of the reference's parameters that no parameter of the model holds.
+    applied
+        Changes of the model.
+    """
+
+    model: torch.nn.Module
+    reference: torch.nn.Module
+    arguments: Arguments
+    reference_arguments: Arguments
+    tensors: dict[str, torch.Tensor]
+    reference_tensors: dict[str, torch.Tensor]
+    matches: dict[str, Match]
+    modules: dict[str, str]
+    plain: Trace
+    expected: Trace
+    pairs: list[Pair] = field(default_factory=list)
+    noise: dict[Point, float] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    applied: Edits = field(default_factory=Edits)
+
+    def stages(self, edits: Edits | None = None) -> list[Stage]:
+        """Compare each pair; with `edits`, of the model that is changed further."""
+        trace = self.plain if edits is None else self.run(edits, [pair.point for pair in self.pairs])
+        return [stage for pair in self.pairs if (stage := self._stage(pair, trace)) is not None]
+
+    def run(self, edits: Edits, only: Sequence[Point] | None = None) -> Trace:
+        """Run the model with further changes."""
+        return run(self.model, self.arguments, self.applied.joined(edits), only=only)
+
+    def changed(self, edits: Edits, hidden: frozenset[Point]) -> Port:
+        """The same with a changed model, without the values that can no longer be compared."""
+        return replace(
+            self,
+            plain=self.run(edits),
+            pairs=[pair for pair in self.pairs if pair.point not in hidden],
+            tensors=self.tensors | edits.tensors,
+            applied=self.applied.joined(edits),
+        )
+
+    def value(self, pair: Pair, trace: Trace | None = None) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """The model's and the reference's value at a pair, in float64."""
+        found = _at(trace or self.plain, pair.point)
+        expected = None if found is None else pair.expected(self.expected, found)
+        return None if found is None or expected is None else (found.double(), expected)
+
+    def _stage(self, pair: Pair, trace: Trace) -> Stage | None:
+        values = self.value(pair, trace)
+        if values is None:
+            return None
+        found, expected = values
+        gap = found - expected
+        gap = torch.where((found == expected) | (found.isnan() & expected.isnan()), 0.0, gap)
+        norm, size = float(expected.norm()), math.sqrt(max(gap.numel(), 1))
+        rmse = float(gap.norm()) / size
+        plain = _at(trace, pair.point)
+        floor = EPS.get(str(plain.dtype).removeprefix("torch."), 0.0) / 2 / math.sqrt(3) if plain is not None else 0.0
+        return Stage(
+            pair,
+            tuple(found.shape),
+            rmse if math.isfinite(rmse) else math.inf,
+            float(gap.abs().max()) if gap.numel() else 0.0,
+            float(gap.norm()) / norm if norm else (0.0 if rmse == 0 else math.inf),
+            math.hypot(self.noise.get(pair.point, 0.0), floor * norm / size),
+        )
+
+
+def stored(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Floating-point parameters and stored buffers of a model; those that are all zero hold state, not weights."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    kept = {
+        name: value
+        for name, value in model.state_dict(keep_vars=True).items()
+        if name not in parameters and value.is_floating_point() and bool(value.any())
+    }
+    return {
+        name: value.detach()
+        for name, value in {**parameters, **kept}.items()
+        if value.is_floating_point() and value.numel()
+    }
+
+
+def put_side_by_side(
+    model: torch.nn.Module,
+    reference: torch.nn.Module,
+    arguments: Arguments,
+    reference_arguments: Arguments,
+    update: Callable[[], object],
+) -> Port:
+    """Run two models, match their parameters and modules, and measure the noise of each matched value.
+
+    Raises
+    ------
+    UsageError
+        If a model fails on its arguments.
+    """
+    mine, theirs = stored(model), stored(reference)
+    plain = run(model, arguments)
+    update()
+    expected = run(reference, reference_arguments)
+    update()
+    matches = match_parameters(mine, theirs, _called(plain), _called(expected))
+    found = {match.name: match for match in matches}
+    modules = corresponding(list(mine), list(theirs), found)
+    used = {source for match in matches for source in match.sources}
+    port = Port(
+        model,
+        reference,
+        arguments,
+        reference_arguments,
+        mine,
+        theirs,
+        found,
+        modules,
+        plain,
+        expected,
+        missing=[name for name in theirs if name not in used],
+    )
+    port.pairs = _pairs(port)
+    _measure_noise(port, update)
+    return port
+
+
+def _called(trace: Trace) -> list[str]:
+    return list(dict.fromkeys(point.module for point in trace.values))
+
+
+def _pairs(port: Port) -> list[Pair]:
+    """What can be compared, in the order of the model's run."""
+    pairs = {}
+    for point in port.plain.values:
+        pair = _leaf_pair(port, point) or _container_pair(port, point)
+        if pair is not None and port.value(pair) is not None:
+            pairs[point] = pair
+    result = Pair(OUTPUT, (OUTPUT,))
+    return [*pairs.values(), *([result] if port.value(result) is not None else [])]
+
+
+def own_matches(port: Port, path: str) -> list[Match]:
+    """The matches of a module's own parameters."""
+    return [match for name, match in port.matches.items() if name.rpartition(".")[0] == path and match.sources and path]
+
+
+def _leaf_pair(port: Port, point: Point) -> Pair | None:
+    """The pair of a module that has parameters of its own."""
+    own = own_matches(port, point.module)
+    if not own:
+        return None
+    match = max(own, key=lambda each: port.tensors[each.name].ndim)
+    value = port.tensors[match.name]
+    owners = tuple(dict.fromkeys(source.rpartition(".")[0] for source in match.sources))
+    embedding = isinstance(port.model.get_submodule(point.module), torch.nn.Embedding)
+    if point.side == "input":
+        columns = match.rows if value.ndim == 1 and match.relation != "fused" else match.columns
+        return Pair(point, (Point(owners[0], "input", point.call),), columns)
+    others = tuple(Point(owner, "output", point.call) for owner in owners)
+    if embedding or match.relation.endswith("transposed"):
+        return Pair(point, others[:1], match.columns if embedding else None, match.factor if embedding else 1.0)
+    matrix = value.ndim > 1
+    return Pair(point, others, match.rows if value.ndim <= 2 else None, match.factor if matrix else 1.0)
+
+
+def _container_pair(port: Port, point: Point) -> Pair | None:
+    """The pair of a module that holds other modules."""
+    other = port.modules.get(point.module)
+    if other is None or not point.module:
+        return None
+    children = {path for path in port.modules if path.startswith(point.module + ".")}
+    if any(port.modules[child] == other for child in children):
+        return None
+    return Pair(point, (Point(other, point.side, point.call),))
+
+
+def _measure_noise(port: Port, update: Callable[[], object]) -> None:
+    """The RMS of both models' rounding noise at each pair, over the lanes."""
+    squares: dict[Point, float] = {}
+    lanes = 0
+    for mine, theirs in zip(
+        noise_of(port.model, port.arguments, port.plain),
+        noise_of(port.reference, port.reference_arguments, port.expected),
+        strict=True,
+    ):
+        lanes += 1
+        update()
+        for pair in port.pairs:
+            moved = _at(mine, pair.point)
+            other = None if moved is None else pair.expected(theirs, moved)
+            for part in (moved, other):
+                if part is not None:
+                    squares[pair.point] = squares.get(pair.point, 0.0) + float(part.double().square().mean())
+    rounded = _rounded(port)
+    for point, square in squares.items():
+        port.noise[point] = math.sqrt(square / lanes + rounded.get(point, 0.0))
+
+
+def _rounded(port: Port) -> dict[Point, float]:
+    """Mean square at each pair of what the rounding of stored weights makes, such as that to bfloat16."""
+    values: dict[str, torch.Tensor] = {}
+    for match in port.matches.values():
+        if match.rounded:
+            values |= match.put_into(port.tensors[match.name], port.reference_tensors | values)
+    if not values:
+        return {}
+    trace = run(port.reference, port.reference_arguments, Edits(values))
+    gaps = Trace(
+        {point: value.double() - port.expected.values[point].double() for point, value in trace.values.items()},
+        trace.output.double() - port.expected.output.double(),
+    )
+    found = {}
+    for pair in port.pairs:
+        like = _at(port.plain, pair.point)
+        gap = None if like is None else pair.expected(gaps, like)
+        if gap is not None:
+            found[pair.point] = float(gap.square().mean())
+    return found
+
+
+def first_difference(stages: Sequence[Stage]) -> Stage | None:
+    """The first value that rounding does not explain."""
+    return next((stage for stage in stages if not stage.agrees), None)
