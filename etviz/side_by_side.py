@@ -64,7 +64,6 @@ class Comparison(Shown):
 
     @property
     def labels(self) -> list[str]:
-        """Names of the Inspections."""
         return list(self._inspections)
 
     @property

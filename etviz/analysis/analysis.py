@@ -74,11 +74,9 @@ class Changes:
         self._listeners = (*self._listeners, weakref.WeakMethod(listener))
 
     def disconnect(self, listener: Callable[[Change], None]) -> None:
-        """Stop calling a method."""
         self._listeners = tuple(known for known in self._listeners if known() not in (None, listener))
 
     def emit(self, change: Change) -> None:
-        """Call every listener."""
         for known in self._listeners:
             listener = known()
             if listener is not None:
@@ -124,7 +122,6 @@ class Analysis:
 
     @property
     def title(self) -> str:
-        """Name for people: the model's file and method."""
         return self.findings.title
 
     @property
@@ -159,40 +156,33 @@ class Analysis:
 
     @property
     def profile(self) -> Profile:
-        """The timed events."""
         return self.findings.profile
 
     @property
     def latency(self) -> Mapping[int, float]:
-        """Mean latency by instruction, in milliseconds."""
         return self.findings.latency
 
     @property
     def delegation(self) -> Delegation | None:
-        """Delegated and non-delegated nodes; None where not known."""
         return self.findings.delegation
 
     @cached_property
     @during("making the tree")
     def tree(self) -> Tree:
-        """The delegated-graph tree in program order."""
         return program_tree({self.findings.method: self.graph}, self.latency, self.profile.ran())
 
     @cached_property
     @during("making the tree of modules")
     def modules(self) -> Tree:
-        """The tree by module hierarchy."""
         return module_tree({self.findings.method: self.graph}, self.latency)
 
     @cached_property
     def edges(self) -> list[DataEdge]:
-        """Who reads whose values, between the nodes of `tree`."""
         return data_edges(self.tree, self.graph)
 
     @cached_property
     @during("listing the events")
     def events(self) -> pd.DataFrame:
-        """A row for each event that the runtime timed."""
         return self.profile.events(self.graph, self.findings.inner_handles)
 
     @cached_property
@@ -215,7 +205,6 @@ class Analysis:
 
     @during("ranking the rows")
     def worst(self, n: int = 5, by: str = "introduced_severity") -> pd.DataFrame:
-        """The rows to look at first; see `Inspection.worst`."""
         count = row_count("n", n, len(self.tables))
         gaps = self.gaps
         if by not in gaps:
@@ -225,7 +214,6 @@ class Analysis:
 
     @during("summing up a module")
     def module_total(self, name: str, by: str = "introduced_severity") -> ModuleTotal:
-        """Time and worst gap of a module; see `Inspection.module_total`."""
         return module_total(self.graph, self.latency, self.worst(len(self.tables), by), name)
 
     @during("computing introduced errors")
@@ -251,7 +239,6 @@ class Analysis:
         loss: Loss | None = None,
         progress: Progress | None = None,
     ) -> pd.DataFrame:
-        """Which share of a final output's error each instruction caused; see `Attributions.of`."""
         self.findings.check_files()
         run = self.finder.decision().run if run is None else run
         frame = self.attributions.of(output, run, loss=loss, progress=progress)
@@ -261,20 +248,17 @@ class Analysis:
 
     @during("making the ledger")
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
-        """Inputs, time and error of each delegate and each portable kernel; see `Time.ledger`."""
         frame = ledger(self.graph, self.tables, self.findings, by)
         frame.attrs["note"] = self.profile.note
         return frame
 
     @during("computing what the outputs would have been")
     def what_if(self, rows: Any) -> WhatIf:
-        """The outputs if some rows had been exact; see `Inspection.what_if`."""
         self.findings.check_files()
         return what_if(self.rows, rows, {call: inner.findings for call, inner in self.inside.items()}, self.zooms)
 
     @during("comparing the stages")
     def ladder(self, run: int = 0) -> pd.DataFrame:
-        """Every stage from the model to its run against the stage before it; see `Inspection.ladder`."""
         self.findings.check_files()
         replay = self.tables.compared.replay
         if replay is None:
@@ -287,7 +271,6 @@ class Analysis:
 
     @during("comparing with another reference")
     def against(self, reference: str | Mapping[str, Callable[..., Any]]) -> Analysis:
-        """The same executions against another reference; see `Inspection.against`."""
         self.compute_introduced()
         found, compared = self.findings, self.tables.compared
         if compared.replay is None or found.with_operators is None:
@@ -310,7 +293,6 @@ class Analysis:
 
     @during("fetching the inputs of a row")
     def inputs(self, row: Any) -> Sequence[Any]:
-        """The runtime's inputs of a row's operator or delegate; see `Row.inputs`."""
         self.findings.check_files()
         place = self.rows.find(row)
         if place.inside is not None:
@@ -398,7 +380,6 @@ class Analysis:
 
     @during("writing a repro")
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
-        """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
         place = self.rows.find(row)
         if place.inside is not None:
             return self.inside[place.inside].repro(place.at, path, timeout)

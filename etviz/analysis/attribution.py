@@ -48,7 +48,6 @@ class Attributions:
 
     @property
     def last(self) -> pd.DataFrame | None:
-        """The attribution that was asked for last, None if there is none; views show it."""
         with self._lock:
             tables, last = self._rows.tables, self._last
             if last is None or tables.compared.replay is not self._replay:

@@ -51,12 +51,10 @@ class Culprit:
 
     @property
     def gap(self) -> Gap:
-        """The comparison behind the row."""
         return self.place.gap
 
     @property
     def run(self) -> int:
-        """Number of the execution."""
         inside = self.place.inside
         return inside[0] if inside is not None else self.gap.run
 
@@ -72,12 +70,10 @@ class Culprit:
 
     @property
     def level(self) -> str:
-        """``warn`` or ``bad``."""
         return self.gap.level
 
     @property
     def named(self) -> str:
-        """Its name with its source line."""
         source = self.about["source"]
         return f"{self.name} ({source})" if source else self.name
 
@@ -136,7 +132,6 @@ def decide(rows: Rows, faithful: Mapping[Call, bool]) -> Decision:
 
 
 def run_label(tables: Tables, run: int) -> str:
-    """Name of an execution for people; empty if there is only one."""
     runs = tables.compared.runs
     return f"run {run}" if len(runs) > 1 else ""
 

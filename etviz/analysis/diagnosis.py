@@ -59,7 +59,6 @@ _ADVICE: Final = {
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a diagnosis."""
     return json.loads(Path(__file__).with_name("diagnosis.schema.json").read_text(encoding="utf-8"))
 
 
@@ -67,7 +66,6 @@ def schema() -> dict[str, Any]:
 def diagnose(
     analysis: Analysis, top: int = 5, *, look_inside: bool = True, timeout: float | None = None
 ) -> dict[str, Any]:
-    """The diagnosis; see `Inspection.diagnosis`."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
         raise UsageError(f"top must be a number of rows, 0 or more, found {top!r}")
     problem = _look_inside(analysis, timeout) if look_inside else ""

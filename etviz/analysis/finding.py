@@ -77,7 +77,6 @@ class Finder:
         self._evidence: tuple[Decision, tuple[str, str]] | None = None
 
     def decision(self) -> Decision:
-        """Who is at fault."""
         key = self._rows.tables, self._rows.inside
         if self._decided is None or self._decided[0] != key:
             zooms = self._quantization.zooms
@@ -85,7 +84,6 @@ class Finder:
         return self._decided[1]
 
     def summary(self) -> Summary:
-        """Verdict, facts and notes."""
         decision = self.decision()
         if self._summary is None or self._summary[0] is not decision:
             self._summary = decision, summarize(self._findings, self._rows.tables, decision)
@@ -97,12 +95,10 @@ class Finder:
         return None if self._summary is None else self._summary[1]
 
     def first_divergence(self) -> pd.Series | None:
-        """The gap row of the culprit, None if no operator is at fault."""
         culprit = self.decision().culprit
         return None if culprit is None else culprit.about.copy()
 
     def finding(self) -> Finding | None:
-        """The headline; None if nothing was compared."""
         tables = self._rows.tables
         if not len(tables):
             return None

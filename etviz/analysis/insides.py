@@ -112,7 +112,6 @@ class Insides(Generic[Inside]):
         return found
 
     def stop(self) -> None:
-        """Stop the thread."""
         self._cancel.set()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -29,7 +29,6 @@ _NAN: Final = float("nan")
 
 
 def ledger(graph: Graph, tables: Tables, findings: Findings, by: str) -> pd.DataFrame:
-    """See `Inspection.ledger`."""
     import pandas as pd
 
     if by not in COLUMNS:

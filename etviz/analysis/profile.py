@@ -157,12 +157,10 @@ class Profile:
     distorted: bool = False
 
     def events(self, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
-        """See `events_frame`."""
         return events_frame(self, graph, handles)
 
     @property
     def executions(self) -> list[ProfileEvents]:
-        """The timed events of each execution that has any."""
         return [block.profile for block in self.blocks if block.name == "Execute" and len(block.profile)]
 
     @property
@@ -172,7 +170,6 @@ class Profile:
         return int(np.argsort(np.nan_to_num(took), kind="stable")[(len(took) - 1) // 2]) if took else 0
 
     def ran(self) -> list[set[int]]:
-        """The instructions of each execution."""
         return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
 
     def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, Joined]]:
@@ -349,7 +346,6 @@ def _statistics(times: Sequence[float]) -> dict[str, Any]:
 
 
 def converted(converter: TimeConverter, name: str, start: int, end: int) -> float:
-    """Milliseconds between two times of a backend's clock."""
     try:
         return float(converter(name, end)) - float(converter(name, start))
     except Exception as error:

@@ -38,7 +38,6 @@ class Quantization:
 
     @property
     def known(self) -> bool:
-        """True if the float model that was quantized is known."""
         replay = self._rows.tables.compared.replay
         return replay is not None and replay.fresh_float is not None
 

@@ -53,17 +53,14 @@ class Located(NamedTuple):
 
     @property
     def gap(self) -> Gap:
-        """The comparison behind the row."""
         return self.tables.gaps[self.at]
 
     @property
     def about(self) -> pd.Series:
-        """The row itself."""
         return self.tables.rows.iloc[self.at]
 
     @property
     def name(self) -> str:
-        """Name of the row, as every view shows it."""
         return str(self.tables.rows["name"].iloc[self.at])
 
 
@@ -213,7 +210,6 @@ def row_count(name: str, count: int, most: int) -> int:
 
 
 def told_first(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows with the columns first that tell most."""
     first = [name for name in _FIRST if name in rows]
     return rows[[*first, *(name for name in rows if name not in first)]]
 

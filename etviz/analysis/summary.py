@@ -58,7 +58,6 @@ class Summary:
 
 
 def summarize(findings: Findings, tables: Tables, decision: Decision) -> Summary:
-    """The summary of one program: its outputs, and who is at fault by the `decision`."""
     accused = decision.culprit is not None or bool(findings.constants)
     comparisons = [run.comparison for run in tables.compared.runs]
     undetermined = next((item.undetermined for item in comparisons if item.undetermined), "")

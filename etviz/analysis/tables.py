@@ -63,7 +63,6 @@ class Tables:
 
     @property
     def graph(self) -> Graph:
-        """The graph of the program."""
         return self._findings.graph
 
     @cached_property
@@ -82,17 +81,14 @@ class Tables:
 
     @cached_property
     def coverage(self) -> pd.DataFrame:
-        """Every instruction, with `status` and `reason`."""
         return coverage_frame(self._findings.graph, self.compared.runs)
 
     @cached_property
     def outputs(self) -> pd.DataFrame:
-        """Each final output against the reference."""
         return outputs_frame(self.compared.runs)
 
     @cached_property
     def on_grid(self) -> frozenset[int]:
-        """Rows whose values lie on a quantization grid."""
         return frozenset(row for row, gap in enumerate(self.gaps) if gap.on_grid)
 
     @cached_property
@@ -103,7 +99,6 @@ class Tables:
 
     @cached_property
     def program_order(self) -> list[int]:
-        """The rows by execution, instruction and output."""
         places = [(gap.run, gap.instruction, gap.output) for gap in self.gaps]
         return sorted(range(len(self)), key=places.__getitem__)
 
@@ -129,7 +124,6 @@ class Tables:
         return gap.level if self.introduced else gap.total_level
 
     def ranked(self, by: str) -> pd.DataFrame:
-        """The rows, worst first by a column; see `rank`."""
         return rank(self.rows, by, self.unused)
 
     def limits(self, name: str) -> tuple[list[float], list[float]]:
@@ -142,12 +136,10 @@ class Tables:
 
     @property
     def constants(self) -> tuple[Difference, ...]:
-        """Constants of the `.pte` that differ from the reference's."""
         return self._findings.constants
 
     @property
     def introduced(self) -> bool:
-        """True if introduced gaps are computed."""
         return any(gap.introduced is not None or gap.introduced_different for gap in self.gaps)
 
     @cached_property

@@ -48,7 +48,6 @@ class Pair:
 
     @during("looking for classes of bugs")
     def fingerprints(self, *, force: bool = False) -> list[dict[str, Any]]:
-        """See `Row.fingerprints`, a dict each; none without a reference."""
         if self.reference is None or not (force or self.level != "ok"):
             return []
         found = fingerprints(self.reference, self.runtime, scale=self.scale, force=True)
@@ -107,13 +106,11 @@ class RowTensors:
         return histogram(pair.reference, pair.runtime, bins)
 
     def fingerprints(self, row: Any, *, force: bool = False) -> pd.DataFrame:
-        """Likely classes of bug."""
         self.tensors(row)
         return pd.DataFrame(self.pair(row).fingerprints(force=force), columns=["name", "score", "evidence"])
 
     @during("measuring the channels")
     def channel_error(self, row: Any, axis: int = 1) -> pd.DataFrame:
-        """The error for each index of an axis."""
         error = channel_error(*self.tensors(row), axis)
         columns = ("rmse", "max_abs", "share", "count", "nonfinite")
         index = pd.RangeIndex(len(error.rmse), name=f"axis {error.axis}")
@@ -128,14 +125,12 @@ class RowTensors:
         index: Sequence[int] | None = None,
         size: int = 256,
     ) -> ErrorMap:
-        """A 2-D slice."""
         from etviz.tensors.error_map import error_map
 
         return error_map(*self.tensors(row), of, axes, index, size)
 
     @during("counting a scatter plot")
     def scatter(self, row: Any, bins: int = 64) -> Scatter:
-        """Reference against runtime as a density."""
         from etviz.tensors.scatter import scatter
 
         return scatter(*self.tensors(row), bins)

@@ -54,7 +54,6 @@ class WhatIf:
 
 
 def what_if(rows: Rows, chosen: Any, insides: Mapping[Call, Findings], zooms: Zooms) -> WhatIf:
-    """See `Inspection.what_if`; `insides` are the zoomed delegate calls."""
     from etviz.explain.counterfactual import counterfactual, outputs_inside
 
     places = list({place.number: place for place in map(rows.find, _listed(chosen))}.values())

@@ -58,12 +58,10 @@ class Zooms:
         self.refused: set[Call] = set()
 
     def call(self, row: Any) -> Call | None:
-        """The delegate call of a row, None if it is of none."""
         gap = self._rows.find(row).gap
         return (gap.run, gap.instruction) if gap.node.target == "delegate" else None
 
     def first_row(self, call: Call) -> int:
-        """The first row of a delegate call."""
         return next(row for row, gap in enumerate(self._rows.tables.gaps) if (gap.run, gap.instruction) == call)
 
     def possible(self, row: Any) -> bool:
@@ -83,7 +81,6 @@ class Zooms:
         return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
 
     def logged(self) -> dict[Call, int]:
-        """The delegate calls with logged inner values, each with its first row."""
         calls: dict[Call, int] = {}
         told = self._findings.inner_handles or self._findings.inside_of_probes
         for row, gap in enumerate(self._rows.tables.gaps if told else ()):
@@ -93,7 +90,6 @@ class Zooms:
         return calls
 
     def look(self, calls: Mapping[Call, Any], how: How) -> dict[Call, Findings]:
-        """Zoom into the delegate calls of some rows; see `Inspection.zoom`."""
         from etviz.explain.zoom.zoom import compare_calls
 
         gaps = {call: self._rows.own(row).gap for call, row in calls.items()}
@@ -106,18 +102,15 @@ class Zooms:
         return {call: self._findings_of(gaps[call], inside) for call, inside in zooms.items()}
 
     def piece(self, row: Any) -> Piece:
-        """The delegate call of a row as a piece that can run alone on its runtime inputs."""
         return self._piece(self._rows.own(row).gap)
 
     def inputs(self, row: Any) -> Sequence[Any]:
-        """The runtime's inputs of a row's operator or delegate, in argument order."""
         gap = self._rows.own(row).gap
         if gap.node.kernel == "delegate" and self._findings.zoom is None:
             return self._piece(gap).inputs
         return self._operator_alone(gap).piece.inputs
 
     def repro(self, row: Any, path: str | os.PathLike[str], timeout: float | None = None) -> Path:
-        """Write a folder that shows the introduced gap of one row; see `Inspection.repro`."""
         from etviz.explain.zoom.repro import about_row, write_repro
 
         place = self._rows.own(row)

@@ -82,7 +82,6 @@ class MappedFile(mmap.mmap):
     """
 
     def opened(self, path: str, state: os.stat_result) -> None:
-        """Record the file's state."""
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
@@ -126,7 +125,6 @@ def _state_of(found: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def check_unchanged(data: memoryview) -> None:
-    """Check the mapped file behind this view; see `MappedFile.check`."""
     if isinstance(data.obj, MappedFile):
         data.obj.check()
 
@@ -202,7 +200,6 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def wrong_kind(path: PathLike, head: bytes, what: str, advice: str) -> ArtifactError:
-    """Make the error for a file of another kind."""
     found = looks_like(head[:_HEAD])
     problem = f"this is not {what}; it looks like {found}" if found else f"this is not {what}"
     return ArtifactError(path, problem, advice, where=0, found=found, expected=what)
@@ -224,7 +221,6 @@ class Residency:
         self._read = 0
 
     def add(self, nbytes: int) -> None:
-        """Count bytes that are being read."""
         self._read += nbytes
         if self._read > _RESIDENT and self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._read = 0
@@ -259,7 +255,6 @@ class _BytesFile(io.RawIOBase):
 
 
 def as_file(data: memoryview) -> io.BufferedReader:
-    """Mapped bytes as a readable file."""
     return io.BufferedReader(_BytesFile(data))
 
 

@@ -53,7 +53,6 @@ class FlatBuffer:
         self._strings: dict[bytes, str] = {}
 
     def damaged(self, problem: str, where: int) -> ArtifactError:
-        """Make the error for a problem at byte `where`."""
         return ArtifactError(
             self.path, f"this {self._what} is damaged at byte {where}: {problem}", self._advice, where=where
         )
@@ -132,7 +131,6 @@ class Tables:
         return full
 
     def take(self, rows: npt.NDArray[Any]) -> Tables:
-        """Return the tables at the given rows (a mask or indices)."""
         return Tables(self.buffer, self.at[rows])
 
     def _field(self, index: int, width: int) -> Ints:
@@ -147,7 +145,6 @@ class Tables:
         return at
 
     def has(self, index: int) -> npt.NDArray[np.bool_]:
-        """True for the tables that store the field."""
         return self._field(index, 1) >= 0
 
     def scalar(self, index: int, dtype: str, default: float = 0) -> npt.NDArray[Any]:
@@ -168,7 +165,6 @@ class Tables:
         return at
 
     def table(self, index: int) -> Tables:
-        """Follow a field that holds a table (or a union's value)."""
         return Tables(self.buffer, self.reference(index))
 
     def strings(self, index: int) -> npt.NDArray[np.object_]:
@@ -225,17 +221,14 @@ class Vectors:
         self.buffer.spend(int(self.length.sum()) * cost, at)
 
     def flat(self) -> npt.NDArray[Any]:
-        """All elements of all vectors, concatenated."""
         self._spend(np.dtype(self.dtype).itemsize)
         return self.buffer.gather(self._positions(), self.dtype)
 
     def tuples(self) -> list[tuple[Any, ...]]:
-        """Each vector as a tuple of Python numbers."""
         values, ends = self.flat().tolist(), self.ends().tolist()
         return split(values, ends, tuple)
 
     def tables(self) -> Tables:
-        """The tables of all vectors, concatenated."""
         self._spend(_COST_OF_A_TABLE)
         at = self._positions()
         step = self.buffer.gather(at, "<u4")
@@ -243,7 +236,6 @@ class Vectors:
         return Tables(self.buffer, at + step)
 
     def views(self) -> list[memoryview]:
-        """The bytes of each vector, without copying."""
         width = np.dtype(self.dtype).itemsize
         pairs = zip(self.start.tolist(), self.length.tolist(), strict=True)
         return [self.buffer.data[start : start + length * width] for start, length in pairs]

@@ -38,7 +38,6 @@ _NUMBERS: Final = ("int", "double", "bool")
 
 
 def is_file_name(given: Any) -> bool:
-    """True if inputs are given by file names."""
     if isinstance(given, (str, os.PathLike)):
         return True
     return isinstance(given, (list, tuple)) and bool(given) and all(isinstance(i, (str, os.PathLike)) for i in given)

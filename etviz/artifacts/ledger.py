@@ -47,7 +47,6 @@ def is_known(files: Mapping[str, PathLike]) -> bool:
 
 
 def was_written(paths: Iterable[PathLike]) -> bool:
-    """True if etviz wrote each of these files on this machine."""
     try:
         digests = {identity(path) for path in paths}
     except OSError:
@@ -56,7 +55,6 @@ def was_written(paths: Iterable[PathLike]) -> bool:
 
 
 def note_written(paths: Iterable[PathLike]) -> None:
-    """Remember files that etviz has just written."""
     digests = []
     for path in paths:
         try:
@@ -76,7 +74,6 @@ def is_whole(path: PathLike) -> bool:
 
 
 def note_whole(path: PathLike) -> None:
-    """Remember that the checksums in a file are correct."""
     try:
         _add([f"{identity(path)}+"])
     except OSError:
@@ -93,12 +90,10 @@ def alike(files: Mapping[str, PathLike], what: str) -> str:
 
 
 def is_noted(what: str) -> bool:
-    """True if a digest of `alike` was noted."""
     return bool(_found((what,)))
 
 
 def note(what: str) -> None:
-    """Remember a digest of `alike`."""
     _add([what])
 
 

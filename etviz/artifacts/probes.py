@@ -96,7 +96,6 @@ class ProbeTable:
 
     @cached_property
     def by_name(self) -> dict[str, ProbeEntry]:
-        """The probes by name."""
         return {item.name: item for item in self.probes}
 
 

@@ -32,7 +32,6 @@ class ScalarType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
         return int(self.numpy[2:])
 
 

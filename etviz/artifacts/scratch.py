@@ -61,7 +61,6 @@ class Scratch:
         self._end = weakref.finalize(self, _remove, self.name, _lock(self.name), os.getpid())
 
     def cleanup(self) -> None:
-        """Remove it now."""
         self._end()
 
     def __enter__(self) -> str:

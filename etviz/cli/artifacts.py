@@ -110,7 +110,6 @@ class Artifacts:
     keep_alive: Any = None
 
     def open(self, *, checked: bool = True) -> ArtifactSet:
-        """Open them; see `ArtifactSet.open`."""
         return ArtifactSet.open(self.etdump, **self._others(), checked=checked)
 
     def _others(self) -> dict[str, Any]:
@@ -124,7 +123,6 @@ class Artifacts:
 
     @property
     def clock(self) -> str:
-        """The unit of the device's clock."""
         return "cycles" if self.time_scale == "auto" and self.cycles else self.time_scale
 
     def load(self) -> Inspection:

@@ -68,7 +68,6 @@ def show(
 
 
 def headline(inspection: Inspection) -> dict[str, Any]:
-    """Title, verdict and notes as plain data."""
     digest = inspection.analysis.digest
     return {"title": inspection.analysis.title, "verdict": digest.verdict, "notes": list(digest.notes)}
 
@@ -121,7 +120,6 @@ def worst_table(rows: pd.DataFrame, by: str = "introduced_severity") -> Table:
 
 
 def given_texts(rows: pd.DataFrame) -> set[str]:
-    """Columns that are no numbers."""
     return set(rows.select_dtypes(exclude="number").columns)
 
 

@@ -73,7 +73,6 @@ def _method(program: Program, method: Method, executions: int) -> dict[str, Any]
 
 
 def print_needs(body: Mapping[str, Any]) -> None:
-    """Print the result of `needs`."""
     out.print(f"{plain_text(body['path'])}: {body['bytes'] / 1e6:,.3g} MB", soft_wrap=True)
     for method in body["methods"]:
         out.print()

@@ -45,7 +45,6 @@ def compare_by_handles(
     introduced: bool = True,
     custom: CustomMetrics | None = None,
 ) -> list[Comparison]:
-    """Compare what can be paired by debug handle, as `compare_together` does; the evaluator is of the edge graph."""
     scales, share = output_scales(groups.edge), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
     share |= {"readers": groups.readers["user"]}
     results = [

@@ -129,7 +129,6 @@ class ComparingConstants:
         return bool(told) and all(name in found and found[name].rel_l2 > _ALIKE for name in told)
 
     def result(self) -> tuple[Difference, ...]:
-        """Wait, and tell what differs."""
         self._thread.join()
         return tuple(self._found)
 
@@ -140,7 +139,6 @@ def tells(tensor: torch.Tensor) -> bool:
 
 
 def differing(differences: Sequence[Difference]) -> str:
-    """Which constants differ, in words."""
     if not differences:
         return ""
     rest = len(differences) - 1
@@ -150,7 +148,6 @@ def differing(differences: Sequence[Difference]) -> str:
 def compare_constants(
     program: Program, method: str, graph: Graph, weights: Mapping[str, torch.Tensor]
 ) -> list[Difference]:
-    """The constants that differ, in the order in which instructions read them."""
     blobs = _Blobs(program, method)
     missing: dict[str, _Use] = {}
     for use in _uses(graph, -1):

@@ -86,7 +86,6 @@ class Gap:
 
     @property
     def reason(self) -> str:
-        """A note on the row's numbers, or why they are missing."""
         return self.unpaired or self.introduced_problem or self.note
 
     def forget_total(self, reason: str) -> None:
@@ -104,7 +103,6 @@ class Gap:
 
     @property
     def dtype(self) -> str:
-        """Element type at runtime."""
         return dtype_name(self.runtime.dtype)
 
     def is_suspicious(self, *, introduced: bool) -> bool:
@@ -115,11 +113,9 @@ class Gap:
         return metrics["severity"] >= THRESHOLD
 
     def is_exact(self) -> bool:
-        """True if every element equals the reference's."""
         return self.status == COMPARED and self.metrics["max_abs"] == 0
 
     def is_bad(self) -> bool:
-        """True if the introduced error is most likely a fault."""
         severity = self.introduced["severity"] if self.introduced is not None else NAN
         return level("severity", severity, self.dtype) == "bad"
 
@@ -159,7 +155,6 @@ class Gap:
         return level("severity", self.metrics["severity"], self.dtype)
 
     def add_note(self, text: str) -> None:
-        """Add a note on the numbers, once."""
         if text not in self.note:
             self.note = "; ".join(filter(None, (self.note, text)))
 

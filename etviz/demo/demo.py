@@ -167,7 +167,6 @@ def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspecti
 
 
 def one_of_each(digits: Digits) -> torch.Tensor:
-    """The first test image of each digit, 0 to 9: float32 ``[10, 1, 8, 8]``."""
     return torch.stack([digits.test_images[digits.test_labels == digit][0] for digit in range(10)])
 
 
@@ -232,7 +231,6 @@ def _without(runs: Inspection, row: int, found: Inspection) -> torch.Tensor:
 
 
 def write_notebook(folder: Path) -> Path:
-    """Write a notebook that opens the artifacts of a folder."""
     import nbformat
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 

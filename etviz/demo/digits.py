@@ -94,5 +94,4 @@ def train(digits: Digits, *, epochs: int = EPOCHS, seed: int = 0) -> DigitsNet:
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> float:
-    """Share of images whose highest score is at their label."""
     return float((scores.argmax(1) == labels).float().mean())

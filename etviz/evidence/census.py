@@ -208,7 +208,6 @@ def census(
 
 
 def count_runs(subject: Subject, values: Sequence[Any], n: int, timeout: float | None = None) -> Census:
-    """The census of a program."""
     tally, running = _Tally(), Running(subject)
     with tqdm(total=n, desc="census", leave=False, delay=1, unit="run") as bar:
         while bar.n < n:

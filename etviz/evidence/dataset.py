@@ -90,7 +90,6 @@ def count_of(inputs: Any) -> int | None:
 
 
 def first_item(inputs: Any) -> tuple[tuple[Any, ...] | None, Any]:
-    """The first item as a tuple of arguments, and the whole data set."""
     if isinstance(inputs, Iterator):
         taken: list[Any] = []
         first = next(inputs, None)

@@ -11,7 +11,6 @@ from typing import Any
 
 @functools.lru_cache(maxsize=1)
 def keep_in_float_class() -> type:
-    """The quantizer that does not quantize some operators; torchao is imported here."""
     from torchao.quantization.pt2e.quantizer import Quantizer
 
     class KeepInFloat(Quantizer):
@@ -39,7 +38,6 @@ def keep_in_float_class() -> type:
 
 @functools.lru_cache(maxsize=1)
 def keep_off_backend_class() -> type:
-    """The partitioner that does not delegate some operators."""
     from executorch.exir.backend.partitioner import Partitioner, PartitionResult
 
     class KeepOffBackend(Partitioner):
@@ -89,15 +87,12 @@ def keep_off_backend_class() -> type:
 
 
 def keep_in_float(quantizer: Any, names: Iterable[str]) -> Any:
-    """A quantizer that keeps the operators of the exported model with these names in float."""
     return keep_in_float_class()(quantizer, names)
 
 
 def keep_off_backend(partitioner: Any, names: Iterable[str]) -> Any:
-    """A partitioner that keeps the operators of the exported model with these names off its backend."""
     return keep_off_backend_class()(partitioner, names)
 
 
 def source_of(kind: type, needs: str) -> str:
-    """The source of one of the classes, with its imports."""
     return f"{needs}\n\n\n{textwrap.dedent(inspect.getsource(kind))}"

@@ -34,7 +34,6 @@ class Here(Executor):
     is_here: Final = True
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the finished future; an interrupt is raised here."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -65,7 +64,6 @@ class WherePaying(Executor):
         return self._pool is None
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the future, finished if the work was done in the calling thread."""
         left = (self._pieces - self._done) * self._seconds / max(self._done, 1)
         if self._pool is None and left > _PAYS and _crosses(fn, args, kwargs):
             self._pool = _processes(self._count)

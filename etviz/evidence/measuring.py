@@ -150,7 +150,6 @@ def _joined(pieces: Sequence[Measured]) -> Measured:
 
 
 def failure(index: int, name: str, reason: str) -> dict[str, Any]:
-    """The row of an input that could not be run."""
     return {"input": index, "name": name, "status": FAILED, "reason": reason}
 
 
@@ -215,7 +214,6 @@ class Ahead:
             self._runs[number] = self._thread.submit(opened.execute, work.samples, work.timeout, self._cancel)
 
     def take(self, number: int) -> Future[Ran] | None:
-        """The executions of a chunk; None if it was not begun."""
         return self._runs.pop(number, None)
 
     def __enter__(self) -> Ahead:

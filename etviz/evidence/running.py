@@ -36,7 +36,6 @@ class Ran:
     folder: Scratch
 
     def of(self, places: Sequence[int]) -> Ran:
-        """Some of the executions."""
         executions = tuple(self.paired.executions[at] for at in places)
         paired = replace(self.paired, executions=executions)
         return replace(self, inputs=[self.inputs[at] for at in places], paired=paired)

@@ -192,7 +192,6 @@ class Store:
         return Subject({kind: str(path) for kind, path in files.items()}, method, str(about.get("title")))
 
     def done(self) -> list[int]:
-        """Numbers of the finished chunks, ascending."""
         names = self._names("runs", ".parquet")
         return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06}")
 
@@ -254,7 +253,6 @@ class Store:
             yield number, frame
 
     def gaps(self, columns: Sequence[str] | None = None, only: int | None = None) -> Iterator[pd.DataFrame]:
-        """The rows by input and value of each chunk, or of chunk `only`."""
         for number in self.done() if only is None else [only]:
             yield self._read(f"gaps/{number:06}.parquet", columns)
 
@@ -268,7 +266,6 @@ class Store:
         self._kept(name).unlink(missing_ok=True)
 
     def kept(self, name: str) -> Path | None:
-        """The file of a kept input; None if it was not kept."""
         path = self._kept(name)
         if not path.is_file():
             return None

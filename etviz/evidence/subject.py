@@ -67,7 +67,6 @@ class Subject:
 
     @property
     def buffer_bytes(self) -> int:
-        """Maximum number of bytes that one execution logs."""
         return debug_buffer_bytes(read_program(self.pte), self.method)
 
     def digests(self) -> dict[str, str]:

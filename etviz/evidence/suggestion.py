@@ -292,7 +292,6 @@ def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence
 
 
 def operators_of_delegates(found: Inspection | Study) -> list[tuple[str, ...]]:
-    """The operators of each delegate that causes most of the final error."""
     if isinstance(found, Study):
         rows = found.worst(_CULPRITS)
         rows = rows[rows["kind"] == "delegate"]

@@ -85,7 +85,6 @@ def _alike(paths: Sequence[Path]) -> str:
 
 
 def main(connection: int, parent: int) -> None:
-    """Run the child process; see `etviz.pipeline.worker`."""
     serve(connection, parent, ("pyarrow.parquet", "pandas"), {"read": _try})
 
 

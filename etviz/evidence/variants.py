@@ -120,7 +120,6 @@ def run_variant(
     labels: Sequence[Any] | None = None,
     timeout: float | None = None,
 ) -> Variant:
-    """Run a lowered model on every input, and compare its outputs with the float model's."""
     flat = [flatten(tuple(values)) for values in inputs]
     data, python = subject.files.get("data"), subject.python
     run = execute(subject.pte, flat, method=subject.method, timeout=timeout, data=data, python=python)

@@ -82,7 +82,6 @@ def write_json(result: CheckResult, path: PathLike) -> None:
 
 
 def to_markdown(result: CheckResult) -> str:
-    """The check as GitHub-flavoured Markdown, for a job summary or a comment."""
     failures = result.failures
     mark = "❌" if failures else "✅"
     lines = [f"### {mark} etviz check: {markdown(result.title)}", "", markdown(result.verdict), ""]

@@ -45,13 +45,11 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """As it is written: ``max_rmse``."""
         if self.upper and self.column.startswith("max_"):
             return self.column
         return f"{'max' if self.upper else 'min'}_{self.column}"
 
     def holds(self, value: float) -> bool:
-        """True if a value passes; NaN, which is not known, passes."""
         return math.isnan(value) or (value <= self.value if self.upper else value >= self.value)
 
 
@@ -64,7 +62,6 @@ class Rule:
     dtype: str = "*"
 
     def fits(self, row: Any) -> bool:
-        """True if the rule is about this gap row."""
         names = (str(row["op"]), str(row["reference_ops"]), str(row["module"]))
         typed = self.dtype == "*" or fnmatchcase(str(row["dtype"]), self.dtype)
         return typed and any(fnmatchcase(name, self.operator) for name in names)
@@ -130,7 +127,6 @@ class Rules:
 
     @property
     def demand_nothing(self) -> bool:
-        """True if no row has a limit."""
         return not any(rule.limits for rule in self.rules)
 
 

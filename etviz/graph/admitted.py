@@ -92,5 +92,4 @@ def is_admitted(target: str) -> bool:
 
 
 def may_be_lowered(target: str) -> bool:
-    """True for an operator that a delegate may contain."""
     return is_admitted(target) or target.partition(".")[0] in _LAYOUTS

@@ -37,7 +37,6 @@ class Delegation:
 
     @property
     def num_delegated_nodes(self) -> int:
-        """Nodes inside delegates."""
         return sum(self.delegated.values())
 
     @property

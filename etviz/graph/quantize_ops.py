@@ -185,16 +185,13 @@ class Grid:
 
     @property
     def low(self) -> float:
-        """Least number on the grid."""
         return (self.qmin - self.zero_point) * self.scale
 
     @property
     def high(self) -> float:
-        """Largest number on the grid."""
         return (self.qmax - self.zero_point) * self.scale
 
     def dequantize(self, values: torch.Tensor) -> torch.Tensor:
-        """Convert integers of any dtype to float32 numbers."""
         import torch
 
         return (values.to(torch.float32) - self.zero_point) * self.scale

@@ -53,7 +53,6 @@ class Tree:
         return len(self.depth)
 
     def node_of(self, instruction: int, output: int) -> int:
-        """Index of the node that shows a gap row, or -1."""
         return self.by_output.get((instruction, output), self.by_instruction.get(instruction, -1))
 
     def open(
@@ -156,7 +155,6 @@ class _Module:
 
 
 def module_tree(graphs: Mapping[str, Graph], latency: Mapping[int, float] | None = None) -> Tree:
-    """The tree by module hierarchy: operators under the module that called them."""
     tree, times = Tree(), latency or {}
     for method, graph in graphs.items():
         root = _Module()

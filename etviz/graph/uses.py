@@ -28,7 +28,6 @@ def item_of(node: Node) -> Key | None:
 
 
 def items(operator: Node, names: Iterable[str], metas: Sequence[Meta | None] = ()) -> list[Node]:
-    """The ``getitem`` nodes of an operator's outputs, in order."""
     return [
         Node(name, "getitem", (Ref(operator.name), at), outputs=tuple(metas[at : at + 1]))
         for at, name in enumerate(names)
@@ -62,11 +61,9 @@ class Uses:
                 self.users.setdefault(name, []).append(node)
 
     def count(self, name: str) -> int:
-        """Number of nodes that read a value; the graph's end counts as one."""
         return len(self.users.get(name, ())) + (name in self.results)
 
     def outputs(self, operator: Node) -> list[str]:
-        """Names of an operator's values, in order."""
         named: dict[int, str] = {}
         for user in self.users.get(operator.name, ()):
             if (item := item_of(user)) is not None:

@@ -168,7 +168,6 @@ class ArtifactSet:
 
     @property
     def methods(self) -> list[str]:
-        """Names of the methods that the files tell of."""
         if self.record is not None:
             return list(self.record.graphs)
         methods = [m.name for m in self.program.methods] if self.program else []

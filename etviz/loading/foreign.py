@@ -122,7 +122,6 @@ class Foreign:
         return compared
 
     def ask(self, work: str, main: _Main, values: Any) -> Any:
-        """The child's answer."""
         size = self.paired.artifacts.size
         limits = {"most": _SPARE + _TIMES * size, "session": self._session, "work": work}
         for whole in (not self._told, True):
@@ -501,7 +500,6 @@ def _replay_of(paired: Paired, executions: Sequence[tuple[Sequence[Any], Log]]) 
 
 
 def main(connection: int, parent: int) -> None:
-    """The child process."""
     os.environ["TQDM_DISABLE"] = "1"  # the parent shows what an error says last
     options.isolation = options.look_inside = "never"
     serve(connection, parent, ("torch", "etviz.loading.load"), {"compare": _work, "answer": _work})

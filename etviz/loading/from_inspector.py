@@ -44,7 +44,6 @@ def held_findings(
     record: PathLike | None,
     inputs: Any,
 ) -> Findings:
-    """Read an upstream Inspector; see `etviz.from_inspector`."""
     if not hasattr(inspector, "event_blocks"):
         raise UsageError(f"inspector must be an executorch.devtools.Inspector, found {type(inspector).__name__}")
     if debug_buffer is not None and etdump is None:

@@ -63,7 +63,6 @@ class _Execution:
 
 
 def no_etdump() -> ETDump:
-    """Stands for the ETDump of a run that wrote none."""
     return ETDump("outputs", (), [], made=True)
 
 

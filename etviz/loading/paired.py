@@ -92,7 +92,6 @@ class Paired:
 
     @property
     def foreign_executions(self) -> list[int]:
-        """Positions in the ETDump of the executions of other methods."""
         own = {at for at, _ in self.executions}
         return [at for at, block in enumerate(self.artifacts.dump.blocks) if block.name == "Execute" and at not in own]
 
@@ -120,12 +119,10 @@ class Paired:
 
     @property
     def has_reference(self) -> bool:
-        """True if there is a graph to evaluate."""
         return self.pairing != HANDLES or self.edge is not None
 
     @property
     def delegation(self) -> Delegation | None:
-        """The delegation, None if the files lack it."""
         if self.artifacts.record is not None:
             return Delegation.from_counts(self.artifacts.record.delegation[self.method])
         if self.pairing == DERIVED and is_complete(self.graph):
@@ -161,7 +158,6 @@ class Paired:
         return evaluator
 
     def reference(self) -> tuple[Graph, Mapping[str, torch.Tensor]]:
-        """The evaluated graph and its constants; raises as `evaluator`."""
         from etviz.artifacts.record.weights import Weights
 
         record, etrecord, held = self.artifacts.record, self.artifacts.etrecord, self.constants
@@ -188,7 +184,6 @@ class Paired:
         return replace(self, forgotten={name: torch.zeros_like(value) for name, value in initial.items()})
 
     def initial_state(self, evaluator: Evaluator) -> dict[str, torch.Tensor]:
-        """Non-zero initial content of mutable buffers, by target."""
         known = evaluator.constants
         initial = {target: known[target] for target in evaluator.graph.mutations if target in known}
         return {target: value for target, value in initial.items() if value.any()}

@@ -88,7 +88,6 @@ def _library() -> ctypes.CDLL | None:
 
 
 def available() -> bool:
-    """True if the compiled functions were built and load."""
     return _library() is not None
 
 

@@ -97,7 +97,6 @@ def _views(graph: Graph, constants: Mapping[str, torch.Tensor]) -> dict[str, tor
 
 
 def in_place(weights: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
-    """A constant as stored, without alignment."""
     return getattr(weights, "in_place", weights.__getitem__)(name)
 
 
@@ -116,7 +115,6 @@ def stored(tensor: torch.Tensor, dim_order: Sequence[int] = ()) -> Bytes:
 
 
 def equal_bytes(a: Bytes, b: Bytes) -> bool:
-    """True if two arrays of bytes are equal; early differences are found early."""
     if a.size != b.size:
         return False
     if not np.array_equal(_ends(a), _ends(b)):

@@ -45,7 +45,6 @@ class EdgeValues(Uses):
         return self._classes.get(name, name)
 
     def alike(self, name: str) -> list[str]:
-        """All values that equal one, itself included, in program order."""
         return self._members.get(self.same(name), [name])
 
     def _number(self) -> None:

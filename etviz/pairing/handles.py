@@ -257,7 +257,6 @@ class Cut:
 
     @property
     def together(self) -> str:
-        """The note for a gap of several instructions; empty for one."""
         ids = self.instructions
         return f"introduced by {instructions_text(ids)} together" if len(ids) > 1 else ""
 
@@ -301,11 +300,9 @@ class HandleGroups:
         }
 
     def node(self, name: str) -> Node | None:
-        """The node of the edge graph (not of its branches) that makes a value."""
         return self._uses.nodes.get(name)
 
     def meta(self, name: str) -> Meta | None:
-        """Type and shape of an edge value, None if it is no tensor."""
         node = self._uses.nodes.get(name)
         if node is not None:
             return node.outputs[0] if node.outputs else None
@@ -313,12 +310,10 @@ class HandleGroups:
         return item.meta if item is not None else None
 
     def buffer(self, name: str) -> str:
-        """The mutable buffer of an edge graph's input, or empty."""
         item = self._inputs.get(name)
         return item.target if item is not None and item.kind == "buffer" else ""
 
     def origin(self, name: str) -> str:
-        """The origin of a value without a paired instruction."""
         group, node = self._claimed.get(name), self._uses.nodes.get(name)
         if node is not None and node.subgraphs:
             return "which torch.cond gives"
@@ -342,7 +337,6 @@ class HandleGroups:
         return {operator.name, *self._uses.outputs(operator)}
 
     def widened(self, cut: Cut, missing: Iterable[str]) -> Cut | None:
-        """The cut joined with the groups of the missing values; None if these are unknown."""
         added = {id(group): group for name in missing if (group := self._claimed.get(name)) is not None}
         if not all(name in self._claimed for name in missing) or not added:
             return None

@@ -66,7 +66,6 @@ class Order:
 
 
 def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
-    """The kernels of operators for which there are exactly as many kernels as operators."""
     alike: dict[frozenset[str], set[int]] = {}
     for instruction, names in options.items():
         alike.setdefault(frozenset(names), set()).add(instruction)

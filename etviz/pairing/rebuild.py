@@ -123,7 +123,6 @@ def _observed(call: Instruction, kernel: str, names: Sequence[str] = (), inner: 
 
 
 def is_complete(graph: Graph) -> bool:
-    """True if every instruction and the inside every delegate is known."""
     return all(node.target != OBSERVED for node in graph.nodes)
 
 

@@ -39,7 +39,6 @@ class Form(NamedTuple):
     order: tuple[int, ...] | None = None
 
     def difference(self, layout: Layout | None) -> str:
-        """The contradiction in words, or empty."""
         if layout is None:
             return "no tensor in the one and one in the other"
         if layout.dtype != self.dtype:
@@ -107,7 +106,6 @@ def _form(dtype: str, shape: Sequence[int | str]) -> Form:
 
 
 def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:
-    """The calls in an ETRecord: delegates, and kernels without names."""
     kernels: dict[int, str | None] = dict.fromkeys(etrecord.debug_handles(method))
     return Calls(kernels | dict.fromkeys(etrecord.backends(method), DELEGATE))
 

@@ -85,7 +85,6 @@ def _from_program(program: Program, method: str) -> dict[int, str]:
 
 
 def kernels_of(blocks: Sequence[RunBlock]) -> dict[int, str]:
-    """The kernel of each instruction, or ``delegate``, from events."""
     kernels: dict[int, str] = {}
     for block in blocks:
         profile = block.profile

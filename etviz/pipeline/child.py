@@ -37,7 +37,6 @@ _LATER: Final = (
 
 
 def main(connection: int, parent: int) -> None:
-    """The process that runs programs, and lowers pieces of them."""
     work = {"run": _run, "inside": _inside, "relower": _relower, "alterations": _alterations}
     serve(connection, parent, _NEEDED, work, _LATER)
 

@@ -104,9 +104,7 @@ class Place(Protocol):
         """Return the path of a file of the run on the machine."""
         ...
 
-    def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run a command; raise an `ExecutionError` if it fails."""
-        ...
+    def run(self, command: Sequence[str], log: Path, timeout: float) -> None: ...
 
     def get(self, folder: Path) -> str:
         """Copy the files of the run into a folder; return a problem with them, or an empty text."""
@@ -381,15 +379,12 @@ class Here:
         self._folder = Path(folder).absolute()
 
     def put(self, path: Path) -> str:
-        """Return the file's absolute path."""
         return str(path.absolute())
 
     def name(self, file: str) -> str:
-        """Return its path in the folder."""
         return str(self._folder / file)
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
-        """Run the command."""
         with log.open("wb") as file:
             try:
                 status = _call(command, file, timeout)
@@ -399,7 +394,6 @@ class Here:
             raise ExecutionError(f"The runner {_why(status)}", status, _last_lines(log))
 
     def get(self, folder: Path) -> str:
-        """Return an empty text: the files are here already."""
         return ""
 
 
@@ -432,12 +426,10 @@ class Adb:
         self._shell("mkdir", "-p", self._folder)
 
     def put(self, path: Path) -> str:
-        """Push a file."""
         self._do(f"{path.name} can't be pushed", "push", str(path), f"{self._folder}/{path.name}")
         return f"{self._folder}/{path.name}"
 
     def name(self, file: str) -> str:
-        """Return its path on the device."""
         return f"{self._folder}/{file}"
 
     def run(self, command: Sequence[str], log: Path, timeout: float) -> None:
@@ -460,7 +452,6 @@ class Adb:
             raise ExecutionError(f"The runner on the device {_why(status)}", status, _last_lines(log))
 
     def get(self, folder: Path) -> str:
-        """Pull the files of the run, and the device's log of that time."""
         problems = []
         wanted = re.compile(rf"{re.escape(_ETDUMP)}|{re.escape(_DEBUG_BUFFER)}|{_OUTPUTS}-[\d-]+\.bin")
         listed = [name for name in self._shell("ls", self._folder).split() if wanted.fullmatch(name)]

@@ -24,14 +24,12 @@ _NEEDED: Final = ("torch", "executorch.runtime", "executorch.kernels.quantized")
 
 
 def main(connection: int, parent: int) -> None:
-    """The process; what it is asked for is in `work`."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     serve(connection, parent, _NEEDED, {"versions": lambda *_: versions(), "lower": _lower, "run": _run})
 
 
 def versions() -> dict[str, str]:
-    """Of what lowers and runs programs in this environment."""
     found = {"python": platform.python_version()}
     for name in ("executorch", "torch"):
         try:

@@ -31,11 +31,9 @@ def register(backend_id: str, function: str) -> None:
 
 
 def interpreter_of(backend_id: str) -> str:
-    """The interpreter of a backend as ``module:function``, empty if there is none."""
     return _INTERPRETERS.get(backend_id, "")
 
 
 def load_interpreter(function: str) -> Callable[..., Any]:
-    """Import an interpreter."""
     module, _, name = function.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -39,7 +39,6 @@ class Known:
         return None
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
-        """The value of a name."""
         raise LookupError(name)
 
 
@@ -167,7 +166,6 @@ class Unpacker:
         self._seen: dict[int, Any] = {}
 
     def unpack(self, packed: Json) -> Any:
-        """The value of some JSON."""
         if not isinstance(packed, list):
             return packed
         kind, *rest = packed

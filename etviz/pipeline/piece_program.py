@@ -184,7 +184,6 @@ class PieceProgram:
     names: list[str] = field(default_factory=list)
 
     def __call__(self, extra: Sequence[str]) -> Outputs:
-        """Outputs of the piece, then the values of `extra`; raises upstream's errors."""
         content = self.lower(extra)
         self.step = "run"
         return run_program(content, self.pte, self.inputs)
@@ -201,7 +200,6 @@ class PieceProgram:
 
 
 def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
-    """The outputs of a program with one method; it is written to `pte`."""
     from executorch.runtime import Runtime, Verification
 
     pte.write_bytes(content)

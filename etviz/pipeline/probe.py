@@ -96,7 +96,6 @@ class Probe:
 
     @property
     def folder(self) -> Path:
-        """Where the probes, their table, the program and its record are."""
         return self.path.parent
 
 

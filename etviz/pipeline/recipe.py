@@ -78,7 +78,6 @@ def lowering(how: Recipe | str | None, **given: Any) -> dict[str, Any]:
 
 
 def of_variant(how: Recipe | str | Mapping[str, Any]) -> Mapping[str, Any]:
-    """A recipe as `sweep` takes it: names of arguments and their values."""
     if isinstance(how, (str, Recipe)):
         return lowering(how, partitioner=None, quantizer=None, calibration=None, strict=True)
     return how

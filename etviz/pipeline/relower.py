@@ -262,7 +262,6 @@ def own_copy(value: Any) -> Any:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """True if two tensors are equal bit for bit, shape and dtype included."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))

@@ -60,11 +60,9 @@ class Line:
         self._say, self._hear = say, hear
 
     def __call__(self, step: int) -> None:
-        """Report the number of finished steps."""
         self._say({"step": step})
 
     def ask(self, question: Message) -> Message:
-        """The parent's answer to a question."""
         self._say({"call": question})
         return self._hear()
 

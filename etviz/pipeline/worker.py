@@ -91,7 +91,6 @@ class Worker:
         self._starter = ThreadPoolExecutor(1, "starts etviz's processes")
 
     def warm(self) -> None:
-        """Have a process started, if there is none; returns at once, and failing is left to the next request."""
         with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
             self._starter.submit(self._start, another=False)
 
@@ -143,7 +142,6 @@ class Worker:
         return answer
 
     def stop(self) -> None:
-        """End all processes, and what they have started."""
         with self._lock:
             children, self._children = self._children, []
         for child in children:
@@ -327,7 +325,6 @@ WORKER: Final = Worker()
 
 @functools.cache
 def worker_in(python: str) -> Worker:
-    """The process of another environment, by the path of its interpreter; it starts when it is asked."""
     return Worker("etviz.pipeline.environment_child", python)
 
 

@@ -93,11 +93,9 @@ class Place:
     before: bool = False
 
     def order(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that a value of this shape has in the payload."""
         return tuple(shape[axis] for axis in _CHANNELS_LAST) if self.turned else shape or (1,)
 
     def restore(self, value: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """A value of the payload as that of the graph."""
         return value.permute(*_CHANNELS_FIRST).contiguous() if self.turned else value.reshape(shape)
 
 
@@ -225,7 +223,6 @@ class Values:
         return [bool(turned) for turned, order in enumerate(orders) if _same(order, self._tensors[value]["dims"])]
 
     def meta(self, name: str) -> Meta:
-        """Shape and dtype of a value that has a place."""
         meta = self._metas[name]
         if meta is None:
             raise UsageError(f"the shape of {name} is not known")
@@ -253,7 +250,6 @@ class Values:
         return None
 
     def give_out(self, places: Sequence[Place]) -> list[int]:
-        """Make these values outputs of the payload; which of its outputs each one is."""
         graph = self._payload.graph
         inputs = len(graph["input_ids"])
         found: list[int] = []

@@ -38,7 +38,6 @@ def check_pair(reference: torch.Tensor, runtime: torch.Tensor) -> None:
 
 @functools.cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """``float32`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -59,7 +59,6 @@ class CustomMetrics:
         return values, said
 
     def unknown(self) -> dict[str, float]:
-        """NaN for each metric."""
         return dict.fromkeys(self.names, NAN)
 
     def _one(self, metric: Metric, reference: Any, runtime: Any, handles: Sequence[int]) -> tuple[float, str]:

@@ -121,7 +121,6 @@ class Pair:
 
     @cached_property
     def moments(self) -> Moments:
-        """Sums over all pairs."""
         moments = Moments()
         with np.errstate(over="ignore", invalid="ignore"):
             for r, q in pairs(self.reference, self.runtime):
@@ -284,7 +283,6 @@ _FEWEST_CLIPPED: Final = 4
 
 
 def truncation(pair: Pair) -> Iterator[Fingerprint]:
-    """The reference rounded to a narrower dtype than the runtime's."""
     dtype = str(pair.runtime.dtype).removeprefix("torch.")
     if not pair.runtime.dtype.is_floating_point:
         return
@@ -322,7 +320,6 @@ def _cut(r: Floats) -> Floats:
 
 
 def constant_output(pair: Pair) -> Iterator[Fingerprint]:
-    """All runtime values are equal; the reference's are not."""
     m = pair.moments
     if m.low_q == m.high_q and m.low_r < m.high_r:
         text = f"Every runtime value is {m.low_q:.4g}; the reference ranges from {m.low_r:.4g} to {m.high_r:.4g}."
@@ -330,7 +327,6 @@ def constant_output(pair: Pair) -> Iterator[Fingerprint]:
 
 
 def offset(pair: Pair) -> Iterator[Fingerprint]:
-    """The same number added everywhere."""
     m = pair.moments
     mean = m.sd / m.count
     score = adjusted(max(0.0, m.dd - m.sd * mean), m.dd, m.count, 1)

@@ -117,7 +117,6 @@ def histogram(
 
 
 def statistics(values: torch.Tensor) -> Statistics:
-    """Statistics of one tensor's finite elements."""
     return histogram(None, values, 1).statistics["runtime"]
 
 

@@ -336,7 +336,6 @@ class Sums:
         return any(any(row[1:]) for row in self.classes)
 
     def nonfinite(self) -> dict[str, int]:
-        """``reference_nan, reference_inf, runtime_nan, runtime_inf``."""
         if self.count == self.elements:
             return dict.fromkeys(("reference_nan", "reference_inf", "runtime_nan", "runtime_inf"), 0)
         c = self.classes

@@ -289,7 +289,6 @@ def _needless_patterns_skipped(program: ExportedProgram, backend_id: str) -> Gen
 
 
 def is_allocation(node: FxNode) -> bool:
-    """True for nodes that only reserve or free memory."""
     from executorch.exir import memory
 
     return node.target in (memory.alloc, memory.free)

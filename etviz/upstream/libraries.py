@@ -117,6 +117,5 @@ def is_users(target: str) -> bool:
 
 
 def missing_operators(lines: Iterable[str]) -> list[str]:
-    """The operators without a kernel, from the runtime's log."""
     marks = (line.partition("Missing operator: ")[2] for line in lines)
     return sorted({mark.split()[-1] for mark in marks if mark})

@@ -51,12 +51,10 @@ def out_arguments(overload: torch._ops.OpOverload) -> list[str]:
 
 
 def takes_dtype(overload: torch._ops.OpOverload) -> bool:
-    """True if the operator takes the dtype of its result as an argument."""
     return any(a.name == "dtype" for a in overload._schema.arguments)
 
 
 def is_written(argument: Any) -> bool:
-    """True for a schema argument that the operator writes to."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
@@ -65,7 +63,6 @@ def is_mutable(overload: torch._ops.OpOverload) -> bool:
 
 
 def qualified_name(overload: torch._ops.OpOverload) -> str:
-    """The name in etviz's graphs: ``aten.add.Tensor``."""
     namespace, name = overload._schema.name.split("::")
     return f"{namespace}.{name}.{overload._schema.overload_name or 'default'}"
 

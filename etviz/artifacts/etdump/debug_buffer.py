@@ -65,7 +65,6 @@ class DebugBuffer:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
         return len(self._data)
 
     @property
@@ -81,7 +80,6 @@ class DebugBuffer:
         return self._data
 
     def check(self) -> None:
-        """Raise an `ArtifactError` if the file changed since it was opened."""
         check_unchanged(self._data)
 
     def raw(self, ref: TensorRef) -> memoryview:
@@ -129,7 +127,6 @@ class DebugBuffer:
         return None
 
     def view(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-        """Return the tensor at a `place`."""
         check_unchanged(self._data)
         return self._as(dtype).as_strided(shape, strides, offset // dtype.itemsize)
 

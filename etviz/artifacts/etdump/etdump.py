@@ -41,7 +41,6 @@ class RunBlock:
     debug: tuple[DebugEvent, ...]
 
     def tensor_refs(self) -> Iterator[TensorRef]:
-        """Yield every logged tensor in logging order."""
         for event in self.debug:
             yield from event.tensors
 
@@ -64,7 +63,6 @@ class ETDump:
     made: bool = False
 
     def tensor_refs(self) -> Iterator[TensorRef]:
-        """Yield every logged tensor in logging order."""
         for block in self.blocks:
             yield from block.tensor_refs()
 

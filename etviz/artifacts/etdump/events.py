@@ -49,7 +49,6 @@ class Layout:
     nbytes: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Compute the derived fields."""
         known, numel = SCALAR_TYPES.get(self.scalar_type), math.prod(self.sizes)
         object.__setattr__(self, "numel", numel)
         object.__setattr__(self, "nbytes", numel * known.itemsize if known else 0)
@@ -106,7 +105,6 @@ class DebugEvent(NamedTuple):
 
     @property
     def tensors(self) -> tuple[TensorRef, ...]:
-        """The tensors of this value."""
         if isinstance(self.value, TensorRef):
             return (self.value,)
         return self.value if isinstance(self.value, tuple) else ()
@@ -143,7 +141,6 @@ class ProfileEvents:
         return len(self.name)
 
     def take(self, rows: npt.NDArray[Any]) -> ProfileEvents:
-        """Return the events at the given rows (a mask or indices)."""
         return ProfileEvents(*(getattr(self, column.name)[rows] for column in fields(self)))
 
 
@@ -240,7 +237,6 @@ def _stored(entries: Tables, field: int) -> Tables:
 
 
 def read_tensors(tables: Tables) -> list[TensorRef]:
-    """Read Tensor tables of an ETDump."""
     sizes, strides = tables.vectors(1, "<i8"), tables.vectors(2, "<i8")
     rank = np.maximum(sizes.length, strides.length)
     tables.buffer.require(rank <= _MOST_DIMENSIONS, tables.at, "a tensor has too many dimensions")

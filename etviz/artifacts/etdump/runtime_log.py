@@ -75,7 +75,6 @@ class RuntimeLog:
 
     @property
     def instructions(self) -> list[int]:
-        """Ids of the instructions with logged values, ascending."""
         return sorted(self._stored)
 
     def values(self, instruction: int) -> list[Any]:
@@ -83,7 +82,6 @@ class RuntimeLog:
         return [self._value(item, instruction) for item in self._stored.get(instruction, ())]
 
     def some_values(self, instruction: int, first: int, count: int) -> list[Any]:
-        """Up to `count` of its values, from index `first`."""
         stored = self._stored.get(instruction, ())[first : first + count]
         return [self._value(item, instruction) for item in stored]
 
@@ -104,11 +102,9 @@ class RuntimeLog:
         return [value.clone() if hasattr(value, "clone") else value for value in values]
 
     def offsets(self, instruction: int) -> list[int]:
-        """Offsets of an instruction's tensors in the debug buffer."""
         return _offsets(self._stored.get(instruction, ()))
 
     def output_offsets(self) -> list[int]:
-        """Offsets of the final outputs in the debug buffer."""
         return _offsets(item for event in self.block.debug if event.is_output for item in event.tensors)
 
     def _value(self, stored: Any, instruction: int) -> Any:

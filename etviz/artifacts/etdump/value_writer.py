@@ -49,7 +49,6 @@ class ValueWriter:
             yield DebugEvent(chain, instruction, inside, kind, stored, is_output=output)
 
     def value(self, value: Any) -> tuple[str, Any]:
-        """Kind and value of a debug event."""
         if isinstance(value, torch.Tensor):
             ref = self._tensor(value)
             return ("null", None) if ref is None else ("tensor", ref)
@@ -77,7 +76,6 @@ class ValueWriter:
 
 
 def no_profile() -> ProfileEvents:
-    """The profile of a run without timings."""
     whole, ticks = np.empty(0, np.int64), np.empty(0, np.uint64)
     text = np.empty(0, object)
     return ProfileEvents(

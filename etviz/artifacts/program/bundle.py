@@ -44,7 +44,6 @@ class BundledTensor:
     data: npt.NDArray[Any]
 
     def tensor(self) -> torch.Tensor:
-        """The same as a torch tensor, copied."""
         import torch
 
         return torch.from_numpy(self.data.copy(order="K")).view(getattr(torch, self.dtype))
@@ -61,7 +60,6 @@ class BundledCase:
     expected_outputs: tuple[BundledValue, ...]
 
     def input_values(self) -> tuple[Any, ...]:
-        """The inputs as tensors and plain numbers."""
         return tuple(item.tensor() if isinstance(item, BundledTensor) else item for item in self.inputs)
 
 

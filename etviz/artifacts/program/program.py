@@ -90,7 +90,6 @@ class TensorSpec:
 
     @property
     def dtype(self) -> str:
-        """The scalar type's name in torch."""
         return scalar_type_name(self.scalar_type)
 
     @property
@@ -134,7 +133,6 @@ class ProgramValue:
 
     @property
     def tensor(self) -> TensorSpec | None:
-        """The tensor, or None."""
         return self.value if isinstance(self.value, TensorSpec) else None
 
 
@@ -200,7 +198,6 @@ class Method:
 
     @cached_property
     def by_position(self) -> dict[tuple[int, int], Instruction]:
-        """Instructions by (chain, index)."""
         return {(item.chain, item.index): item for item in self.instructions}
 
     @cached_property
@@ -235,7 +232,6 @@ class Method:
         return ()
 
     def literal(self, value_id: int) -> Any:
-        """A value that is not a tensor as Python objects."""
         value = self.values[value_id]
         return tuple(self.values[item].value for item in value.value) if value.kind == "int_list" else value.value
 
@@ -312,7 +308,6 @@ def read_program(path: PathLike) -> Program:
 
 
 def parse_program(data: memoryview, path: str) -> Program:
-    """Read a program from bytes that came from `path`; see `read_program`."""
     if not _IDENTIFIER.fullmatch(bytes(data[4:8])):
         raise wrong_kind(path, bytes(data[:64]), "an ExecuTorch program (.pte)", "give the file from .save()")
     end, base = _extent(data, path)

@@ -31,7 +31,6 @@ _NUMBERS: Final = {"int": np.dtype("<i8"), "double": np.dtype("<f8"), "bool": np
 
 
 def raw_bytes(value: Any) -> bytes:
-    """The bytes of a tensor in memory order, or of a plain number."""
     if isinstance(value, torch.Tensor):
         order = memory_order(value)
         return value.detach().cpu().permute(order).contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()

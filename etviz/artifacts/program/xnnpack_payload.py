@@ -50,7 +50,6 @@ class Unpacked:
     named: Mapping[str, memoryview | bytes]
 
     def node(self, at: int) -> tuple[str, Json]:
-        """Kind and arguments of a node."""
         node = self.graph["xnodes"][at]
         return node["xnode_union_type"], node["xnode_union"] or {}
 
@@ -61,7 +60,6 @@ class Unpacked:
         return {value["tensor_value"]["id_out"]: value for value in whole}
 
     def content(self, index: int) -> bytes:
-        """The bytes of a constant."""
         if not 0 < index < len(self.graph["constant_data"]):
             return b""
         place = self.graph["constant_data"][index]
@@ -70,7 +68,6 @@ class Unpacked:
         return bytes(self.constants[place["offset"] : place["offset"] + place["size"]])
 
     def used(self) -> dict[str, bytes]:
-        """The named data that the payload reads."""
         keys = (place["named_key"] for place in self.graph["constant_data"])
         return {key: bytes(self.named[key]) for key in keys if key}
 
@@ -153,7 +150,6 @@ def _origin(unpacked: Unpacked, value: int) -> Origin:
 
 
 def pack_graph(unpacked: Unpacked) -> bytes:
-    """Serialize the payload as it is now."""
     return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
 
 
@@ -180,7 +176,6 @@ def _structure(unpacked: Unpacked) -> list[Any]:
 
 
 def tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
-    """The values that a node names, by argument name."""
     return ((name, value) for name, value in arguments.items() if name.endswith("_id") and value < 2**32 - 1)
 
 

@@ -112,13 +112,11 @@ class ETRecord:
                     raise ArtifactError(self.path, problem, "copy it again, or " + _ADVICE, where=name)
 
     def member(self, name: str) -> memoryview | None:
-        """The bytes of a member, or None."""
         check_unchanged(self._data)
         return self._members.get(name)
 
     @cached_property
     def methods(self) -> list[str]:
-        """Names of the methods with an edge program."""
         names = [name.removeprefix(_EDGE) for name in self._members if name.startswith(_EDGE)]
         return sorted(name for name in names if not name.endswith(_SUFFIXES))
 
@@ -184,7 +182,6 @@ class ETRecord:
             raise ArtifactError(self.path, f"{member} is not a table by instruction", _ADVICE, where=member) from error
 
     def has_member(self, member: str) -> bool:
-        """True if the ETRecord has that member."""
         return member in self._members
 
     @cached_property
@@ -227,14 +224,12 @@ class ETRecord:
             raise ArtifactError(self.path, f"{name} is damaged ({error})", _ADVICE, where=name) from error
 
     def weights(self, program: str) -> TensorFiles:
-        """Parameters, buffers and constants of one program, by qualified name."""
         from etviz.artifacts.record.torch_file import TensorFiles
 
         files = (self.tensors(program + kind) for kind in ("_constants", "_state_dict"))
         return TensorFiles(*(file for file in files if file is not None))
 
     def tensors(self, name: str) -> TensorFile | None:
-        """A member that holds tensors by name, opened once, or None."""
         from etviz.artifacts.record.torch_file import TensorFile
 
         data = self.member(name)

@@ -122,7 +122,6 @@ class TensorFiles(ChainMap[str, "torch.Tensor"]):
         self._files = files
 
     def in_place(self, name: str) -> torch.Tensor:
-        """See `TensorFile.in_place`."""
         return next(file for file in self._files if name in file).in_place(name)
 
 

@@ -47,7 +47,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
         return self._get(table, name, path)
 
     def in_place(self, key: str) -> torch.Tensor:
-        """See `TensorFile.in_place`."""
         table, name, path = self._where(key)
         return table.in_place(name) if isinstance(table, TensorFile) and name in table else self._get(table, name, path)
 

@@ -39,7 +39,6 @@ Event = dict[str, Any]
 
 @during("writing the trace")
 def write_chrome_trace(analysis: Analysis, path: PathLike) -> Path:
-    """Write the trace of what the runtime timed; see `Export.chrome_trace`."""
     target = check_target(path, "the trace")
     if not any(len(block.profile) for block in analysis.profile.blocks):
         raise UsageError("the ETDump holds no timed event, so there is no trace; run with event tracing on")

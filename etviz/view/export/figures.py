@@ -38,5 +38,4 @@ def worst_of(gaps: pd.DataFrame, keys: Iterable[Any]) -> dict[Any, Any]:
 
 
 def shape_text(row: Mapping[Any, Any]) -> str:
-    """``float32 [1, 8, 16]``."""
     return f"{row['dtype']} [{', '.join(map(str, row['shape']))}]"

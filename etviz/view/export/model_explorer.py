@@ -42,7 +42,6 @@ Json = dict[str, Any]
 
 @during("writing the graph for Model Explorer")
 def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
-    """Write the graph and the node data of its gaps; see `Export.model_explorer`."""
     target, graph = check_target(path, "the graph"), analysis.graph
     if analysis.delegation is None:
         raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")

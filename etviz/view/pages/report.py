@@ -56,7 +56,6 @@ _PRINTED: Final = 25
 def write_report(
     analysis: Analysis, path: PathLike, tensors: str, title: str | None, others: Sequence[Analysis] = ()
 ) -> Path:
-    """Write the report of an Inspection, and of `others` of its methods; see `Inspection.to_html`."""
     check_tensors(tensors)
     target = check_target(path, "the report")
     page = report_page(analysis, tensors, title or analysis.title, others=others)
@@ -66,7 +65,6 @@ def write_report(
 
 
 def check_tensors(tensors: str) -> None:
-    """Raise a UsageError for what is none of `TENSORS`."""
     if tensors not in TENSORS:
         raise UsageError(f"tensors must be one of {', '.join(map(repr, TENSORS))}, found {tensors!r}")
 

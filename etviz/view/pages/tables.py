@@ -70,13 +70,11 @@ def html_table(analysis: Analysis, rows: int = _ROWS) -> str:
 
 
 def html_finding(analysis: Analysis) -> str:
-    """The sentence that says where to look first, as a paragraph; empty where nothing was compared."""
     finding = analysis.finder.finding()
     return "" if finding is None else f"<p>{markup(finding.text)}</p>"
 
 
 def html_facts(digest: Summary) -> str:
-    """Facts and notes as list items."""
     texts = [*(f"{fact.label}: {fact.value}" for fact in digest.facts), *digest.notes]
     return "".join(f"<li>{markup(text)}</li>" for text in texts)
 
@@ -130,7 +128,6 @@ def comparison_summary(verdicts: Mapping[str, Summary], table: pd.DataFrame, wor
 
 
 def comparison_fragment(verdicts: Mapping[str, Summary], worst: pd.DataFrame, by: str) -> str:
-    """The output of a notebook cell for programs side by side."""
     return f'<div class="{STATIC_TABLE}">{_verdicts(verdicts)}{_side_by_side(list(verdicts), worst, by)}</div>'
 
 

@@ -34,7 +34,6 @@ _TAKEN: Final = ("kind", "op", "backend", "output", "shape", "dtype", "reference
 
 
 def beside_names(programs: int) -> set[str]:
-    """Names of the columns of several programs."""
     numbers = range(2, programs + 1)
     return {CHANGE} | {f"{name}_{k}" for k in numbers for name in (*_RATED, "ratio")}
 
@@ -122,7 +121,6 @@ class Beside:
         return name in rows and bool(rows[name].notna().any()) and all(map(_knows(name), self.others))
 
     def summary(self, rows: pd.DataFrame) -> dict[str, Any]:
-        """The operator that became worst, and each program's verdict."""
         digests = [other.digest for other in self.others]
         shared = int(((self.joined >= 0).sum(axis=1) > 1).sum())
         worst = rows[CHANGE].max() if CHANGE in rows else math.nan

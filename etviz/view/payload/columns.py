@@ -133,7 +133,6 @@ def _metric_column(metric: Metric, prefix: str = "") -> Column:
 
 
 def table_columns() -> tuple[Column, ...]:
-    """Every column of the table, in order."""
     metrics = [METRICS["severity"], *(m for m in METRICS.values() if m.name != "severity")]
     introduced = [_metric_column(metric, "introduced_") for metric in metrics]
     total = [_metric_column(metric) for metric in metrics]

@@ -41,7 +41,6 @@ ATTRIBUTION_COLUMNS: Final = (
 
 
 def add_introduced_part(rows: pd.DataFrame) -> None:
-    """Add the column ``introduced_part``, where any introduced gap is known."""
     if "introduced_rmse" not in rows or rows["introduced_rmse"].isna().all():
         return
     introduced, total = (pd.to_numeric(rows[name], errors="coerce") for name in ("introduced_rmse", "rmse"))

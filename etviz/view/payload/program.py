@@ -55,7 +55,6 @@ _TEXTS: Final = ("label", "backend", "op", "shape", "module", "source", "stack")
 
 
 def column_names(analysis: Analysis) -> set[str]:
-    """Names of all columns that a view may have."""
     fixed = (*table_columns(), *ATTRIBUTION_COLUMNS, *QUANTIZATION_COLUMNS)
     return {column.name for column in fixed} | {str(name) for name in analysis.tables.rows}
 

@@ -26,7 +26,6 @@ Answer = tuple[dict[str, Any], list[bytes]]
 
 
 def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    """A slice of a row: ``{"row", "of", "axes", "index", "size"}``."""
     buffers = Buffers()
     of = params.get("of", "error")
     found = analysis.values.error_map(
@@ -49,7 +48,6 @@ def build_error_map(analysis: Analysis, params: dict[str, Any]) -> Answer:
 
 
 def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    """The density of a row: ``{"row", "bins"}``."""
     buffers = Buffers()
     found = analysis.values.scatter(_row(params), params.get("bins", 64))
     return {
@@ -61,7 +59,6 @@ def build_scatter(analysis: Analysis, params: dict[str, Any]) -> Answer:
 
 
 def build_channels(analysis: Analysis, params: dict[str, Any]) -> Answer:
-    """The error of a row by axis: ``{"row", "axis"}``."""
     buffers = Buffers()
     row, axis = _row(params), params.get("axis", 0)
     shape = tuple(analysis.values.tensors(row)[1].shape)

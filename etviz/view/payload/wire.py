@@ -18,7 +18,6 @@ class Buffers:
         self.data: list[bytes] = []
 
     def add(self, values: Any, dtype: str) -> dict[str, Any]:
-        """Append an array and return its description."""
         array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
         self.data.append(array.tobytes())
         return {"buffer": len(self.data) - 1, "dtype": dtype, "length": int(array.size)}

@@ -73,11 +73,9 @@ class Jobs:
             self._thread.start()
 
     def cancel(self) -> None:
-        """Ask the running job to stop."""
         self._cancel.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the running job; True if no job is left."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)

@@ -67,33 +67,27 @@ class ViewState(traitlets.HasTraits):
 
     @property
     def title(self) -> str:
-        """Name for people: the model's file and method."""
         return self.analysis.title
 
     @property
     def known_digest(self) -> Summary | None:
-        """The verdict, if it was computed before."""
         return self.analysis.finder.known_summary
 
     @property
     def analyses(self) -> Sequence[Analysis]:
-        """Every program that the views show."""
         return (self.analysis,)
 
     @property
     def beside(self) -> Beside | None:
-        """Other programs that the views show beside this one."""
         return None
 
     @property
     def methods(self) -> list[str]:
-        """The methods that a view offers."""
         found = self.analysis.findings
         return list(found.methods) if self._read_method is not None else [found.method]
 
     @property
     def seen(self) -> list[Analysis]:
-        """The other methods that were chosen before."""
         return [other.analysis for other in self._others.values()]
 
     def method(self, name: str) -> ViewState:
@@ -115,27 +109,22 @@ class ViewState(traitlets.HasTraits):
         return self._others[name]
 
     def static_html(self) -> str:
-        """The page for viewers without scripts."""
         return html_table(self.analysis)
 
     def embedded_html(self) -> str:
-        """The report as the output of a cell."""
         return embedded_html(self.analysis, self.height)
 
     @property
     def rows(self) -> int:
-        """Number of rows of the table."""
         coverage = self.analysis.tables.coverage
         return len(self.analysis.rows) + int((coverage["status"] != COMPARED).sum())
 
     @property
     def columns(self) -> set[str]:
-        """Names of the columns that the table can be sorted by."""
         return column_names(self.analysis)
 
     @traitlets.validate("selected")
     def check_selected(self, proposal: Any) -> Any:
-        """Refuse a row that the table does not have."""
         row = proposal["value"]
         if row is not None and row >= (rows := self.rows):
             raise traitlets.TraitError(f"selected must be None or a row from 0 to {rows - 1}, found {row}")
@@ -143,7 +132,6 @@ class ViewState(traitlets.HasTraits):
 
     @traitlets.validate("sort_by")
     def check_sort_by(self, proposal: Any) -> Any:
-        """Refuse a column that the table does not have."""
         if (name := proposal["value"]) not in self.columns:
             raise traitlets.TraitError(f"sort_by must be a column of the table, found {name!r}")
         return name

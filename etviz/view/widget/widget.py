@@ -135,7 +135,6 @@ class InspectionWidget(anywidget.AnyWidget):
         return proposal["value"]
 
     def close(self) -> None:
-        """Remove the widget and disconnect it from its program."""
         tied = bool(self._links)
         self._untie()
         if tied:
