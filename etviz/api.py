@@ -80,7 +80,7 @@ def debug(
         A PT2E quantizer, and an iterable of input tuples to calibrate it on; by default the example inputs.
     reference
         The float model that `Inspection.quantization` compares with, if `model` is quantized already. With a
-        `quantizer` the float model is kept by itself.
+        `quantizer` etviz keeps the float model unasked.
     strict
         Passed to `torch.export.export`.
     workdir
@@ -190,13 +190,13 @@ def load(
     Parameters
     ----------
     etdump
-        What the runtime recorded; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has
+        The runtime's recording; or a folder, a zip, a gzip or a microcontroller's log (with base64 blocks) that has
         it and others under the names that ExecuTorch's runners use.
     outputs
-        What a program gave, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
-        list of such lists for several executions). Or those of the probes of `etviz.probe`: a dict of such lists by
-        name (``probe-0``, …, and ``model`` for the unmodified program), a list with a list for each of them, or a
-        folder with raw files ``probe-0-0.bin``, … (``probe-0-EXECUTION-OUTPUT.bin`` where there are several).
+        Outputs of a program, where there is no ETDump. Its final outputs: a list of tensors, numbers or raw files (a
+        list of lists for several executions). Or the outputs of the probes of `etviz.probe`: a dict of lists by name
+        (``probe-0``, …, and ``model`` for the unmodified program), a list with a list for each of them, or a folder
+        with raw files ``probe-0-0.bin``, … (``probe-0-EXECUTION-OUTPUT.bin`` where there are several).
     etrecord
         The AOT graphs, weights and representative inputs.
     debug_buffer
@@ -218,7 +218,7 @@ def load(
         Unit of the device's clock: ``ns``, ``us``, ``ms``, ``s`` or ``cycles``, or upstream's `TimeScale`; ``auto``
         takes cycles for a microcontroller's log, and else ns.
     delegate_time_scale_converter
-        For backends with a clock of their own: takes the name of an event inside a delegate and a time of that
+        For backends with a separate clock: takes the name of an event inside a delegate and a time of that
         clock, and returns milliseconds.
     introduced
         Also replay every instruction on the runtime's own inputs. False takes about half the time; ask for it later
@@ -232,9 +232,9 @@ def load(
     timing
         The ETDump of a run without a debug buffer, from which latencies are taken: logging values takes time too.
     reference
-        What total gaps are against, by default the lowered program; as for `Inspection.against`.
+        The reference of total gaps, by default the lowered program; as for `Inspection.against`.
     libraries
-        Libraries with operators of your own: names of modules, or paths of shared libraries. They are added to
+        Libraries with your operators: names of modules, or paths of shared libraries. They are added to
         ``etviz.options.operator_libraries`` for the session. No file can name one.
 
     Raises
@@ -341,7 +341,7 @@ def from_inspector(
     inspector
         An `executorch.devtools.Inspector`. Its time scales and its delegate_metadata_parser are kept.
     etdump, debug_buffer
-        The files that it was made from. Without them the values are those that it holds: without strides, and only of
+        The files that it was made from. Without them the values come from the Inspector: without strides, and only of
         the first of several equal runs.
     pte, record, inputs
         As for `load`: they make the pairing derived or exact.
@@ -381,7 +381,7 @@ def _analysis(findings: Findings) -> Analysis:
 
 
 def _inspection(analysis: Analysis, read_method: Callable[[str], ViewState] | None = None) -> Inspection:
-    """What users hold; starts the background zoom, which stops when no object and no view of it is left.
+    """The user's object; starts the background zoom, which stops when no object and no view of it is left.
 
     A zoom executes what the `.pte` holds for a delegate. So it starts unasked only for files written here.
     """

@@ -47,7 +47,7 @@ class Inspection(Shown):
     Attributes
     ----------
     analysis
-        What was found, and what is computed from it; the members below delegate to it.
+        The results and everything computed from them; the members below delegate to it.
     view
         State that all views of this Inspection share.
     """
@@ -89,7 +89,7 @@ class Inspection(Shown):
         """A row for each compared value; see `etviz.metrics` for the metrics.
 
         ``name`` is what every view calls the row. Values that a backend logged inside its delegate are rows of the kind
-        ``inner`` below those of the call.
+        ``inner`` below the call's rows.
         """
         return self.analysis.gaps
 
@@ -238,7 +238,7 @@ class Inspection(Shown):
             Number of rows.
         by
             A column of `gaps`. Metrics are ranked in the direction of their polarity, non-finite mismatches first;
-            the total gap replaces an introduced one where none is known. Values that no operator reads (the mean and
+            the total gap replaces an unknown introduced one. Values that no operator reads (the mean and
             rstd of a layer norm) come after the others, rows without a number last.
 
         Returns
@@ -280,12 +280,12 @@ class Inspection(Shown):
             A function of the list of final outputs that returns a scalar tensor; its difference between runtime and
             reference is attributed instead of an output's.
         run
-            Number of the execution, by default the one that the verdict is about: the execution with the worst outputs.
+            Number of the execution, by default the verdict's: the execution with the worst outputs.
 
         Returns
         -------
         DataFrame
-            By index of the gap row, largest share first, whatever its sign: ``name, share, severity,
+            By index of the gap row, largest absolute share first: ``name, share, severity,
             introduced_severity, rmse, source, instruction, output, op, reference_ops, module, run, method, reason``.
             The method is ``gradient``; ``straight-through`` where the gradient passes a rounding; ``patch`` where the
             difference was put into the reference, which ran again; ``unknown`` (share NaN, see `reason`). ``attrs``
@@ -358,10 +358,10 @@ class Inspection(Shown):
     def ladder(self, *, run: int = 0) -> pd.DataFrame:
         """The stage between the model and its run at which each operator's value changes.
 
-        The stages are those that are known: ``float`` (the model before quantization, see `etviz.debug`), ``exported``
-        (or ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of `gaps`) and
-        ``runtime``. Each is evaluated on the same inputs, and compared with the nearest earlier stage that has the
-        value. Values are taken where the next operators read them, after a quantization.
+        The stages, as far as they are known, are ``float`` (the model before quantization, see `etviz.debug`),
+        ``exported`` (or ``quantized``), ``edge`` and any other that the ETRecord keeps, ``lowered`` (the reference of
+        `gaps`) and ``runtime``. Each is evaluated on the same inputs, and compared with the nearest earlier stage that
+        has the value. Values are taken where the next operators read them, after a quantization.
 
         Parameters
         ----------
@@ -548,7 +548,7 @@ class Inspection(Shown):
         Raises
         ------
         UsageError
-            If there is no such `tensors`.
+            If `tensors` is unknown.
         ArtifactError
             If the file can't be written, or the front end was not built.
         """
@@ -736,7 +736,7 @@ class Time:
         return dict(self._analysis.latency)
 
     def ledger(self, by: str = "latency_ms") -> pd.DataFrame:
-        """What each delegate and each portable kernel takes, costs, and does to the numbers.
+        """The cost of each delegate and each portable kernel: takes, costs, and does to the numbers.
 
         Parameters
         ----------
@@ -746,7 +746,7 @@ class Time:
         Returns
         -------
         DataFrame
-            A row for each instruction, those of branches included: ``instruction, name, kind, backend``;
+            A row for each instruction, also inside branches: ``instruction, name, kind, backend``;
             ``operators`` that it computes and ``operator_count``; ``module, source``; number of ``inputs`` (constants
             not counted) and ``outputs``, and the bytes that cross its boundary, ``bytes_in`` and ``bytes_out`` (NaN
             where a size is known at run time only); ``latency_ms``, the mean over the executions, and its share of all

@@ -54,7 +54,7 @@ def assert_numerics(tmp_path: Path, record_property: Callable[[str, object], Non
 
 
 def failure_message(inspection: Inspection, result: CheckResult, report: Path) -> str:
-    """What a failing test says: the verdict, what is beyond its limit, and where the report is."""
+    """The message of a failing test: the verdict, values beyond limits, and the report's path."""
     lines = [str(line) for line in str(result).splitlines()]
     more = len(lines) - 1 - _SHOWN
     lines = lines[: _SHOWN + 1] + ([f"  … and {more} more"] if more > 0 else [])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 TENSORS: Final = ("none", "histograms", "worst")
-"""What a report holds of the tensors, in ascending order.
+"""Content of a report about tensors, in ascending order.
 
 ``none``: only the metrics of the table. ``histograms``: for every row the histograms of reference, runtime and error,
 their statistics and the counts of non-finite values. ``worst``: also the worst elements of the 50 worst rows, and

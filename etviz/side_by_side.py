@@ -72,7 +72,7 @@ class Comparison(Shown):
 
         ``operator, module, source, joined`` (how the row was joined: ``operator``, ``source`` or ``alone``), then for
         each Inspection ``<column>.<label>``: its row in `gaps`, instruction, backend, shape, dtype, latency and every
-        metric, total and introduced; NaN where the program has no such row.
+        metric, total and introduced; NaN where the program lacks the row.
         """
         gaps = [inspection.gaps for inspection in self._all()]
         rows = _join(gaps, [len(inspection.analysis.tables) for inspection in self._all()])
@@ -175,7 +175,7 @@ class Comparison(Shown):
         Raises
         ------
         UsageError
-            If `by` is no metric, or there is no such `tensors`.
+            If `by` is no metric, or `tensors` is unknown.
         ArtifactError
             If the file can't be written.
         """

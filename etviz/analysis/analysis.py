@@ -88,20 +88,10 @@ class Analysis:
 
     Attributes
     ----------
-    findings
-        Result of loading and comparing.
-    graph
-        Graph of the compared method.
     rows
         The address of every row, and the program's `tables`.
-    values
-        The tensors of each row.
     zooms
         The delegates that can be zoomed into; `inside` holds the zooms.
-    insides
-        Zooms in the background.
-    attributions, quantization
-        Why numbers are off.
     changed
         News about introduced gaps, attribution and zooms, emitted by the thread that computed them.
     """

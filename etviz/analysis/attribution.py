@@ -1,4 +1,4 @@
-"""Shares of the final error as a DataFrame: the gap rows of one execution, and those of earlier ones that reach it."""
+"""Shares of the final error as a DataFrame: gap rows of one execution, and earlier rows that reach it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ABOUT: Final = (
 class Attributions:
     """The attributions of one program; each output of each execution is attributed once.
 
-    They depend on the run only: a zoom that explains an error changes none of them.
+    They depend on the run only, not on zooms.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -66,8 +66,6 @@ class Attributions:
 
         Parameters
         ----------
-        output, run, loss
-            As there.
         progress
             Called with the steps done and their number; it may raise to stop. A bar is shown if it is None.
 

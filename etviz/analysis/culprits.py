@@ -33,8 +33,6 @@ class Culprit:
     ----------
     row
         Its address: index of the gap row, as `Rows.find` takes it.
-    place
-        Its place in the program.
     about
         Its gap row; an inner row stands at the instruction of its delegate call.
     outer

@@ -37,12 +37,8 @@ class Finding:
     ----------
     row
         The gap row to look at first.
-    text
-        The sentence.
-    level
-        ``ok``, ``warn`` or ``bad``.
     fingerprint
-        The likely class of bug; empty if none is known.
+        The likely class of bug, or empty.
     """
 
     row: int
@@ -56,8 +52,6 @@ class Finder:
 
     Parameters
     ----------
-    findings
-        The loaded program.
     rows, values, attributions, quantization
         Of the program; `quantization` has its zooms.
     """

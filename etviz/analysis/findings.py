@@ -27,8 +27,6 @@ class Compared:
 
     Attributes
     ----------
-    runs
-        The executions, in order.
     replay
         The program and its inputs; None without a reference.
     notes
@@ -42,30 +40,20 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is known of one executed program.
+    """The facts about one executed program.
 
     Attributes
     ----------
-    title
-        Name for people.
-    method
-        Name of the compared method.
     methods
         Names of all methods of the program; empty where only this one can be shown.
     graph
         Its graph, as far as it is known.
-    compared
-        The comparison.
     complete
         Compares again with introduced gaps; None where they are there, or can't be.
     with_operators
         Compares again with functions of the user's for some operators of the reference; None where that can't be.
     reference
         The form of the program that total gaps are against, None for the lowered one.
-    latency
-        Milliseconds by instruction.
-    profile
-        The events that the runtime timed.
     delegation
         Counts, None where the program is not known.
     listing
@@ -73,26 +61,24 @@ class Findings:
     refusals
         Why partitioners left nodes out, by name.
     delegate_info
-        What backends told of their delegates, by name of the lowered module.
+        Backends' remarks on their delegates, by name of the lowered module.
     constants
-        Constants of the `.pte` that are not those of the reference.
+        Constants of the `.pte` that differ from the reference's.
     notes
-        What could not be shown, and why.
-    files
-        The artifacts, by kind.
+        Missing results, with reasons.
     program_state
-        What the `.pte` was when it was read (`ledger.identity`), empty without one.
+        State of the `.pte` when it was read (`ledger.identity`), empty without one.
     inner_handles
         By instruction of a delegate call: its backend's identifiers, as text, to debug handles.
     inside_of_probes
         By instruction of a delegate call: how far the probe that goes inside it is from the program at most, None
         where that is not known. Empty where inner values are the run's own.
     zoom
-        What was looked into; None for a whole program.
+        The zoom; None for a whole program.
     call
         Execution and instruction of the delegate call that this is the inside; None for a whole program.
     made
-        What a model was lowered from and with, by `etviz.debug`'s arguments; empty where that is not known.
+        Model and arguments of the lowering, by `etviz.debug`'s arguments; empty where that is not known.
     check_files
         Looks whether the files that values still lie in are as they were; an `ArtifactError` if they are not.
     keep_alive

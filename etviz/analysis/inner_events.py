@@ -72,8 +72,6 @@ def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequen
 
     Parameters
     ----------
-    inner
-        The delegate's graph.
     names
         Names of its events, in the order of timing.
     handles

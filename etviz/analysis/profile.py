@@ -143,8 +143,6 @@ class Profile:
         Takes the metadata that a backend attached to each sample of an event (a list of bytes); returns any value.
     converter
         Converts the clock of a backend's events, to which `factor` does not apply.
-    note
-        A note on the times.
     distorted
         True if values were logged while the times were taken.
     """
@@ -221,7 +219,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
         None for the framework's own events.
     backend, op_types, module, source
         Of the instruction: backend id, functional operators in order, and where the first output comes from. An event
-        inside a delegate has those of its operator, where that is known.
+        inside a delegate has the values of its operator, if known.
     operator, confidence
         Of an event inside a delegate: name of the edge operator that it timed; ``certain`` where the delegate map
         or the event's own name says so, ``likely`` where events of a kind are as many as the operators of that kind,
@@ -373,10 +371,8 @@ class ModuleTotal:
 
     Attributes
     ----------
-    module
-        Its path.
     latency_ms
-        Mean time of one execution: the sum over `instructions`. NaN if there are none, or none of them was timed.
+        Mean time of one execution: the sum over `instructions`. NaN if no instruction was timed.
     shared_ms
         Time of the delegates in `shared`, which compute operators of other modules too; it can't be divided.
     instructions, shared
@@ -398,12 +394,6 @@ def module_total(graph: Graph, latency: Mapping[int, float], ranked: pd.DataFram
 
     Parameters
     ----------
-    graph
-        The method's graph.
-    latency
-        Milliseconds by instruction.
-    ranked
-        Gap rows, worst first.
     name
         Path of the module (``encoder.layers.0``); empty for the whole model.
 

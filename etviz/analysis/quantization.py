@@ -24,8 +24,6 @@ class Quantization:
 
     Parameters
     ----------
-    rows
-        The program's rows.
     whole
         False inside a delegate, because the float model covers the whole program.
     """

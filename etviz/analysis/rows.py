@@ -38,10 +38,6 @@ class Located(NamedTuple):
     ----------
     inside
         The delegate call that was zoomed into; None for a row of the program itself.
-    tables
-        The tables that hold the row.
-    at
-        Its position in them.
     number
         Its index in `Inspection.gaps` and in the view.
     """

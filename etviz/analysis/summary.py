@@ -259,7 +259,7 @@ def _first_divergence(tables: Tables, culprit: Culprit | None) -> Fact | None:
 
 
 def _known(tables: Tables) -> str:
-    """The number of values with an introduced gap, in words; empty if every value has one that can have one.
+    """The number of values with an introduced gap, in words; empty if no gap is missing.
 
     By debug handle, an instruction without a gap has a value like any other, which only could not be paired.
     """

@@ -33,19 +33,10 @@ def address(gap: Gap, call: tuple[int, int] | None) -> RowAddress:
 class Tables:
     """The tables of one comparison. They never change; another comparison has other tables.
 
-    Parameters
-    ----------
-    findings
-        The loaded program.
-    compared
-        The comparison.
-
     Attributes
     ----------
     rows
         A row for each compared value, with its ``name`` first and its ``stack`` last.
-    gaps
-        The comparison behind each row.
     """
 
     def __init__(self, findings: Findings, compared: Compared) -> None:

@@ -26,8 +26,6 @@ class WhatIf:
     ----------
     rows
         The rows whose values were exact: their operators' own values on the runtime's inputs.
-    names
-        Their names.
     runs
         Numbers of the executions; in a program with state, the later ones too.
     before, after

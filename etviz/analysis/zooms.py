@@ -40,13 +40,6 @@ _NO_DELEGATE: Final = (
 class Zooms:
     """Zooms into the delegate calls of one program.
 
-    Parameters
-    ----------
-    findings
-        The program.
-    rows
-        Its rows.
-
     Attributes
     ----------
     refused

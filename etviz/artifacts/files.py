@@ -85,7 +85,7 @@ class MappedFile(mmap.mmap):
         self._path, self._state, self._looked = path, _state_of(state), -math.inf
 
     def check(self) -> None:
-        """Check that the file is unchanged; the state is at most a moment old.
+        """Check that the file is unchanged; the known state may be a moment old.
 
         Raises
         ------
@@ -134,8 +134,6 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
 
     Parameters
     ----------
-    path
-        The file.
     what
         The expected kind, with its article: "an ETDump".
     advice

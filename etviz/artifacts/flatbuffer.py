@@ -34,10 +34,6 @@ class FlatBuffer:
     ----------
     data
         Bytes, a memoryview or an mmap; never copied as a whole.
-    path
-        Their file, for messages.
-    what
-        Kind of file, for messages: "ETDump".
     advice
         Advice for a user with a damaged file.
     """
@@ -100,8 +96,6 @@ class Tables:
 
     Parameters
     ----------
-    buffer
-        Their flatbuffer.
     at
         (n,) byte positions, -1 for an absent table.
     """
@@ -197,8 +191,6 @@ class Vectors:
     ----------
     start
         (n,) byte position of the first element.
-    length
-        (n,) number of elements.
     """
 
     buffer: FlatBuffer

@@ -1,4 +1,4 @@
-"""``probes.json``: which output of which probe is the value of which instruction.
+"""``probes.json``: the probe and the output that return the value of each instruction.
 
 It is written beside a program's probes. `read_table` refuses tables with impossible numbers.
 """
@@ -31,12 +31,6 @@ class ProbeValue:
 
     Attributes
     ----------
-    instruction
-        The instruction that makes it.
-    index
-        Its position among the instruction's values.
-    position
-        Its position among the probe's outputs.
     dtype, shape
         Of the tensor; the shape's upper bound if it is `dynamic`.
     order
@@ -73,16 +67,8 @@ class ProbeTable:
 
     Attributes
     ----------
-    path
-        The file.
-    method
-        The method's name.
-    pte_checksum
-        Of the unmodified program.
     own
         Number of outputs of the unmodified program. They are the first outputs of every probe.
-    probes
-        In program order.
     missing
         By instruction: why no probe has its values.
     """

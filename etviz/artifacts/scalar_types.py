@@ -1,6 +1,6 @@
 """ExecuTorch's scalar type codes and their NumPy dtypes.
 
-The codes are those of `executorch/schema/scalar_type.fbs`, the same in ETDumps, programs and bundles.
+`executorch/schema/scalar_type.fbs` defines the codes, the same in ETDumps, programs and bundles.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ class ScalarType:
 
     Attributes
     ----------
-    code
-        ExecuTorch's number for it.
     name
         Its name in torch, for example "float32".
     numpy

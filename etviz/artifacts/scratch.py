@@ -34,11 +34,6 @@ class Scratch:
     folder
         Where to make it; by default the system's temporary folder. Elsewhere its name begins with a dot.
 
-    Attributes
-    ----------
-    name
-        Its path.
-
     Raises
     ------
     ArtifactError

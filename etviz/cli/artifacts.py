@@ -140,12 +140,10 @@ class Artifacts:
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:
-    """The artifacts of a command: those that were named, and the others of a folder.
+    """The artifacts of a command: the named ones, and the others of a folder.
 
     Parameters
     ----------
-    source
-        An ETDump, or what `collect` takes.
     inputs
         Names of files with the inputs of the run.
     given

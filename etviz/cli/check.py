@@ -114,7 +114,7 @@ def limit_options(
 
 
 def limit_flags() -> dict[str, Any]:
-    """A type of option for each limit with a flag of its own."""
+    """A type of option for each limit with a separate flag."""
     most, least = "Largest value that passes.", "Smallest value that passes."
     texts = dict.fromkeys(_MOST, most) | dict.fromkeys(_LEAST, least)
     return {

@@ -53,7 +53,7 @@ class ShortName:
 
 
 def with_options(text: str) -> str:
-    """What is said of arguments, in the words of the command line.
+    """A sentence about arguments in the words of the command line.
 
     Examples
     --------

@@ -44,7 +44,7 @@ def info(
 
 
 def describe(files: given.Artifacts) -> dict[str, Any]:
-    """What the artifacts hold, as plain data.
+    """The content of the artifacts as plain data.
 
     Raises
     ------

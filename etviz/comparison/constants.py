@@ -46,10 +46,6 @@ class Difference:
 
     Attributes
     ----------
-    name
-        Its qualified name.
-    instruction
-        The first instruction that reads it.
     elements, differing
         Number of its elements, and of the differing ones.
     rel_l2, max_abs
@@ -84,20 +80,12 @@ class _Use:
 
 
 class ComparingConstants:
-    """Compares in a thread of its own, while the program's values are compared.
+    """Compares in a separate thread, while the program's values are compared.
 
     Parameters
     ----------
-    program
-        The `.pte`.
-    method
-        Name of the method.
     graph
         Of the method, with instructions and the insides of delegates.
-    weights
-        The reference's constants by `Input.target`.
-    same
-        Called where none differs.
     """
 
     def __init__(
@@ -262,7 +250,7 @@ class _Blobs:
         return _numbers(self._datas[free[0]], tensor)
 
     def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
-        """The most similar one that is not the reference's, flat, float64, in the tensor's own order.
+        """The most similar constant that is not the reference's, flat, float64, in the tensor's own order.
 
         One with the same values in another order is similar, too.
         """

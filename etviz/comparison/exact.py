@@ -38,24 +38,18 @@ def compare_exact(
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
 ) -> Comparison:
-    """Compare every logged value with the value of its own node.
+    """Compare every logged value with its node's value.
 
     Parameters
     ----------
     evaluator
         Of the method, in the state that earlier executions left it in.
     log, inputs
-        What the runtime logged, and the flat inputs that it had.
-    run
-        Number of this execution.
-    keeper
-        Keeps reference tensors; by default none.
+        The runtime's values, and its flat inputs.
     introduced
         Also replay each instruction on the runtime's inputs.
     pairing
         How the graph's instructions are known: ``exact`` (recorded) or ``derived``.
-    custom
-        Metrics that users registered.
     """
     given = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
     return compare_together(evaluator, [log], inputs, **given)[0]
@@ -72,7 +66,7 @@ def compare_together(
     pairing: str = "exact",
     custom: CustomMetrics | None = None,
 ) -> list[Comparison]:
-    """Compare several executions on the same inputs, of which `run` is the first, as `compare_exact` does one.
+    """Compare several executions on the same inputs, numbered from `run` on, as `compare_exact` does one.
 
     The reference is evaluated once; see `Evaluator.run_together`.
     """

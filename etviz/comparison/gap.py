@@ -200,7 +200,7 @@ class Comparison:
     `reasons` says for each instruction without a gap why it has none; the `grouped` ones are part of another's gap, and
     the `empty` ones have values without elements.
     `readers` are the instructions that read each of the program's inputs, None where the reference's graph tells; then
-    `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from such, be it
+    `followers` has, by the kind of an input (``user``, ``buffer``), those whose introduced gaps follow from these, also
     through others. `custom` are the metrics that users registered. `ill_defined` are the instructions that make
     integers of NaN or Inf, `nonfinite_inputs` then the program's inputs that hold such. `undetermined` is what the
     final outputs follow from if the program does not determine them. `explained` counts the instructions for

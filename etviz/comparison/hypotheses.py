@@ -461,7 +461,7 @@ class _FittedWeight:
         return explaining(WEIGHTS, score, text) if score >= _SURE else None
 
     def _by_output_channel(self) -> Iterator[tuple[torch.Tensor, int]]:
-        """Each row of the weight makes an output channel of its own: compare channels, of themselves and of others."""
+        """Each row of the weight makes one output channel: compare channels, of themselves and of others."""
         empty = self._value(torch.zeros_like(self.before)).double()
         y, z = self._plain.double() - empty, self._gap.runtime.double() - empty
         for axis, along in itertools.product(range(self.before.dim()), reversed(range(y.dim()))):

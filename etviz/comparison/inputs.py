@@ -84,7 +84,7 @@ class Entrance:
     ) -> Inputs:
         """The inputs of an execution: the expected candidate, unless the log contradicts it.
 
-        By name of an input, `logged` holds values of which one must be the input; by default those of the delegates.
+        By name of an input, `logged` holds the candidate values of the input; by default from the delegates.
         """
         if logged is None:
             logged = {name: [value] for name, value in self._logged(log).items()}
@@ -148,7 +148,7 @@ class Entrance:
         """Remove what a comparison on other inputs than the run's can't show.
 
         That is every total gap, and the introduced gaps of the instructions that read the inputs, directly or through
-        instructions that logged nothing; with `state` also of those that read state of earlier executions.
+        instructions that logged nothing; with `state` also of readers of earlier executions' state.
         """
         readers = self._readers_in(comparison) | self._unknowing(comparison, "user", *(["buffer"] if state else []))
         for gap in comparison.gaps:

@@ -40,15 +40,11 @@ def judge_introduced(
 
     Parameters
     ----------
-    gaps
-        Those of its outputs.
     law
         Gives the noise of each output by law; None where several operators follow one another.
     again
         Computes the instruction on the same inputs with another rounding, or the results of that; None if neither is
         known. Then, and where the error is within the lower bound of the noise, the bound is all that is needed.
-    value
-        The result without perturbation.
     """
     gaps = [gap for gap in gaps if gap.introduced is not None and gap.introduced["rmse"] > 0]
     doubtful = [gap for gap in gaps if law is not None or not _bounded(gap)]
@@ -93,10 +89,6 @@ def judge_totals(
 
     Parameters
     ----------
-    comparisons
-        Of all executions, in order.
-    inputs
-        Their flat inputs.
     fresh
         Makes an evaluator of the reference in the initial state.
     """
@@ -172,8 +164,6 @@ class KnownNoise:
     ----------
     values
         By node of the reference and output.
-    outputs
-        Of the final outputs.
     """
 
     values: Mapping[tuple[str, int], float] = field(default_factory=dict)
@@ -183,7 +173,7 @@ class KnownNoise:
     def measured(
         cls, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> KnownNoise:
-        """Measure all values of some executions, each by itself; an execution that can't be evaluated is left out."""
+        """Measure all values of some executions, one by one; an execution that can't be evaluated is left out."""
         values: dict[tuple[str, int], list[float]] = {}
         outputs: dict[int, list[float]] = {}
         for item, given in zip(comparisons, inputs, strict=True):
@@ -203,7 +193,7 @@ class KnownNoise:
     def judge(
         self, comparisons: Sequence[Comparison], inputs: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]
     ) -> None:
-        """As `judge_totals`, each execution by itself; what is not known is measured."""
+        """As `judge_totals`, one execution after another; what is not known is measured."""
         for item, given in zip(comparisons, inputs, strict=True):
             suspicious = [gap for gap in item.gaps if _is_suspicious(gap)]
             rows = _output_rows(item)

@@ -198,7 +198,7 @@ def rank(frame: pd.DataFrame, by: str, unread: Collection[int] = ()) -> pd.DataF
     """`frame`, worst first: wrong shapes, dtypes, NaN and Inf, then by the column in its polarity, NaN last.
 
     By an introduced metric, a row that only passes NaN or Inf on is ranked by its number. The rows of `unread` values,
-    in which an error does no harm, come after those of others, by every metric.
+    in which an error does no harm, come after all others, by every metric.
     """
     import pandas as pd
 

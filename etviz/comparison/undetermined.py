@@ -33,9 +33,9 @@ _CASTS: Final = frozenset({"_to_copy", "_to_dim_order_copy", "to"})
 
 
 def may_be_ill_defined(graph: Graph, node: Node, *, nan: bool) -> bool:
-    """True if a node makes integers in a way that is not defined for NaN, or for Inf, be it inside a delegate.
+    """True if a node makes integers in a way that is not defined for NaN, or for Inf, inside delegates too.
 
-    A grid that is given saturates Inf; one that is chosen for Inf is none.
+    A given grid saturates Inf; a grid can't be chosen for Inf.
     """
     if chooses_grid(node) or (nan and is_quantize(node)) or _is_cast(node):
         return True

@@ -40,12 +40,6 @@ class Planted:
     ----------
     folder
         The device's files: ``model.pte``, ``etdump.etdp``, ``debug_buffer.bin``, and the ETRecord.
-    what
-        The fault in words.
-    inspection
-        The Inspection of these files.
-    finding
-        The headline.
     accuracy
         Share of the test images that the faulty program classifies correctly.
     proved
@@ -156,7 +150,7 @@ def find_runner() -> str:
 
 
 def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
-    """Run the demo's program with another runner, whose files replace those of the run from Python."""
+    """Run the demo's program with another runner, whose files replace the files of the run from Python."""
     pte = folder / "model.pte"
     ran = run_elsewhere(Here(folder), pte, read_program(pte), "forward", [[example]], command, folder)
     if ran.etdump is None:

@@ -43,13 +43,7 @@ _RANGES: Final = {
 
 
 class AffineOperator:
-    """One of the operators, to be called as torch's own.
-
-    Parameters
-    ----------
-    target
-        One of `TARGETS`.
-    """
+    """One of the operators, to be called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._target = target

@@ -43,7 +43,7 @@ def is_dynamic(graph: Graph) -> bool:
 
 
 def note(graph: Graph) -> str:
-    """The note for the gaps of such a delegate."""
+    """The note for the gaps of a delegate that chooses grids."""
     whole = any(_WHOLE.match(node.target) for node in graph.nodes)
     return PER_ROW if whole and graph.backend_id == "XnnpackBackend" else ANY
 

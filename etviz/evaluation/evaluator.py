@@ -60,7 +60,7 @@ class Evaluator(Interpreter):
 
     `rounding` perturbs every operator that depends on inputs, None for plain values; `roundings` measure the noise of
     chains. `runtime_state` holds the runtime's mutable buffers where they differ from the reference's;
-    `perturbed_state` those of perturbed lanes.
+    `perturbed_state` the buffers of perturbed lanes.
     """
 
     def __init__(

@@ -32,8 +32,6 @@ def exported_program(graph: Graph, weights: Mapping[str, torch.Tensor]) -> Expor
     ----------
     graph
         A graph of an ETRecord or a record.
-    weights
-        Its constants and buffers by `Input.target`.
 
     Raises
     ------

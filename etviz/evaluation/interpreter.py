@@ -86,10 +86,6 @@ class Prepared:
         By the id of a node: the node, and the forms of its arguments.
     last_uses
         By the id of a graph: the graph, and its `Interpreter.last_uses`.
-    small
-        Small constants.
-    unpacked
-        Weights that the program dequantizes.
     """
 
     forms: dict[int, tuple[Node, Form, Form]] = field(default_factory=dict)

@@ -23,13 +23,7 @@ if TYPE_CHECKING:
 
 
 class LanguageFunction:
-    """One of the operators in its functional form, to be called as torch's own.
-
-    Parameters
-    ----------
-    target
-        One of `etviz.graph.language_operators.LANGUAGE_OPERATORS`.
-    """
+    """One of the operators in its functional form, to be called as torch's own."""
 
     def __init__(self, target: str) -> None:
         self._schema = parsed_schema(target, LANGUAGE_OPERATORS[target].schema)
@@ -81,16 +75,10 @@ def attend(
     ----------
     query
         ``[batch, steps, heads, width]``; several heads in a row share a head of `key` and `value`.
-    key, value
-        The caches: ``[batch, positions, heads, width]``.
     start
         Position of the first step. Without a mask, the positions from `start` + `steps` on hold nothing.
-    mask
-        Added to the scores, ``[steps, positions]``.
     causal
         Step i sees the positions up to `start` + i.
-    scale
-        Of the scores, 1/√width if None.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
     scores, _, _, v = scored(query.to(wide), key.to(wide), value.to(wide), start, mask, causal=causal, scale=scale)

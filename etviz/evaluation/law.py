@@ -93,12 +93,6 @@ def sizes(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any
 
     Parameters
     ----------
-    node
-        The operator.
-    args, kwargs
-        The values it was applied to.
-    value
-        Its result.
     call
         Calls an operator by target, arguments and keyword arguments.
 
@@ -368,7 +362,7 @@ def _attention(args: Sequence[Any], values: Sequence[Any], call: Call, target: s
     """Attention with a cache: products of the scores, their softmax, and the sum of K weighted values.
 
     A score's error s is an error of the exponential's argument, so each term ``t = p·v`` has a relative error of
-    ``√(s² + (x − max x)² + (K+1)/9)``. The terms are summed like those of any product.
+    ``√(s² + (x − max x)² + (K+1)/9)``. The terms are summed as in any product.
     """
     names = LANGUAGE_OPERATORS[target].names
     given = dict(zip(names, args, strict=False))
@@ -499,8 +493,6 @@ def allowance(errors: float, samples: float = math.inf) -> float:
 
     Parameters
     ----------
-    errors
-        Independent elements of the error.
     samples
         Independent elements that the noise was measured on; infinite for a noise by law.
 

@@ -40,17 +40,10 @@ class TooLargeError(PairingError):
 class Limits:
     """Memory of an evaluation.
 
-    Parameters
-    ----------
-    files
-        Size of all artifacts in bytes.
-
     Attributes
     ----------
     live
         Bytes of the values that are alive.
-    peak
-        Maximum of these.
     """
 
     def __init__(self, files: int = 0) -> None:

@@ -64,8 +64,6 @@ class Rounding:
 
     Parameters
     ----------
-    seed
-        Each seed represents another correct implementation.
     grids
         The values of `Grids.values`, to measure only the effect of grids; nothing else is perturbed then.
 
@@ -296,9 +294,7 @@ def propagated(again: Callable[[Any], Any] | Sequence[Any], value: Any) -> list[
     Parameters
     ----------
     again
-        Evaluates them with another rounding, or the results of such evaluations.
-    value
-        The plain result.
+        Evaluates them with another rounding, or holds the results of these evaluations.
     """
     values = flat_values(value)
     if not callable(again):
@@ -370,10 +366,6 @@ class Lanes(Evaluator):
     ----------
     number
         Lanes that are perturbed from the beginning; they come first.
-    perturbed_outputs
-        Final outputs of each perturbed lane.
-    seen
-        Receives the values of each node.
     """
 
     def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
@@ -391,7 +383,7 @@ class Lanes(Evaluator):
     def add(
         self, both: Sequence[tuple[Spread, Spread]], values: Sequence[Any], others: Sequence[Sequence[Any]]
     ) -> None:
-        """Add the differences of each value in the lanes of rounding and in those of grids."""
+        """Add the differences of each value in the lanes of rounding and of grids."""
         for at, other in enumerate(others):
             for spreads, perturbed, value in zip(both, other, values, strict=False):
                 spreads[at >= self.number].add(perturbed, value)

@@ -90,10 +90,6 @@ class Operator:
 
     Attributes
     ----------
-    schema
-        As torch has registered it.
-    names
-        Of its arguments, in order.
     overload
         The operator itself, for arguments that were checked.
     """
@@ -367,7 +363,7 @@ def _giving_what_it_writes(overload: Any) -> Callable[..., Any]:
 
 @functools.cache
 def resolve(target: str) -> Callable[..., Any]:
-    """The function of a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for those of torch.
+    """The function of a target such as ``aten.add.Tensor`` or ``py.mul``; an `Operator` for torch's operators.
 
     Raises `UnknownOperatorError` if there is none, or it is not in `etviz.graph.admitted`.
     """

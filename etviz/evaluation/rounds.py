@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Join = Callable[["Sequence[Any]"], Any]
 _OBJECT: Final = 2048
-"""Bytes of a value beside those of its tensors."""
+"""Bytes of a value beside its tensors' bytes."""
 _TOO_LARGE: Final = "the values of its rounds take too much memory together"
 _MISCOUNTED: Final = "how many values the runtime logged for it does not go together with its rounds"
 
@@ -34,11 +34,9 @@ class Course:
     Attributes
     ----------
     carries, rows, operands
-        The loop's arguments; the carries are those of the next round.
+        The loop's arguments; the carries are the next round's.
     results
         For each result, a row of each round.
-    nbytes
-        Of carries and results.
     """
 
     carries: list[Any]

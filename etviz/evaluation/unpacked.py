@@ -28,7 +28,7 @@ _KEPT: Final = 128 << 20
 _CACHED: Final = 4 << 20
 """Bytes of a weight that are dequantized at a time: they stay in the processor's cache for all that needs them."""
 _ROWS: Final = 64
-"""Rows per block, or a multiple: a product of such blocks has the bits of the whole product."""
+"""Rows per block, or a multiple: a product of these blocks has the bits of the whole product."""
 
 
 def has_unpacked(graph: Graph) -> bool:
@@ -37,7 +37,7 @@ def has_unpacked(graph: Graph) -> bool:
 
 
 def largest_value(graph: Graph) -> int | None:
-    """Elements of the largest value that is no such weight, None if a value's size is unknown."""
+    """Elements of the largest other value, None if a value's size is unknown."""
     parts = [(part, unpacked_weights(part)) for part in (graph, *graph.subgraphs.values())]
     values = (node for part, weights in parts for node in part.nodes if node.name not in weights)
     sizes = [elements(meta) for node in values for meta in node.outputs]

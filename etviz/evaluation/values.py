@@ -23,18 +23,8 @@ class Value:
 
     Attributes
     ----------
-    reference
-        From the program's inputs.
     local
         From the runtime's inputs; None if that failed (`problem` has the reason).
-    runtime
-        The logged value, or None.
-    unpaired
-        Reason for a missing `reference`.
-    steps, note
-        Results of `dynamic_quantization.steps`, and their meaning.
-    again
-        Computes `local` with another rounding.
     noise
         Gives the noise of `local` by law, for the logged values; None if it has to be measured.
     chain
@@ -42,8 +32,6 @@ class Value:
     rounds, apart
         Rounds of a loop whose values are stacked here, 0 outside loops; and those in which the reference takes another
         branch. See `etviz.evaluation.rounds`.
-    missing
-        Reason why nothing can be compared.
     """
 
     reference: Any
@@ -63,7 +51,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a value carries along that the runtime did not log.
+    """The unlogged part of a value.
 
     Attributes
     ----------

@@ -251,7 +251,7 @@ class _Tally:
     masks
         For each output of each instruction, the elements that ever differed from the first run's.
     values
-        Values by run and instruction: those of the first run, and the differing ones of the first deviating runs.
+        Values by run and instruction: values of the first run, and differing values of the first deviating runs.
     largest
         Largest difference of each instruction from the first run.
     """

@@ -38,12 +38,6 @@ class Entry:
 
     Attributes
     ----------
-    index
-        Number, from 0.
-    name
-        File name, or empty.
-    values
-        Flat arguments: tensors and plain values.
     label
         Expected answer in the data set; None if it has none.
     problem
@@ -66,10 +60,8 @@ def entries(inputs: Any, takes: Sequence[Input], labels: Sequence[Any] | None = 
         A list, a data set with ``__len__`` and ``__getitem__``, a DataLoader, a generator; or a folder of ``.npy``,
         ``.npz``, ``.pt`` and ``.safetensors`` files, in the order of their names. An item is a tensor, or a tuple of
         the program's arguments; one further value is the label. A batch is split where the program takes single inputs.
-    takes
-        Inputs of the program.
     labels
-        Labels that replace those of the items.
+        Labels that replace the items' labels.
     """
     index = 0
     for name, item, problem in _items(inputs):

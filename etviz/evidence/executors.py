@@ -43,15 +43,7 @@ class Here(Executor):
 
 
 class WherePaying(Executor):
-    """Does the work in the calling thread, and in new processes once much work is known to be left.
-
-    Parameters
-    ----------
-    pieces
-        Number of tasks.
-    count
-        Number of processes.
-    """
+    """Does the work in the calling thread, and in new processes once much work is known to be left."""
 
     def __init__(self, pieces: int, count: int) -> None:
         self._pieces, self._count = pieces, count

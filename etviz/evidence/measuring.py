@@ -71,16 +71,10 @@ class Work:
     ----------
     subject, digests
         The program and the SHA-256 of its files: a worker on another machine must see the same files.
-    samples
-        The inputs.
     first
         The first inputs of the study, which tell the noise of total gaps.
     introduced
         True to replay every instruction on the runtime's inputs.
-    metrics
-        Metrics that users registered.
-    tasks
-        Task metrics by name.
     timeout
         Seconds for running the program on these inputs.
     """

@@ -83,7 +83,7 @@ def study(
         row of `Study.inputs` with the reason.
     executor
         Any `concurrent.futures.Executor`, a number of processes, or ``"processes"`` for one on each core. None works
-        in this process; in a notebook or at a prompt, it starts processes once more than a minute of work is left. A
+        in this process; in a notebook or at a prompt, it starts processes if more than a minute of work is left. A
         script has to ask for processes below ``if __name__ == "__main__":``, since each process imports the script.
         The program itself always runs in a child process. For a Dask cluster, give ``client.get_executor()``; its
         workers must see `folder`. etviz does not shut down an executor that you give.
@@ -209,7 +209,7 @@ def _run(
 
 
 class _UnderWay:
-    """Chunks that the executor works on; its end cancels those that have not begun."""
+    """Chunks that the executor works on; its end cancels waiting chunks."""
 
     def __init__(self, store: Store, work: Work, bar: tqdm[Any]) -> None:
         self._store, self._work, self._bar = store, work, bar

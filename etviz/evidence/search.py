@@ -35,16 +35,12 @@ class Unit:
 
 
 class Simulation:
-    """A model with the rounding of its quantizer, of which any part can be omitted.
+    """A model with the rounding of its quantizer; any part of the rounding can be omitted.
 
     Parameters
     ----------
     model
         The float model, or its exported program.
-    quantizer
-        PT2E quantizer.
-    calibration
-        Inputs to calibrate the quantizer on.
     inputs, expected
         Inputs on which errors are measured, and the float model's flat outputs.
     """

@@ -57,7 +57,7 @@ class Store:
     Parameters
     ----------
     folder
-        The folder, which may be missing; None for a temporary one that lives as long as the store.
+        The folder, which may be missing; None for a temporary folder that lives as long as the store.
     """
 
     def __init__(self, folder: str | Path | None) -> None:

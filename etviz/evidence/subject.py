@@ -45,10 +45,6 @@ class Subject:
     ----------
     files
         Absolute paths by kind (`FILES`); only the `.pte` is required.
-    method
-        Name of the method.
-    title
-        Name for people.
     runner
         Command that runs the program, as for `run_elsewhere`; empty for the child process.
     python
@@ -162,8 +158,6 @@ def subject_of(
         Folder for the files of a lowered model.
     method
         Name of the method, ``forward`` or the only one if None.
-    lowering
-        As for `etviz.debug`.
 
     Raises
     ------

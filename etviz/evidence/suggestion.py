@@ -153,9 +153,9 @@ def suggest(
     budget
         Largest latency of the proposal, as a multiple of the present latency.
     model, recipe, partitioner, quantizer, calibration
-        As for `etviz.debug`; by default those of `found`.
+        As for `etviz.debug`; by default as in `found`.
     inputs, labels
-        Inputs of the measurements, 64 at most; by default those of `found`, the worst first, and the calibration data.
+        Inputs of the measurements, 64 at most; by default from `found`, the worst first, and the calibration data.
     task
         As for `etviz.study`.
     goal

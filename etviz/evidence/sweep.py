@@ -34,7 +34,7 @@ LOWERED, REFUSED = "measured", "failed"
 _VERSIONS: Final = ("executorch", "torch")
 _ABOUT: Final = ("status", "reason", *_VERSIONS)
 _LESS: Final = ("rmse", "latency_ms", "size_bytes")
-"""Measurements of which less is better; of task metrics other than ``kl``, more is better."""
+"""Measurements whose least value is best; of task metrics other than ``kl``, more is better."""
 
 
 class Sweep:

@@ -100,8 +100,6 @@ def read_table(path: Path, checksum: str, columns: Sequence[str] | None = None) 
 
     Parameters
     ----------
-    path
-        The file.
     checksum
         SHA-256 of the file in hexadecimal; empty to skip the comparison.
     columns

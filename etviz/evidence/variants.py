@@ -43,8 +43,6 @@ class Variant:
 
     Attributes
     ----------
-    subject
-        Files of the program.
     outputs
         Outputs of the runtime for each input.
     numbers

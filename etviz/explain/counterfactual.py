@@ -43,8 +43,6 @@ def counterfactual(
 
     Parameters
     ----------
-    replay
-        The executions and their inputs.
     exact
         By number of an execution: the values.
     instead
@@ -80,12 +78,8 @@ def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], 
 
     Parameters
     ----------
-    inner
-        The inside the call.
     given, outputs
         Inputs and outputs of the call in the run itself; an output that was not logged is None.
-    exact
-        The values.
     """
     told = replace(inner, executions=[replace(inner.executions[0], inputs=given)])
     before, after = (counterfactual(told, {0: chosen})[0] for chosen in ((), exact))

@@ -100,7 +100,7 @@ def bits_of(analysis: Analysis) -> dict[str, str]:
 
 
 def write_baseline(analysis: Analysis, path: PathLike, device: str = "", before: Baseline | None = None) -> None:
-    """Write a run as a baseline; with a class of devices also its bits, beside those of the classes `before`.
+    """Write a run as a baseline; with a class of devices also its bits, beside the bits of the classes `before`.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def bundle(
     model_or_program
         An eager `nn.Module` or an `ExportedProgram`, which is lowered; the result of `to_executorch()`; or a `.pte`.
     inputs
-        A tuple of arguments, a list of such tuples (test sets), or a dict of lists by method.
+        A tuple of arguments, a list of tuples (test sets), or a dict of lists by method.
     path
         Where to write.
     expected

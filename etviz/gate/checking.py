@@ -89,10 +89,10 @@ def check(analysis: Analysis, rules: Rules, baseline: Baseline | None = None, de
     Parameters
     ----------
     analysis
-        What to check.
+        The program to check.
     rules
         Limits. A metric that is not known (NaN) keeps a limit, as long as the limit meets another row; a value of
-        another shape, or that is NaN or Inf where the reference is not, fails whatever the limits are.
+        another shape, or that is NaN or Inf where the reference is not, fails under any limits.
     baseline
         Stored values: what became worse than them by more than `Rules.factor` fails, and so does a stored row that
         this run does not have. Improvements pass.

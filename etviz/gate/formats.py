@@ -26,12 +26,8 @@ def write_junit(result: CheckResult, path: PathLike, seconds: float = 0.0) -> No
 
     Parameters
     ----------
-    result
-        The check.
     path
         The file; it appears when it is whole.
-    seconds
-        How long loading and checking took.
 
     Raises
     ------

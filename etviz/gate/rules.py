@@ -168,7 +168,7 @@ def read_rules(path: PathLike) -> Rules:
     Raises
     ------
     ArtifactError
-        If the file can't be read, has no such table, or holds something that is no rule.
+        If the file can't be read, has no rules, or holds something that is no rule.
     """
     table = _parse(Path(path))
     project = Path(path).name == "pyproject.toml"

@@ -54,7 +54,7 @@ triu triu_indices true_divide type_as unbind unflatten unfold unsafe_chunk unsaf
 upsample_bicubic2d upsample_linear1d upsample_nearest1d upsample_nearest3d upsample_trilinear3d view_as
 view_as_complex view_as_complex_copy view_as_real vstack xlogy zero zeros_like
 """
-"""Operators of exported models before lowering, and those that backends keep undecomposed."""
+"""Operators of exported models before lowering, and operators that backends keep undecomposed."""
 
 _QUANTIZED: Final = """
 add add_relu choose_qparams choose_qparams_per_token choose_qparams_per_token_asymmetric choose_qparams_symmetric

@@ -365,8 +365,6 @@ def together(nodes: Sequence[Node], unpaired: Sequence[int] = ()) -> str:
 
     Parameters
     ----------
-    nodes
-        The operators.
     unpaired
         Candidate instructions for the operators without a number.
     """

@@ -47,8 +47,6 @@ class Uses:
         All nodes by name, in program order.
     users
         The nodes that read each value, each once, in program order.
-    results
-        Values that remain after the run.
     """
 
     def __init__(self, graph: Graph) -> None:

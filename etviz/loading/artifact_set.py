@@ -36,7 +36,7 @@ class ArtifactSet:
     named
         Their paths, by kind: ``etdump, etrecord, debug_buffer, pte, record, data``.
     dump, buffer, etrecord, program, record
-        What they hold; None for what was not given.
+        Their content; None for a missing file.
     bundle
         The bundled program that the `program` is part of, if it is.
     checking
@@ -79,7 +79,7 @@ class ArtifactSet:
         record
             By default ``model.etviz`` beside the `.pte`, if it is there.
         data
-            What the program keeps outside of the `.pte` (`.ptd`).
+            Weights outside the `.pte` (`.ptd`).
         checked
             False leaves out the check that reads all of the `.pte`, and with it what `finish` waits for.
 
@@ -174,7 +174,7 @@ class ArtifactSet:
         return methods or (self.etrecord.methods if self.etrecord else []) or ["forward"]
 
     def method(self, name: str | None) -> str:
-        """The method that is meant; ``forward``, or the only one, if none is named.
+        """The method that is meant; ``forward``, or the only one, by default.
 
         Raises
         ------

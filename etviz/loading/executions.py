@@ -84,18 +84,12 @@ def compare_executions(
 
     Parameters
     ----------
-    paired
-        The method.
     given
         The inputs that the user gave, as for `load`.
     ran_here
         The program ran on `given` a moment ago, so nobody doubts that each execution had its own, nor the debug buffer.
     introduced
         Replay every instruction on the runtime's inputs.
-    custom
-        Metrics that users registered.
-    judge
-        Measures total gaps by their noise.
 
     Raises
     ------

@@ -62,8 +62,8 @@ WORKER: Final = Worker("etviz.loading.foreign")
 def is_foreign(artifacts: ArtifactSet, inputs: Any, *, ran_here: bool) -> bool:
     """True if a child process has to evaluate these files, or what is in these files of inputs.
 
-    `etviz.options.isolation` decides: "always" and "never" for all files, "auto" for those that etviz did not write on
-    this machine. The log of what `ran_here` a moment ago is not foreign; the program that ran may be.
+    `etviz.options.isolation` decides: "always" and "never" for all files, "auto" for files that etviz did not write on
+    this machine. The log of a run that `ran_here` a moment ago is not foreign; the program that ran may be.
     """
     if options.isolation != "auto":
         return options.isolation == "always"
@@ -84,13 +84,7 @@ def replay_of(paired: Paired) -> Replay:
 
 
 class Foreign:
-    """One method of foreign files.
-
-    Parameters
-    ----------
-    paired
-        What this process read.
-    """
+    """One method of foreign files."""
 
     def __init__(self, paired: Paired) -> None:
         WORKER.warm()

@@ -92,10 +92,6 @@ def write_back(runs: Sequence[HeldRun], folder: Path, readable: bool) -> ETDump:
 
     Parameters
     ----------
-    runs
-        The Inspector's runs.
-    folder
-        Where to write.
     readable
         False if the memory order of tensors is unknown. Tensors of two and more dimensions are then left out.
     """

@@ -63,28 +63,14 @@ def read(
 
     Parameters
     ----------
-    artifacts
-        Opened.
-    inputs, method
-        As for `etviz.load`.
     factor
         Milliseconds of one unit of the device's clock.
-    parser
-        As `delegate_metadata_parser` of `etviz.load`.
-    converter
-        As `delegate_time_scale_converter` of `etviz.load`.
     ran_here, introduced
         As for `compare_executions`; introduced gaps that are left out can be completed later.
-    metrics
-        As for `etviz.load`.
     title
         Name for people, by default the file's.
-    notes
-        What else is to be said.
     remarks
-        What is to be said of an instruction's values, or of why it has none.
-    timing
-        As for `etviz.load`.
+        Remarks on an instruction's values, or why it has none.
     keep_alive
         A folder that has to last as long as the findings.
 

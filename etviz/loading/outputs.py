@@ -55,7 +55,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Execution:
-    """The values of one execution: final outputs, those of instructions by ``(instruction, index)``, those inside."""
+    """The values of one execution: final outputs, values of instructions by ``(instruction, index)``, those inside."""
 
     outputs: list[Any]
     values: dict[tuple[int, int], Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ def outputs_findings(
     Raises
     ------
     UsageError
-        If the outputs are not those of this program, or of this probe.
+        If the outputs do not fit this program or probe.
     ArtifactError
         If a file is missing, or has another length than its value.
     """
@@ -174,12 +174,10 @@ class _Given:
     ----------
     probed
         True if these are the outputs of probes.
-    notes
-        Notes about the probes.
     remarks
         Notes about instructions whose probe deviates from the program.
     inside
-        By delegate call that probes go into: the largest deviation of its outputs from those of other probes, and of
+        By delegate call that probes go into: the largest deviation of its outputs from other probes', and of
         the final outputs from the program's; None if the delegate's outputs are not known.
     """
 

@@ -56,14 +56,8 @@ class Paired:
     ----------
     artifacts
         Where it comes from; its ETDump has the values back that could be restored.
-    method
-        Its name.
-    graph
-        With the instructions.
     edge
         The ETRecord's graph, None where there is none.
-    pairing
-        `EXACT`, `DERIVED` or `HANDLES`.
     executions
         ``(position in the ETDump, block)`` of each.
     alike
@@ -75,7 +69,7 @@ class Paired:
     forgotten
         Mutable buffers, by target, that the runtime begins with as zeros, while the reference begins with other values.
     prepared
-        Shared by all evaluators of the reference; None where each is by itself.
+        Shared by all evaluators of the reference; None if each is separate.
     """
 
     artifacts: ArtifactSet
@@ -189,7 +183,7 @@ class Paired:
         return {target: value for target, value in initial.items() if value.any()}
 
     def comparing_constants(self) -> ComparingConstants | None:
-        """Begin to compare the constants of the `.pte` with those of the reference.
+        """Begin to compare the constants of the `.pte` with the reference's.
 
         None where there are not both, and where these very files were found to have the same ones.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _ADVICE: Final = "give the files of one training: files that were written together"
 _FAR: Final = 0.5
-"""Relative L2 error from which weights, and values computed from them, count as those of another training."""
+"""Relative L2 error from which weights, and values computed from them, count as of another training."""
 _MOST: Final = 0.5
 """Maximum share of close elements in a weight of another training."""
 _MOST_LIKELY: Final = (
@@ -37,7 +37,7 @@ def require_one_training(paired: Paired, runs: Sequence[Run], constants: Compari
     Raises
     ------
     ArtifactError
-        If the weights of the `.pte`, or those that the run logged, are other ones than the reference's.
+        If the weights of the `.pte`, or the logged ones, are not the reference's.
     """
     named = paired.artifacts.named
     source = named["etrecord"] if "etrecord" in named else named.get("record", "")

@@ -15,7 +15,7 @@ LIBRARY: Final = Path(__file__).parent / "_native.so"
 
 
 class PairSums(ctypes.Structure):
-    """Sums over a pair with ``d = q − r``; the names are those of `metrics.Sums`."""
+    """Sums over a pair with ``d = q − r``; the names are as in `metrics.Sums`."""
 
     _fields_ = (
         ("dd", ctypes.c_double),
@@ -94,15 +94,6 @@ def available() -> bool:
 def pair_sums(reference: int, runtime: int, count: int, rtol: float, atol: float) -> PairSums | None:
     """The sums of two flat, contiguous float32 arrays.
 
-    Parameters
-    ----------
-    reference, runtime
-        Addresses of their first elements.
-    count
-        Number of elements of each.
-    rtol, atol
-        Tolerances of `PairSums.close`.
-
     Returns
     -------
     PairSums or None
@@ -120,10 +111,6 @@ def describe(reference: Elements, runtime: Elements, count: int, series: Any, cl
 
     Parameters
     ----------
-    reference
-        `NOTHING` to describe the runtime only.
-    series
-        Array of three `Series`.
     classes
         Address of 4 × 4 int64: elements by class of the reference (row) and of the runtime (column).
 

@@ -40,14 +40,8 @@ class Loop:
 
     Attributes
     ----------
-    first
-        Copies of the initial carries.
-    body
-        Instructions that run once per row.
     results
         Instructions that stack the rows of the results.
-    everything
-        All of it.
     """
 
     first: range

@@ -1,9 +1,9 @@
 """Derives which edge value each runtime value is, from the `.pte` and the ETRecord alone.
 
 The program's instructions say which operator reads and writes which value. The ETRecord's edge graph says the same of
-the reference. Debug handles link instructions to edge operators. Each runtime value starts with all edge values that
-it could be and loses those that its makers or readers rule out, until nothing changes. A value with one possibility is
-paired; others are left out. A pairing is never a guess.
+the reference. Debug handles link instructions to edge operators. Each runtime value starts with all edge values that it
+could be and loses the values that its makers or readers rule out, until nothing changes. A value with one possibility
+is paired; others are left out. A pairing is never a guess.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _TAKING_PARTS: Final = frozenset(
 
 @dataclass(slots=True)
 class Derived:
-    """What was derived: edge values of runtime values, and edge operators of calls.
+    """Derived pairing: edge values of runtime values, and edge operators of calls.
 
     `edge` has the edge graph's values by name. `values` maps each ``(instruction, output)`` to its edge value,
     `written_back` to the value that a `copy_` stores in a mutable buffer, `inputs` the tensors that a delegate reads.
-    `operators` are those of kernels, `insides` those of delegates, in order. `delegated` are operators that only
+    `operators` belong to kernels, `insides` to delegates, in order. `delegated` are operators that only
     delegates can have executed.
     """
 
@@ -67,7 +67,7 @@ def derive(
     constants: Constants | None = None,
     origins: Origins = lambda _: (),
 ) -> Derived:
-    """Pair the values of a method's instructions with those of the ETRecord's edge graph, before delegation.
+    """Pair the values of a method's instructions with values of the ETRecord's edge graph, before delegation.
 
     `handles` are the debug handles of each instruction, `constants` the matched constants, and `origins` the origins
     of each delegate's outputs according to its payload.
@@ -79,7 +79,7 @@ def derive(
 class _Past:
     """The origin of a delegate's value.
 
-    `values` are all values that it follows from, itself included, `handles` those of the operators. `slices` are
+    `values` are all values that it follows from, itself included, `handles` the operators' handles. `slices` are
     operators that take a part: handle and start, None if unknown.
     """
 
@@ -542,7 +542,7 @@ class _Search:
                 derived.values[call.index, position] = name
 
     def _settle_delegate(self, derived: Derived, call: Instruction, certain: list[str | None]) -> None:
-        """Accept a delegate's outputs only if the operators between them and its inputs are those that it claims."""
+        """Accept a delegate's outputs only if the operators between them and its inputs are the claimed ones."""
         options = [self._possible(value) for value in call.inputs]
         names = {other for names in options for name in names for other in self.edge.alike(name)}
         fitting = []

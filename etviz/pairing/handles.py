@@ -244,7 +244,7 @@ class Cut:
     """The part of the edge graph that gives the values of a match.
 
     `graph` holds the group's operators and returns the values of `match`. Its user inputs are the outside values, in
-    the order of `reads`; `direct` are those that the group's operators read directly. `groups` are those cut out
+    the order of `reads`; the group's operators read `direct` directly. `groups` are those cut out
     together; `instructions`, ascending, are all that its operators may belong to.
     """
 
@@ -264,7 +264,7 @@ class Cut:
 class HandleGroups:
     """The values that a method's instructions give, according to debug handles.
 
-    `nodes` are those of the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
+    `nodes` holds the method's skeleton by instruction, `handled` the instructions with debug handles. `matches`
     are the unambiguous pairings, `reasons` the reasons of other instructions. `makers` maps a value to its match and
     output; `cuts` maps an instruction to its cut, unless its group has branches. `inputs` are the names of the graph's
     inputs by kind, `readers` the matched instructions that read them.

@@ -73,7 +73,7 @@ def takers(options: Mapping[int, Collection[str]]) -> dict[str, set[int]]:
 
 
 def _executed(graph: Graph) -> tuple[frozenset[str], frozenset[str]]:
-    """Operators that one instruction executes, and those that one executes unless elided (views).
+    """Operators that one instruction executes, and operators that are executed unless elided (views).
 
     Values of weights may be computed ahead, and each delegate may have its copy of a conversion.
     """

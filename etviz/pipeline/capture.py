@@ -40,7 +40,7 @@ _PLACEHOLDERS = ("_export_root", "_empty_nn_module_stack_from_metadata_hook")
 def capture(manager: ExecutorchProgramManager) -> tuple[dict[str, Graph], dict[str, torch.Tensor]]:
     """Graphs of all methods with instruction ids, and their constants by name.
 
-    Constants of a delegate are named ``<method>/<delegate>/<name>``, those of the method ``<method>//<name>``.
+    Constants of a delegate are named ``<method>/<delegate>/<name>``, constants of the method ``<method>//<name>``.
     """
     graphs, constants = {}, {}
     for method, program in et.emitted_programs(manager).items():

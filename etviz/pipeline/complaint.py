@@ -132,7 +132,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _operators(error: BaseException) -> Iterator[Node]:
-    """The operators that upstream's passes worked on, innermost first; then those that the error names."""
+    """The operators that upstream's passes worked on, innermost first; then the operators that the error names."""
     from torch.fx import GraphModule, Node
 
     frames = [frame for one in _chain(error) for frame, _ in traceback.walk_tb(one.__traceback__)][::-1]

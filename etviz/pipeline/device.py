@@ -80,8 +80,6 @@ class Ran:
     ----------
     log
         File with all that the command printed.
-    outputs
-        Raw files of the final outputs.
     problem
         A problem with the files of a run that ended well, or an empty text.
     """
@@ -127,20 +125,14 @@ def run_elsewhere(
 
     Parameters
     ----------
-    place
-        This machine or a device.
     pte, program, method
         The file, its content, and the method's name.
-    runs
-        Flat inputs of each execution.
     command
         A command with the placeholders ``{pte} {inputs} {etdump} {debug_buffer} {debug_buffer_size} {outputs} {method}
         {data}``. A command without placeholders gets the flags of `examples/cpp_runner`. etviz splits it into words as
         a shell does, and starts it without a shell.
     folder
         Folder for the files of the run.
-    timeout
-        Seconds, `DEFAULT_TIMEOUT` if None.
     data
         File with the weights that are not in the `.pte`: ``{data}``.
 
@@ -275,7 +267,7 @@ def _last_lines(log: Path) -> list[str]:
 def _call(command: Sequence[str], log: IO[bytes], timeout: float) -> int:
     """The exit status of a command; its process group ends with it, and with this process.
 
-    Processes that it started in other sessions continue if it ends well (the server of `adb`), and end otherwise.
+    Processes that it started in other sessions continue if it ends well (the server of `adb`), and else end.
     """
     name, end = Path(command[0]).name, time.monotonic() + timeout
     mark = f"{_MARK}={secrets.token_hex(16)}"

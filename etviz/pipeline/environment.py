@@ -81,15 +81,9 @@ def lower_elsewhere(
 
     Parameters
     ----------
-    python
-        The interpreter.
-    model, example_inputs, folder, calibration, strict
-        As for `lower`.
     partitioner, quantizer, made_by
         Names of callables (``package.module:name`` or ``file.py:name``), called there: they give the partitioner or a
         list of them, the quantizer, and the model itself, which then takes the weights of `model`.
-    timeout
-        Seconds.
 
     Returns
     -------

@@ -62,8 +62,6 @@ class Run:
         The files; None if they were not asked for.
     seconds
         Seconds of each execution, in the runtime and its bindings.
-    dump
-        Content of the ETDump.
     """
 
     outputs: list[list[Any]]
@@ -92,12 +90,8 @@ def execute(
 
     Parameters
     ----------
-    pte
-        The program.
     runs
         Flat inputs (tensors and plain values) of each execution.
-    method
-        Name of the method.
     workdir
         Folder for ``etdump.etdp`` and ``debug_buffer.bin``, made if it is missing; None runs without them.
     debug_buffer_size
@@ -110,8 +104,6 @@ def execute(
         File with the weights that are not in the `.pte` (`.ptd`).
     python
         Interpreter of the environment whose executorch runs it; empty for this one.
-    cancel
-        Event that ends the executions.
     passing
         True if the files are temporary, so the ledger need not know them.
 
@@ -170,7 +162,7 @@ def time_again(
 ) -> Path | None:
     """Run a program again without a debug buffer, whose writing takes time, and write the times to ``timing.etdp``.
 
-    One execution is repeated for half a second, ten times at most; several are run once. Returns None if an execution
+    One execution is repeated for half a second, up to ten times; several are run once. Returns None if an execution
     takes too long to be repeated, or fails.
     """
     took = max(*run.seconds, 1e-6) if run.seconds else _LONGEST

@@ -77,7 +77,7 @@ def lower(
 ) -> Lowered:
     """Export, quantize if asked, lower and emit a model; write ``model.pte``, ``etrecord.bin``, ``model.etviz``.
 
-    Arguments are those of `etviz.debug`. What an earlier run left in `workdir` is replaced, not written to.
+    Arguments are as for `etviz.debug`. Earlier files in `workdir` are replaced, not written to.
 
     Raises
     ------

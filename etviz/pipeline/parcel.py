@@ -158,7 +158,7 @@ class Packer:
 
 
 class Unpacker:
-    """Unpacks one message; the parameters are those of the other process's `Packer`."""
+    """Unpacks one message; the parameters are as for the other process's `Packer`."""
 
     def __init__(self, path: Path, known: Known) -> None:
         self._known = known

@@ -120,8 +120,6 @@ def edge_program(
     ----------
     graph
         Delegate's subgraph, or a graph with one operator; without mutable buffers.
-    constants
-        Tensors by `Input.target`.
     inputs
         One for each user input; tensors fix the shapes, plain values become constants of the program.
     extra
@@ -263,14 +261,8 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     ----------
     graph
         The delegate's subgraph, with the debug handles that the payload was made with.
-    payload
-        The bytes that the delegate executes.
     names
         Wanted inner values; values that the payload does not have are left out.
-    inputs
-        One for each user input.
-    pte
-        Where to write the program.
 
     Raises
     ------

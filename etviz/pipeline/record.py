@@ -39,10 +39,10 @@ def record(
     Parameters
     ----------
     edge_program_manager
-        What `to_edge_transform_and_lower` gave. `to_executorch()` rewrites it in place, so everything is read from the
+        Result of `to_edge_transform_and_lower`. `to_executorch()` rewrites it in place, so everything is read from the
         emitted program; it may be None.
     executorch_program_manager
-        What `to_executorch()` gave. If it was lowered with ``generate_etrecord=True``, weights are referred to in the
+        Result of `to_executorch()`. If it was lowered with ``generate_etrecord=True``, weights are referred to in the
         ETRecord and not written again.
     path
         Where to write; by convention ``model.etviz`` beside ``model.pte``.
@@ -78,7 +78,7 @@ def build_record(
     Parameters
     ----------
     manager
-        What `to_executorch()` gave.
+        Result of `to_executorch()`.
     inputs
         Flat inputs to keep in the record; needed only where there is no ETRecord to hold them.
     use_etrecord

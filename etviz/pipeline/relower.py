@@ -35,12 +35,6 @@ class BackendRefusedError(EtvizError):
 
     Parameters
     ----------
-    backend
-        The backend's id, or ``portable kernels``.
-    step
-        ``build``, ``lower`` or ``run``.
-    problem
-        Upstream's message.
     missing
         True if this machine lacks the backend, so no other piece can be lowered or run either.
     """
@@ -75,12 +69,8 @@ class Piece:
     ----------
     graph
         A delegate's subgraph, or portable operators if `Graph.backend_id` is empty.
-    constants
-        Tensors by `Input.target`.
-    inputs, outputs
-        User inputs and outputs at runtime.
     ran
-        What the runtime executed: path of the `.pte`, method and instruction; None if not known.
+        The executed call: path of the `.pte`, method and instruction; None if not known.
     rounds
         Number of times that a loop executed it; this is the last. 0 outside loops.
     """
@@ -99,8 +89,6 @@ class AloneRun:
 
     Attributes
     ----------
-    outputs
-        The piece's outputs.
     values
         Inner values by name, mapped from a file.
     left_out
@@ -136,12 +124,8 @@ def run_alone(
 
     Parameters
     ----------
-    piece
-        What to run.
     candidates
         Names of the wanted inner values; values that the backend can't return are left out.
-    label
-        Name of the progress bar.
     keep_pte
         Where to keep the program; the piece is lowered again for it.
     timeout
@@ -150,8 +134,6 @@ def run_alone(
         Called with the steps done and their number.
     cancel
         Ends the child process when it is set.
-    quiet
-        Show no progress bar.
 
     Raises
     ------

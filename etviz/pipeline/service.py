@@ -50,8 +50,6 @@ class Line:
 
     Parameters
     ----------
-    say
-        Sends a message to the parent.
     hear
         Waits for the next message of the parent.
     """
@@ -82,8 +80,6 @@ def serve(
         A file descriptor, and the parent's process id.
     needed
         Modules to import before the first request; a missing one fails the request that needs it.
-    work
-        Handlers by kind of request.
     later
         Modules that only some requests need, imported when idle.
     """

@@ -107,16 +107,8 @@ class Worker:
 
         Parameters
         ----------
-        request
-            What JSON can hold; see `etviz.pipeline.child`.
-        timeout
-            Seconds, `DEFAULT_TIMEOUT` if None.
-        progress
-            Is told the steps done.
         cancel
             Ends the process when it is set.
-        called
-            Answers what the process asks meanwhile.
 
         Raises
         ------

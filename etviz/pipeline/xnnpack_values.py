@@ -80,8 +80,6 @@ class Place:
 
     Attributes
     ----------
-    value
-        Its id.
     turned
         Whether it is there in channels-last order.
     before
@@ -100,15 +98,7 @@ class Place:
 
 
 class Values:
-    """The values of a delegate's graph that its payload computes.
-
-    Parameters
-    ----------
-    graph
-        Of the delegate.
-    payload
-        The payload that the delegate executes.
-    """
+    """The values of a delegate's graph that its payload computes."""
 
     def __init__(self, graph: Graph, payload: Unpacked) -> None:
         self._payload = payload

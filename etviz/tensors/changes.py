@@ -28,13 +28,6 @@ _EXACT: Final = 1e-2
 def describe_change(name: str, before: torch.Tensor, after: torch.Tensor) -> str:
     """The difference between two versions of a weight as a clause; empty if no simple change explains it.
 
-    Parameters
-    ----------
-    name
-        Name of the weight.
-    before, after
-        Real tensors of one shape.
-
     Examples
     --------
     >>> import torch

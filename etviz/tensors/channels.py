@@ -34,16 +34,10 @@ class ChannelError:
 
     Attributes
     ----------
-    axis
-        The axis, from 0.
     rmse, max_abs
         float64, in the tensor's units; NaN without a finite pair.
     share
         float64, share of the tensor's Σd²; 0 everywhere without an error.
-    count
-        int64, finite pairs.
-    nonfinite
-        int64, skipped pairs.
     """
 
     axis: int
@@ -61,8 +55,6 @@ def channel_error(reference: torch.Tensor, runtime: torch.Tensor, axis: int) -> 
     ----------
     reference, runtime
         Tensors of the same shape. A scalar counts as shape ``(1,)``.
-    axis
-        From ``-ndim`` to ``ndim - 1``.
 
     Raises
     ------

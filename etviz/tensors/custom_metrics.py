@@ -26,18 +26,7 @@ _COMBINED: Final = {"mean": sum, "sum": sum, "max": max}
 
 
 class CustomMetrics:
-    """The registered metrics of one comparison, and their problems.
-
-    Parameters
-    ----------
-    metrics
-        The metrics; names must differ.
-
-    Attributes
-    ----------
-    names
-        Of the columns, in order.
-    """
+    """The registered metrics of one comparison, and their problems."""
 
     def __init__(self, metrics: Sequence[Metric] = (), patience: float = PATIENCE) -> None:
         self.metrics = tuple(metrics)

@@ -29,16 +29,10 @@ class ErrorMap:
 
     Attributes
     ----------
-    of
-        ``error``, ``reference`` or ``runtime``.
-    shape
-        Of the tensor.
     axes
         The axes that run down and across; one for a vector, none for a scalar.
     index
         Position of the slice on every axis; the entries of `axes` are unused.
-    block
-        Elements per cell, down and across.
     values
         float64, ``(height, width)``. Each cell shows the largest ``|error|`` of its block, or its value of largest
         magnitude with the sign. NaN if the block holds a non-finite element.
@@ -72,10 +66,6 @@ def error_map(
 
     Parameters
     ----------
-    reference, runtime
-        Tensors of the same shape.
-    of
-        ``error``: ``|runtime − reference|``; ``reference``; ``runtime``.
     axes
         The axes that run down and across. By default the last two with more than one element.
     index

@@ -73,8 +73,6 @@ class Fingerprint:
         One of `NAMES`, or `SETTING`, `FORMULA` or `WEIGHTS`.
     score
         From 0 to 1: explained share of the squared error, less the share expected by chance.
-    evidence
-        One sentence with the numbers.
     """
 
     name: str

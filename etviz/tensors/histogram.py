@@ -76,10 +76,6 @@ def histogram(
 
     Parameters
     ----------
-    reference
-        The reference tensor, or None.
-    runtime
-        The logged tensor.
     bins
         Number of bins, from 1 to 4096.
     own

@@ -294,7 +294,7 @@ TOLERANCES: Final = {
     "float16": (1e-2, 1e-3),
     "bfloat16": (3e-2, 1e-2),
 }
-"""``(rtol, atol)`` of `allclose` by dtype; those of ExecuTorch's output verification for float32."""
+"""``(rtol, atol)`` of `allclose` by dtype; as in ExecuTorch's output verification for float32."""
 
 
 @dataclass(slots=True)

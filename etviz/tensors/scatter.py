@@ -28,8 +28,6 @@ class Scatter:
         float64, ascending bin edges for both axes, so that equal values lie on the diagonal.
     counts
         int64, ``(bins, bins)``: elements by the bin of the runtime (row) and of the reference (column).
-    elements
-        Number of finite pairs.
     """
 
     edges: Floats
@@ -42,8 +40,6 @@ def scatter(reference: torch.Tensor, runtime: torch.Tensor, bins: int = 64) -> S
 
     Parameters
     ----------
-    reference, runtime
-        Tensors of the same shape.
     bins
         Bins per side, from 1 to 1024. Integers of a smaller range get one bin per number.
 

@@ -234,8 +234,6 @@ def delegate_program(
 
     Parameters
     ----------
-    backend_id, compile_specs, payload
-        Of the delegate.
     named
         The program's named data for the payload.
     inputs, outputs

@@ -18,8 +18,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from etviz.upstream.executorch import quietly
-
 _MODULES: Final = {
     "quantized_decomposed": ("torch.ao.quantization.fx._decomposed",),
     "dim_order_ops": ("executorch.exir.passes.dim_order_ops_registry",),
@@ -52,6 +50,8 @@ def users_libraries() -> tuple[str, ...]:
 @functools.cache
 def load_operator_library(namespace: str) -> str:
     """Register the operators of a namespace beside ATen; returns what is missing, or an empty string."""
+    from etviz.upstream.executorch import quietly
+
     for name in _MODULES.get(namespace, ()):
         try:
             with quietly():

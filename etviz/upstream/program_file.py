@@ -86,14 +86,8 @@ class ProgramFile:
 
         Parameters
         ----------
-        plan, instruction
-            The call's.
-        own
-            The call's number of outputs.
         piece
             A program of one delegate call with the call's inputs; its first outputs are the call's.
-        nbytes
-            Bytes of each further output.
 
         Returns
         -------

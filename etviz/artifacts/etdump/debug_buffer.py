@@ -40,11 +40,6 @@ _ALIGNMENTS: Final = tuple(1 << power for power in range(13))
 class DebugBuffer:
     """A debug buffer, mapped read-only. Its tensors are views.
 
-    Parameters
-    ----------
-    path
-        The file.
-
     Raises
     ------
     ArtifactError

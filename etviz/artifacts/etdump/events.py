@@ -32,12 +32,8 @@ class Layout:
 
     Attributes
     ----------
-    scalar_type
-        ExecuTorch's scalar type code, possibly unknown.
     sizes, strides
         In elements. Channels-last tensors have their real strides.
-    numel
-        Number of elements.
     nbytes
         Bytes in the debug buffer; 0 for an unknown scalar type.
     """
@@ -65,8 +61,6 @@ class TensorRef:
 
     Attributes
     ----------
-    layout
-        Its type, sizes and strides.
     offset
         First byte in the debug buffer; -1 for a tensor without elements.
     """
@@ -123,8 +117,6 @@ class ProfileEvents:
         int64. Chain -1 marks the framework's own events.
     delegate_debug_id
         int, str or None: the backend's identifier of an event inside a delegate.
-    metadata
-        bytes or None: the backend's attachment.
     start, end
         uint64, in units of the device's clock.
     """
@@ -159,8 +151,6 @@ def read_events(events: Tables, ends: Sequence[int]) -> list[Events]:
     ----------
     events
         The Event tables of all blocks, in order.
-    ends
-        End of each block in `events`.
     """
     timed, logged = events.table(0), events.table(2)
     timed_rows, logged_rows = np.flatnonzero(timed.present), np.flatnonzero(logged.present)

@@ -26,8 +26,6 @@ class RuntimeLog:
 
     Parameters
     ----------
-    block
-        An "Execute" block of an ETDump.
     buffer
         The debug buffer, or None. Without it there are no values.
     written

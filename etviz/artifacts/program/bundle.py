@@ -33,8 +33,6 @@ class BundledTensor:
 
     Attributes
     ----------
-    dtype
-        The scalar type's name in torch.
     data
         A read-only view with the tensor's sizes and stored memory order. Types that NumPy lacks come as bits: uint16
         for bfloat16, uint8 for float8.
@@ -71,8 +69,6 @@ class BundledProgram:
     ----------
     suites
         The test cases of each method, by name.
-    program_bytes
-        The `.pte` inside, without copying.
     """
 
     path: str

@@ -61,8 +61,6 @@ class TensorSpec:
 
     Attributes
     ----------
-    scalar_type
-        ExecuTorch's scalar type code.
     sizes
         The shape, or its upper bound if the shape is dynamic.
     dim_order
@@ -142,8 +140,6 @@ class Instruction:
 
     Attributes
     ----------
-    chain, index
-        The ETDump's chain and instruction id.
     kind
         "kernel", "delegate", "move", "jump" (if false), "free" or "unknown(…)".
     operator
@@ -175,8 +171,6 @@ class Method:
 
     Attributes
     ----------
-    inputs, outputs
-        Value ids.
     instructions
         Of all chains, in order. Programs have one chain today.
     backends
@@ -208,7 +202,7 @@ class Method:
 
     @cached_property
     def nested(self) -> frozenset[int]:
-        """Indices of the instructions of branches and loops: those that a jump skips or leads back to."""
+        """Indices of the instructions of branches and loops: a jump skips them or leads back to them."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)
         found: set[int] = set()
         last = max((item.index for item in self.instructions), default=-1)
@@ -246,8 +240,6 @@ class Program:
         Start of each constant's data, by data index.
     named
         Data that delegates share, by key; XNNPACK stores its weights there.
-    segments, inline
-        The data that `Method.payloads` refers to.
     external
         Constants in a `.ptd`, by name; see `with_data_file`.
     """

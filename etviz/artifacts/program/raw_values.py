@@ -50,14 +50,8 @@ def write_inputs(folder: Path, values: Sequence[Any], method: Method | None = No
 
     Parameters
     ----------
-    folder
-        Where to write.
-    values
-        Tensors and plain numbers.
     method
         Gives the memory order of each input, and which shapes are dynamic.
-    prefix
-        Prefix of the file names.
 
     Returns
     -------
@@ -83,12 +77,8 @@ def read_tensor(path: PathLike, dtype: str, sizes: Sequence[int], order: Sequenc
 
     Parameters
     ----------
-    path
-        The file.
     dtype
         Name of the element type in torch.
-    sizes
-        The shape.
     order
         Dimensions from outermost to innermost in memory; contiguous if empty.
 

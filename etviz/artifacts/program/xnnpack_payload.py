@@ -154,7 +154,7 @@ def pack_graph(unpacked: Unpacked) -> bytes:
 
 
 def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
-    """The nodes of `ran` that differ from those of `own`; None if the structures differ."""
+    """The nodes of `ran` that differ in `own`; None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
     found = []

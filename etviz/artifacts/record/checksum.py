@@ -91,8 +91,6 @@ class Checking:
 
     Parameters
     ----------
-    content
-        As for `checksum_of`.
     files
         The two files by kind, to remember the result. None remembers nothing.
     """

@@ -47,11 +47,6 @@ _SUFFIXES: Final = ("_state_dict", "_constants", "_example_inputs")
 class ETRecord:
     """An ETRecord file.
 
-    Parameters
-    ----------
-    path
-        The file.
-
     Raises
     ------
     ArtifactError

@@ -56,12 +56,6 @@ class Record:
 
     Attributes
     ----------
-    graphs
-        Graph of each method.
-    places
-        Location of each constant (`Input.target`).
-    pte_checksum
-        Of the `.pte`, see `etviz.artifacts.record.checksum`.
     delegation
         By method: ``{"delegated": {op: n}, "non_delegated": {op: n}, "subgraphs": n}``, counted before emission.
     extra

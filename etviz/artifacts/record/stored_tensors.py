@@ -56,10 +56,6 @@ class StoredTensors(Mapping[str, "torch.Tensor"]):
     ----------
     data
         Safetensors bytes: the length of the header (uint64, little-endian), the header (JSON), the values.
-    checksums
-        The `tensor_checksum` of each tensor.
-    path
-        Their file, for messages.
 
     Raises
     ------

@@ -33,17 +33,10 @@ class TensorFile(Mapping[str, "torch.Tensor"]):
 
     A tensor that is not aligned for its dtype is copied on access. Copies are not kept.
 
-    Parameters
-    ----------
-    data
-        The bytes of the file.
-    path, member
-        For error messages.
-
     Raises
     ------
     ArtifactError
-        If the bytes are no such file.
+        If the bytes are damaged.
     """
 
     def __init__(self, data: memoryview, path: str, member: str) -> None:
@@ -131,7 +124,7 @@ def load_all(data: memoryview, path: str, member: str, advice: str = _ADVICE) ->
     Raises
     ------
     ArtifactError
-        If the bytes are no such file, or hold anything else.
+        If the bytes are damaged, or hold anything else.
     """
     _check_archive(data, path, member, advice)
     try:

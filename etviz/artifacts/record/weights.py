@@ -20,10 +20,6 @@ class Weights(Mapping[str, "torch.Tensor"]):
 
     Parameters
     ----------
-    record
-        Locates each constant.
-    record_path
-        Its file, for messages.
     etrecord
         Holds the weights that the record refers to. None: such a weight raises `ArtifactError`.
     """
@@ -115,13 +111,7 @@ class _Over(Mapping[str, "torch.Tensor"]):
 
 
 class Held(_Over):
-    """The same tensors, cached up to `LIMIT` bytes in total.
-
-    Parameters
-    ----------
-    tensors
-        Their source.
-    """
+    """The same tensors, cached up to `LIMIT` bytes in total."""
 
     LIMIT: Final = 256 << 20
     """Maximum number of cached bytes."""

@@ -377,7 +377,7 @@ def _by_place(node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> lis
 
 
 def _tables(graph: Graph) -> set[str]:
-    """The constants of which only rows are read: rows are widened, tables are not."""
+    """Constants that are read by rows only: rows are widened, tables are not."""
     found, others = set[str](), set[str]()
     for part in _parts(graph):
         targets = {item.name: item.target for item in part.inputs if item.kind == "constant"}

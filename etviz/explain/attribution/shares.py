@@ -64,7 +64,7 @@ class Attribution:
     """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
     `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
-    the share of what earlier executions left in mutable buffers, and `earlier` those of their instructions, by
+    the share of what earlier executions left in mutable buffers, and `earlier` the shares of their instructions, by
     ``(run, instruction, output)``.
     """
 
@@ -89,10 +89,6 @@ def attribute(
 
     Parameters
     ----------
-    run
-        Number of the execution.
-    output
-        Index of the final output.
     loss
         Function of the list of final outputs (float64 where they are floating) that gives a scalar tensor; its
         difference is attributed instead of an output's.

@@ -84,8 +84,6 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
     ----------
     replay
         The executions, and makers of evaluators of both models.
-    gaps
-        All gap rows, in order.
     zooms
         Zoomed delegate calls, which have further runtime values.
 

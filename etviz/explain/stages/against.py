@@ -27,12 +27,8 @@ class OtherReference:
 
     Parameters
     ----------
-    replay
-        The executions.
     name
         Name of a stage, or of the ETRecord's member that holds it.
-    method
-        Name of the compared method.
 
     Raises
     ------

@@ -40,8 +40,6 @@ def ladder(replay: Replay, comparisons: Sequence[tuple[Comparison, int | None]],
     comparisons
         The execution's comparison with None, and for each zoomed delegate call its comparison with the call's
         instruction.
-    run
-        Number of the execution.
 
     Returns
     -------

@@ -63,8 +63,6 @@ class Form:
     ----------
     values
         Its values by operator of the exported program.
-    constants
-        Its weights, by `Input.target`.
     inside
         Prefix of the names of a delegate's operators, by instruction of the call.
     """
@@ -165,10 +163,6 @@ class Stage:
 
     Attributes
     ----------
-    values
-        By name of the operator.
-    outputs
-        The final outputs.
     noise, output_noise
         The noise of each: RMS, in the value's units; NaN or absent where it is not known.
     steps

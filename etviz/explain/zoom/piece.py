@@ -34,7 +34,7 @@ class Alone:
 
 @question
 def operator_alone(replay: Replay, graph: Graph, owner: Graph, node: Node, run: int) -> Alone:
-    """Take one operator out of a program, with its inputs in one execution; of a loop, those of the last round.
+    """Take one operator out of a program, with its inputs in one execution; of a loop, the last round's.
 
     `owner` is the graph with the operator: the method, or one of its branches. Raises a `UsageError` if the operator
     can't run alone, or its inputs are not known.
@@ -107,12 +107,6 @@ def delegate_piece(owner: Graph, node: Node, log: Log, constants: Mapping[str, t
     ----------
     owner
         The graph with the call: the method, or one of its branches.
-    node
-        The call.
-    log
-        What the runtime logged.
-    constants
-        Weights, by `Input.target`.
     rounds
         Number of times that a loop executed the call: the last one is taken.
 

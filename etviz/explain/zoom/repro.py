@@ -67,8 +67,6 @@ def write_repro(alone: Alone, about: About, path: Path, timeout: float | None = 
     ----------
     alone
         The piece and what it should give.
-    about
-        For the README.
     path
         The folder; a free name, an empty folder, or an earlier repro, which is replaced.
     timeout

@@ -76,8 +76,6 @@ class Subject:
         Constants of the piece that differ in the `.pte`.
     unjudged
         Why the reference's inputs of the call are not known; empty if they may be.
-    custom
-        The user's metrics.
     """
 
     piece: Piece
@@ -99,14 +97,10 @@ class How:
 
     Attributes
     ----------
-    timeout
-        Seconds, 600 if None.
     progress
         Called with the steps done and their number.
     cancel
         Stops the run when it is set.
-    quiet
-        Show no progress bar.
     preprocessing
         Undoes what the backend did to a value that it logged: a layout, a quantization.
     """
@@ -128,8 +122,6 @@ class InnerValues:
         The delegate's subgraph, a number for each operator.
     given
         By number of an operator: its outputs, None for an output without a value.
-    results
-        The delegate's outputs beside these values.
     reasons
         By number: why an operator has no value.
     parts
@@ -138,12 +130,6 @@ class InnerValues:
         True if the delegate's outputs equal the run's bit for bit; None if that is not known.
     deviation
         Largest absolute difference of the outputs from the run's; NaN if not known.
-    message
-        The same in words.
-    notes
-        Further remarks.
-    logged
-        True if nothing was run again.
     """
 
     graph: Graph
@@ -327,8 +313,6 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
 
     Parameters
     ----------
-    graph
-        The delegate's subgraph.
     logged
         Identifiers and values, in the order of logging.
     handles

@@ -52,12 +52,6 @@ class Zoom:
     ----------
     graph
         The subgraph, its operators numbered in program order.
-    comparison, replay
-        As of a program.
-    faithful, deviation, message, logged
-        As of `InnerValues`.
-    notes
-        Further remarks.
     """
 
     graph: Graph
@@ -93,10 +87,6 @@ def compare_inside(
     ----------
     replay
         The executions of the whole program; the process that evaluates them evaluates the delegate too.
-    subject
-        The delegate call.
-    inner
-        Its inner values.
     start
         The reference's inputs of the call; or why they are not known: then there are no total gaps. None starts the
         reference at the runtime's inputs.

@@ -2,7 +2,7 @@
 
 The graph is a `GraphCollection` as JSON: a node for each instruction and for each operator inside a delegate. Layers
 are the model's modules, and in them the delegates. The node data is a `ModelNodeData`: a value per node by the graph's
-id, one file per metric. The forms are those of `graph_builder.py` and `node_data_builder.py` in the package
+id, one file per metric. The forms follow `graph_builder.py` and `node_data_builder.py` in the package
 ``ai-edge-model-explorer`` 0.1.
 """
 

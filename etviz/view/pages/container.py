@@ -44,10 +44,6 @@ def laid_out(
 
     Parameters
     ----------
-    payload
-        The answer to ``payload``.
-    tensors
-        The answers to ``tensor``, by row.
     missing
         The reasons for missing answers, by row.
     answers

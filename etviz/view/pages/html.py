@@ -47,8 +47,6 @@ def html_page(title: str, style: str, body: str, script: str = "") -> bytes:
     ----------
     title
         Title of the document, as plain text.
-    style
-        Its style sheet.
     body
         HTML, without style attributes: the policy forbids them.
     script
@@ -70,12 +68,8 @@ def view_page(title: str, summary: str, data: bytes) -> bytes:
 
     Parameters
     ----------
-    title
-        As for `html_page`.
     summary
         HTML for paper, for pages without scripts, and until the view is ready.
-    data
-        The bytes of `etviz.view.pages.container.pack`.
     """
     held = base64.b64encode(data).decode("ascii")
     body = f'<div id="etviz"></div>\n{summary}\n<script type="application/octet-stream" id="etviz-data">{held}</script>'

@@ -47,7 +47,7 @@ _IMAGE: Final = 4
 """Dimensions of a batch of images, whose channels are the second axis; other tensors have them last."""
 
 _TIMED: Final = 20_000
-"""Maximum number of timed events in a report, beside those of the typical execution."""
+"""Maximum number of timed events in a report, beside the typical execution's."""
 
 _PRINTED: Final = 25
 
@@ -81,10 +81,6 @@ def report_page(
 
     Parameters
     ----------
-    tensors
-        One of `TENSORS`.
-    summary
-        HTML for pages without scripts.
     others
         Further methods of the program to choose from.
     """

@@ -84,10 +84,6 @@ def worst_table(analysis: Analysis, rows: int, *, styled: bool = True) -> str:
 
     Parameters
     ----------
-    analysis
-        Whose rows.
-    rows
-        How many.
     styled
         Whether to write styles into the elements; a page with its own style sheet, and a policy, wants none.
     """

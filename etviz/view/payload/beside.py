@@ -46,14 +46,10 @@ class Beside:
     ----------
     labels
         Names of all programs, the first one's first.
-    others
-        The programs but the first.
     frames
         The compared rows of every program, with those inside its delegates.
     joined
         A row for each operator: its row number in every program, -1 if the program has none.
-    title
-        Title of the view.
     """
 
     labels: tuple[str, ...]

@@ -36,10 +36,6 @@ class Jobs:
     ----------
     analysis
         The program that the jobs work on.
-    send
-        Sends a message to the views.
-    own
-        Further jobs beside `WORK`.
     """
 
     def __init__(

@@ -24,12 +24,8 @@ class PanelPlace(TypedDict):
     ----------
     title
         Title of the panel; each title has one panel.
-    area
-        The side.
     pinned
         Whether it stays when another notebook is in front.
-    serial
-        Grows with every request.
     """
 
     title: str

@@ -29,8 +29,6 @@ class ViewState(traitlets.HasTraits):
 
     Parameters
     ----------
-    analysis
-        The program.
     read_method
         Reads another method of the same files; None where there is only this one.
 
@@ -40,14 +38,8 @@ class ViewState(traitlets.HasTraits):
         Index of the selected row, or None.
     sort_by, descending
         The column that the table is sorted by, and its direction.
-    filter
-        Text of the search box.
     expanded
         Unfolded nodes of the tree (preorder indices).
-    height
-        Height of the view in pixels.
-    shown
-        The object that users hold.
     """
 
     selected = traitlets.Int(None, min=0, allow_none=True)
