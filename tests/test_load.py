@@ -349,7 +349,6 @@ def test_introduced_gaps_can_wait(executed: Callable[[str], Executed], name: str
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
 @pytest.mark.parametrize("introduced", [True, False])
-@pytest.mark.xfail(strict=False, reason="a load without introduced gaps keeps a file open until the collector runs")
 def test_what_is_let_go_is_closed_at_once(encoder: Executed, introduced: bool) -> None:
     """A loop over hundreds of runs must not wait for the cyclic collector: each mapped file is an open one."""
     given = files(encoder, "etrecord", "debug_buffer", "pte", "record")

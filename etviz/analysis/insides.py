@@ -36,6 +36,8 @@ _LARGEST: Final = 512 << 20
 """Maximum number of bytes of weights for a background zoom."""
 _PATIENCE: Final = 0.1
 _LAST_WORDS: Final = 5.0
+_TURN: Final = threading.Lock()
+"""One program at a time is zoomed into in the background, so that many loads start one child process."""
 
 
 class Insides(Generic[Inside]):
@@ -75,9 +77,10 @@ class Insides(Generic[Inside]):
     def _run(self) -> None:
         try:
             for row in self._rows(bounded=True):
-                if self._cancel.is_set():
-                    return
-                self._look(row)
+                with _TURN:
+                    if self._cancel.is_set():
+                        return
+                    self._look(row)
         except Exception:
             logger.debug("the background look failed", exc_info=True)
 

@@ -11,9 +11,11 @@ import lzma
 import math
 import mmap
 import os
+import re
 import shutil
 import stat
 import struct
+import sys
 import tempfile
 import time
 import zipfile
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 
+_NO_DESCRIPTOR: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+"""Options of a mapping that keeps no descriptor, which older versions of Python can't make."""
 ARCHIVE_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, ValueError),
     *(NotImplementedError, RuntimeError, OverflowError),
@@ -45,6 +49,8 @@ _MOMENT: Final = 1e-3
 _RESIDENT: Final = 96 << 20
 _LONGEST_PATH: Final = 4096
 _LONGEST_NAME: Final = 255
+_MOST_LINKS: Final = 40
+"""Maximum number of links to follow, as in Linux."""
 _MARKS: Final = (
     (8, b"ED00", "an ETDump"),
     (4, b"BP08", "a BundledProgram (.bpte)"),
@@ -153,7 +159,7 @@ def open_artifact(path: PathLike, what: str, advice: str) -> MappedFile:
                 raise ArtifactError(name, problem, "copy what comes out of it to a file", expected=what)
             if kind.st_size == 0:
                 raise ArtifactError(name, f"the file is empty; expected {what}", advice, expected=what)
-            found = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ)
+            found = MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ, **_NO_DESCRIPTOR)
             found.opened(name, kind)
             return found
     except FileNotFoundError:
@@ -306,17 +312,20 @@ def stored_at(data: memoryview, info: zipfile.ZipInfo) -> int:
 
 
 @contextmanager
-def whole_file(path: PathLike, what: str) -> Generator[Path]:
-    """Yield a temporary path in the folder of `path`; its content replaces `path` at the end.
+def whole_file(path: PathLike, what: str, *, through: bool = True) -> Generator[Path]:
+    """Yield a temporary path; its content becomes that of `path` at the end.
 
-    Until then only its owner can read it.
+    A file is replaced as a whole, and the file that a link names in the link's place. A device, a pipe, and a file
+    whose folder takes no other are written into. Until then only the owner can read the content.
 
     Parameters
     ----------
     path
-        The file to create or to replace.
+        The file to create or to replace, or a device or pipe to write to.
     what
         The content, with its article: "the report".
+    through
+        False replaces whatever is at `path`, also a link: for files that etviz names in a folder of others.
 
     Raises
     ------
@@ -324,13 +333,42 @@ def whole_file(path: PathLike, what: str) -> Generator[Path]:
         If it can't be written: the disk is full, there is no permission. An earlier file at `path` stays, also after
         an interrupt.
     """
-    target = check_target(path, what)
+    target = check_target(path, what) if through else Path(path)
     try:
-        with _workshop(target.parent) as folder:
-            yield folder / target.name
-            (folder / target.name).replace(target)
+        replaced = not through or _is_replaced(target)
+        with Scratch(target.parent if replaced else None) as folder:
+            partial = Path(folder) / target.name
+            yield partial
+            if replaced:
+                if through and target.exists():
+                    shutil.copymode(target, partial)
+                partial.replace(target)
+            else:
+                with partial.open("rb") as content, target.open("ab" if _is_descriptor(target) else "wb") as file:
+                    shutil.copyfileobj(content, file)
     except OSError as error:
         raise _unwritable(path, what, error) from error
+
+
+def _is_replaced(target: Path) -> bool:
+    """False for what has to be written into: a device, a pipe, a descriptor, a file whose folder takes no other."""
+    if _is_descriptor(target) or (target.exists() and not target.is_file()):
+        return False
+    return not target.exists() or os.access(target.parent, os.W_OK | os.X_OK)
+
+
+def _is_descriptor(target: Path) -> bool:
+    """True for a name such as ``/dev/fd/63``, which the shell gives for ``>(command)``."""
+    return re.fullmatch(r"/(dev|proc/(self|\d+)(/task/\d+)?)/fd/\d+", str(target)) is not None
+
+
+def _followed(path: Path) -> Path:
+    """The file that a link names in the end, or the descriptor."""
+    for _ in range(_MOST_LINKS):
+        if _is_descriptor(path) or not path.is_symlink():
+            return path
+        path = Path(os.path.normpath(path.parent / path.readlink()))
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 def make_folder(folder: Path) -> None:
@@ -438,23 +476,29 @@ def _workshop(parent: Path) -> Generator[Path]:
 
 
 def check_target(path: PathLike, what: str) -> Path:
-    """Refuse an impossible file name before any work is done for it.
+    """Refuse an impossible file name before any work is done for it; return what a link names in the end.
 
     Raises
     ------
     ArtifactError
-        If `path` is a folder or no valid name, or its folder is missing or not writable.
+        If `path` is a folder or no valid name, its folder is missing, or it may not be written to.
     """
     target = Path(path_of(path, what))
     try:
+        target = _followed(target)
         if target.is_dir():
             raise ArtifactError(path, f"this is a folder; {what} needs the name of a file", "add a file name")
+        if _is_descriptor(target):
+            return target
         if not target.parent.is_dir():
             raise ArtifactError(path, f"there is no folder {target.parent}", "make it, or choose another")
+        exists = target.exists()
     except OSError as error:
         raise _unwritable(path, what, error) from error
     effective = os.access in os.supports_effective_ids
-    if not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=effective):
+    if exists and not os.access(target, os.W_OK, effective_ids=effective):
+        raise ArtifactError(path, "no permission to write to it", "choose another file")
+    if not exists and not os.access(target.parent, os.W_OK | os.X_OK, effective_ids=effective):
         raise ArtifactError(path, f"no permission to write into {target.parent}", "choose another folder")
     return target
 

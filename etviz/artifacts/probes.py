@@ -95,7 +95,7 @@ def write_table(table: ProbeTable, path: PathLike) -> None:
     """
     body = asdict(table) | {"format": "etviz-probes", "version": VERSION}
     body.pop("path")
-    with whole_file(path, "the table of probes") as partial:
+    with whole_file(path, "the table of probes", through=False) as partial:
         partial.write_text(json.dumps(body, indent=1), encoding="utf-8")
 
 

@@ -380,14 +380,6 @@ class Lanes(Evaluator):
         self.seen: SeenPerturbed = lambda node, value, perturbed: None
         self.perturbed_outputs: list[list[Any]] = []
 
-    def add(
-        self, both: Sequence[tuple[Spread, Spread]], values: Sequence[Any], others: Sequence[Sequence[Any]]
-    ) -> None:
-        """Add the differences of each value in the lanes of rounding and of grids."""
-        for at, other in enumerate(others):
-            for spreads, perturbed, value in zip(both, other, values, strict=False):
-                spreads[at >= self.number].add(perturbed, value)
-
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the perturbed lanes start."""
         return self._with_state(self.graph, env)
@@ -590,10 +582,10 @@ def total_noise(
         for run, given in enumerate(inputs):
             told = (growth or {}).get(run) if seeds[0] == 0 else None
 
-            lanes.seen = partial(_see, lanes, found, run, {name for of, name in names if of == run}, told)
+            lanes.seen = partial(_see, lanes.number, found, run, {name for of, name in names if of == run}, told)
             ended = lanes.run(given)
             both = [found[run, "", at] for at in range(len(ended))]
-            lanes.add(both, ended, lanes.perturbed_outputs)
+            _add(lanes.number, both, ended, lanes.perturbed_outputs)
             if told is not None:
                 told.imposed = [last.noise for _, last in both]
     noises = {key: larger(first.noise, last.noise) for key, (first, last) in found.items()}
@@ -605,7 +597,7 @@ def total_noise(
 
 
 def _see(
-    lanes: Lanes,
+    number: int,
     found: dict[tuple[int, str, int], tuple[Spread, Spread]],
     run: int,
     names: Collection[str],
@@ -618,9 +610,21 @@ def _see(
         return
     values = flat_values(value)
     both = [found[run, node.name, at] if node.name in names else (Spread(), Spread()) for at in range(len(values))]
-    lanes.add(both, values, [flat_values(other) for other in perturbed])
+    _add(number, both, values, [flat_values(other) for other in perturbed])
     if told is not None:
         told.see(node, value, [first for first, _ in both])
+
+
+def _add(
+    number: int,
+    both: Sequence[tuple[Spread, Spread]],
+    values: Sequence[Any],
+    others: Sequence[Sequence[Any]],
+) -> None:
+    """Add the differences of each value in the `number` lanes of rounding, and in the lanes of grids after them."""
+    for at, other in enumerate(others):
+        for spreads, perturbed, value in zip(both, other, values, strict=False):
+            spreads[at >= number].add(perturbed, value)
 
 
 def batches(graph: Graph, names: Collection[str] = ()) -> list[list[int]]:

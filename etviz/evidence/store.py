@@ -141,7 +141,7 @@ class Store:
         about = {"format": FORMAT, "version": VERSION, **about}
         before = self.about()
         if not before:
-            with whole_file(self.folder / _ABOUT, "the study") as partial:
+            with whole_file(self.folder / _ABOUT, "the study", through=False) as partial:
                 partial.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
             return
         different = [name for name in about if json.loads(json.dumps(about[name])) != before.get(name)]
@@ -158,7 +158,7 @@ class Store:
             name = digest(path)
             target = self.folder / "artifacts" / f"{name}{_ENDINGS[kind]}"
             if target.is_symlink() or not target.is_file() or digest(target) != name:
-                with whole_file(target, "the program") as partial:
+                with whole_file(target, "the program", through=False) as partial:
                     shutil.copyfile(path, partial)
             files[kind] = str(target)
         return Subject(files, subject.method, subject.title)
@@ -205,7 +205,7 @@ class Store:
         import pyarrow.parquet as pq
 
         table = pa.table({str(key): pa.array(frame[key].to_numpy(), from_pandas=False) for key in frame})
-        with whole_file(self.folder / name, "the study") as partial:
+        with whole_file(self.folder / name, "the study", through=False) as partial:
             pq.write_table(table, partial)
             self._sign(name, digest(partial))
         self._vetted.add(self.folder / name)
@@ -216,7 +216,7 @@ class Store:
         text = "".join(f"{value}  {key}\n" for key, value in lines.items())
         path = self._file(_CHECKSUMS)
         if name in known:
-            with whole_file(path, "the study") as partial:
+            with whole_file(path, "the study", through=False) as partial:
                 partial.write_text(text, encoding="utf-8")
         else:
             with path.open("a", encoding="utf-8") as file:
@@ -259,7 +259,7 @@ class Store:
     def keep(self, name: str, data: bytes) -> None:
         path = self._kept(name)
         if not path.is_file():
-            with whole_file(path, "an input") as partial:
+            with whole_file(path, "an input", through=False) as partial:
                 partial.write_bytes(data)
 
     def drop(self, name: str) -> None:

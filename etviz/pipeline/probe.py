@@ -261,7 +261,7 @@ class _Maker:
             name = f"probe-{number}"
             entry, grown, content = self._build(name, number, group, copy.deepcopy(source), aliases, part)
             path = self.folder / f"{name}.pte"
-            with whole_file(path, "a probe") as partial:
+            with whole_file(path, "a probe", through=False) as partial:
                 partial.write_bytes(content)
             entries.append(entry)
             own = len(self.method.outputs)

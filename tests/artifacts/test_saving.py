@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
@@ -98,10 +99,10 @@ def test_a_file_that_is_not_whole_yet_is_for_its_owners_eyes(tmp_path: Path) -> 
         partial.write_text("half")
 
 
-def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+def test_a_link_in_a_folder_of_others_is_replaced_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("not ours")
     (tmp_path / "report.html").symlink_to(tmp_path / "elsewhere")
-    with whole_file(tmp_path / "report.html", "the report") as partial:
+    with whole_file(tmp_path / "report.html", "the report", through=False) as partial:
         partial.write_text("ours")
     assert (tmp_path / "elsewhere").read_text() == "not ours"
     assert (tmp_path / "report.html").read_text() == "ours"
@@ -141,3 +142,97 @@ def test_a_folder_replaces_a_folder_or_stays_away(tmp_path: Path) -> None:
     nowhere = whole_folder(tmp_path / "no" / "folder", "the capsule")
     with pytest.raises(ArtifactError, match="the capsule can't be written"), nowhere:
         pytest.fail("there was nothing to write into")
+
+
+def _write(target: Path, text: str) -> None:
+    with whole_file(target, "the report") as partial:
+        partial.write_text(text)
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    file, link, chain = tmp_path / "runs" / "report.html", tmp_path / "latest.html", tmp_path / "chain.html"
+    link.symlink_to("runs/report.html")
+    chain.symlink_to(link)
+    _write(link, "first")  # a link to what is not there yet
+    assert link.is_symlink()
+    assert file.read_text() == "first"
+    file.chmod(0o600)
+    _write(chain, "second")
+    assert chain.is_symlink()
+    assert link.is_symlink()
+    assert file.read_text() == "second"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["chain.html", "latest.html", "report.html", "runs"]
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.symlink_to(other)
+    other.symlink_to(one)
+    with pytest.raises(ArtifactError, match=r"one: the report can't be written"):
+        _write(one, "text")
+
+
+def test_a_device_is_written_into(tmp_path: Path) -> None:
+    """As root, replacing it would take the device from every process of the machine."""
+    if os.geteuid() == 0:
+        null = tmp_path / "null"
+        os.mknod(null, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    else:
+        null = Path(os.devnull)
+    _write(null, "text")
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+def test_a_pipe_is_written_into(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        _write(pipe, "text")
+        assert reader.communicate(timeout=20)[0] == b"text"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_what_a_shell_names_is_written_into(tmp_path: Path) -> None:
+    """A descriptor of the process, in each of its names; a file behind it keeps what was written before."""
+    out = tmp_path / "out"
+    code = """
+    import sys
+    from etviz.artifacts.files import whole_file
+
+    for name in sys.argv[1:]:
+        with whole_file(name, "the report") as partial:
+            partial.write_text(name)
+    """
+    shown = run_limited(code, "/dev/stdout", "/proc/self/fd/1", "/dev/fd/1")
+    assert shown == "/dev/stdout/proc/self/fd/1/dev/fd/1"
+    with out.open("w") as file:
+        file.write("before ")
+        file.flush()
+        subprocess.run([sys.executable, "-c", textwrap.dedent(code), "/dev/stdout"], stdout=file, check=True)
+    assert out.read_text() == "before /dev/stdout"
+
+
+def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_text("before")
+    target.chmod(0o444)
+    tmp_path.chmod(0o777)
+    code = """
+    import os, sys
+    from etviz.artifacts.files import whole_file
+    from etviz.errors import ArtifactError
+
+    if os.geteuid() == 0:
+        os.chmod(os.path.dirname(os.path.dirname(sys.argv[1])), 0o755)
+        os.chmod(os.path.dirname(os.path.dirname(os.path.dirname(sys.argv[1]))), 0o755)
+        os.seteuid(65534)
+    try:
+        with whole_file(sys.argv[1], "the report"):
+            print("it was opened")
+    except ArtifactError as error:
+        print(error)
+    """
+    assert "no permission to write to it" in run_limited(code, target)
+    assert target.read_text() == "before"

@@ -206,7 +206,7 @@ def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").load()
     assert build_payload(inspection.analysis)[0]["attribution"] is None
     messages: list[dict[str, Any]] = []
-    jobs = Jobs(inspection.analysis, messages.append)
+    jobs = Jobs(lambda: inspection.analysis, messages.append)
     jobs.start("7", "attribution", {"output": 0})
     assert jobs.wait(120)
     assert {"id": "7", "result": {"ok": True}} in messages
@@ -222,7 +222,7 @@ def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:
 def test_views_are_told_what_would_become_of_the_outputs(executed: Callable[[str], Executed]) -> None:
     inspection = executed("encoder").load()
     messages: list[dict[str, Any]] = []
-    jobs = Jobs(inspection.analysis, messages.append)
+    jobs = Jobs(lambda: inspection.analysis, messages.append)
     worst = int(inspection.worst(1).index[0])
     jobs.start("9", "what_if", {"rows": [worst]})
     assert jobs.wait(120)
@@ -250,7 +250,7 @@ def test_a_view_can_cancel(executed: Callable[[str], Executed]) -> None:
             started.set()
             jobs.cancel()
 
-    jobs = Jobs(inspection.analysis, send)
+    jobs = Jobs(lambda: inspection.analysis, send)
     jobs.start("8", "attribution", {"output": 0})
     assert started.wait(60)
     assert jobs.wait(60)

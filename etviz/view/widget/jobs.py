@@ -35,13 +35,16 @@ class Jobs:
     Parameters
     ----------
     analysis
-        The program that the jobs work on.
+        Returns the program that the jobs work on.
     """
 
     def __init__(
-        self, analysis: Analysis, send: Callable[[dict[str, Any]], None], own: Mapping[str, Work] = MappingProxyType({})
+        self,
+        analysis: Callable[[], Analysis],
+        send: Callable[[dict[str, Any]], None],
+        own: Mapping[str, Work] = MappingProxyType({}),
     ) -> None:
-        self.analysis = analysis
+        self._analysis = analysis
         self._send = send
         self._work_by_name = {**WORK, **own}
         self._lock = threading.Lock()
@@ -91,7 +94,7 @@ class Jobs:
 
     def _work(self, name: str, params: dict[str, Any], cancel: threading.Event) -> dict[str, Any]:
         try:
-            return self._work_by_name[name](self.analysis, params, self._reporter(name, cancel), cancel)
+            return self._work_by_name[name](self._analysis(), params, self._reporter(name, cancel), cancel)
         finally:  # takes the progress off every view, also those that did not ask for the job
             self._send({"event": "progress", "label": "", "done": 0, "total": 0})
 

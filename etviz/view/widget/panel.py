@@ -37,8 +37,11 @@ class PanelPlace(TypedDict):
 class Holder(Protocol):
     """A widget that may have a panel."""
 
-    state: ViewState
     panel: Any
+
+    def shows(self, state: ViewState) -> bool:
+        """True if it is a view of this state."""
+        ...
 
 
 _holders: Final[weakref.WeakValueDictionary[str, Holder]] = weakref.WeakValueDictionary()
@@ -139,7 +142,7 @@ def _entry(name: str, state: ViewState) -> dict[str, Any]:
     _listed[token] = state
     digest = state.known_digest
     holder = _holders.get(title)
-    panel = holder.panel if holder is not None and holder.state is state else None
+    panel = holder.panel if holder is not None and holder.shows(state) else None
     return {
         "token": token,
         "name": name,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import weakref
+from collections import deque
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import anywidget
 import traitlets
@@ -35,10 +37,18 @@ logger = logging.getLogger(__name__)
 
 Answer = tuple[dict[str, Any], list[bytes]]
 _MOST_BINS = 4096
+KEPT: Final[deque[ViewState]] = deque(maxlen=8)
+"""Programs of the newest views, which stay although nobody else holds them: ipywidgets keeps every open widget."""
+_LET_GO: Final = "this view's program is not in memory any more: nothing holds it but older views; run the cell again"
 
 
-def _closed(row: int, bins: int) -> Answer:
-    raise UsageError("this view is closed")
+def _nothing() -> None:
+    """A program that is not there."""
+
+
+@functools.cache
+def _bundle(name: str) -> str:
+    return (STATIC / name).read_text("utf-8")
 
 
 def _opening(_value: None, widget: InspectionWidget) -> dict[str, Any] | None:
@@ -72,8 +82,9 @@ class InspectionWidget(anywidget.AnyWidget):
         If an option is unknown.
     """
 
-    _esm = STATIC / "index.js"
-    _css = STATIC / "index.css"
+    # not paths: anywidget watches those, and keeps every widget for it
+    _esm = traitlets.Unicode().tag(sync=True)
+    _css = traitlets.Unicode().tag(sync=True)
 
     selected = traitlets.Int(None, min=0, allow_none=True).tag(sync=True, echo_update=False)
     sort_by = traitlets.Unicode("introduced_severity").tag(sync=True, echo_update=False)
@@ -85,7 +96,7 @@ class InspectionWidget(anywidget.AnyWidget):
     panel = traitlets.Dict(None, allow_none=True).tag(sync=True, echo_update=False)
     _opening = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_opening)
 
-    _links: Sequence[Any] = ()  # ipywidgets closes a widget in __del__, also one that was refused
+    _tied = _closed = False  # ipywidgets closes a widget in __del__, also one that was refused
 
     def __init__(
         self, state: ViewState, *, panel: PanelPlace | None = None, commands: Sequence[str] = (), **options: Any
@@ -94,7 +105,7 @@ class InspectionWidget(anywidget.AnyWidget):
         if unknown:
             raise TypeError(f"unknown option {unknown[0]!r}; a widget has {', '.join(SHARED)}, commands, layout")
         layout = {"layout": options.pop("layout")} if "layout" in options else {"layout": {"width": "100%"}}
-        self.state = state
+        self._program: Callable[[], ViewState | None] = weakref.ref(state)
         with state.hold_trait_notifications():
             for name, value in options.items():
                 setattr(state, name, value)
@@ -112,13 +123,42 @@ class InspectionWidget(anywidget.AnyWidget):
         self._cached_tensor = functools.lru_cache(64)(
             lambda row, bins: build_tensor(self.state.analysis, row, bins, beside=self.state.beside)
         )
-        self._jobs = Jobs(state.analysis, self.send, {"method": self._choose})
-        self._tie()
+        self._jobs = Jobs(lambda: self.state.analysis, self.send, {"method": self._choose})
+        self._tie(state)
         self.on_msg(self._answer)
         title = state.title
         self.observe(lambda change: settle(self, title, change.new), "panel")
         if panel is not None:
             settle(self, title, panel)
+
+    @traitlets.default("_esm")
+    def _script(self) -> str:
+        return _bundle("index.js")
+
+    @traitlets.default("_css")
+    def _style(self) -> str:
+        return _bundle("index.css")
+
+    @property
+    def state(self) -> ViewState:
+        """State of the view.
+
+        Raises
+        ------
+        UsageError
+            If the view is closed, or its program was let go.
+        """
+        state = self._program()
+        if state is None:
+            raise UsageError("this view is closed" if self._closed else _LET_GO)
+        return state
+
+    def shows(self, state: ViewState) -> bool:
+        """True if this is a view of `state`."""
+        return self._program() is state
+
+    def _let_go(self, _program: object) -> None:
+        self._cached_tensor.cache_clear()
 
     @traitlets.validate("selected")
     def _check_selected(self, proposal: Any) -> Any:
@@ -135,28 +175,43 @@ class InspectionWidget(anywidget.AnyWidget):
         return proposal["value"]
 
     def close(self) -> None:
-        tied = bool(self._links)
-        self._untie()
-        if tied:
-            settle(self, self.state.title, None)
+        state = self._program() if self._tied else None
+        if state is not None:
+            self._untie(state)
+            settle(self, state.title, None)
             self._jobs.cancel()
-            # anywidget keeps every widget for good: it must not keep its program, with its files
-            self._methods, self._cached_tensor = {}, functools.lru_cache(1)(_closed)
-            del self.state, self._jobs
+            self._let_go(state)
+            if state in KEPT:
+                KEPT.remove(state)
+            self._closed, self._program = True, _nothing
         super().close()
 
-    def _tie(self) -> None:
-        self._links = [traitlets.link((self.state, name), (self, name)) for name in SHARED]
-        for shown in self.state.analyses:
+    def _tie(self, state: ViewState) -> None:
+        self._program, self._tied = weakref.ref(state, self._let_go), True
+        for name in SHARED:
+            setattr(self, name, getattr(state, name))
+        self.observe(self._tell_state, SHARED)
+        state.observe(self._hear_state, SHARED)
+        for shown in state.analyses:
             shown.changed.connect(self._follow)
+        if state in KEPT:
+            KEPT.remove(state)
+        KEPT.append(state)
 
-    def _untie(self) -> None:
-        for link in self._links:
-            link.unlink()
-        if self._links:
-            for shown in self.state.analyses:
-                shown.changed.disconnect(self._follow)
-        self._links = []
+    def _untie(self, state: ViewState) -> None:
+        self._tied = False
+        self.unobserve(self._tell_state, SHARED)
+        state.unobserve(self._hear_state, SHARED)
+        for shown in state.analyses:
+            shown.changed.disconnect(self._follow)
+
+    def _tell_state(self, change: Any) -> None:
+        state = self._program()
+        if state is not None:
+            setattr(state, change.name, change.new)
+
+    def _hear_state(self, change: Any) -> None:
+        setattr(self, change.name, change.new)
 
     def _choose(
         self, _analysis: Analysis, params: dict[str, Any], progress: Progress, _cancel: threading.Event
@@ -169,10 +224,8 @@ class InspectionWidget(anywidget.AnyWidget):
         with self._lock:
             for shared in ("sort_by", "descending", "height"):
                 setattr(other, shared, getattr(self.state, shared))
-            self._untie()
-            self.state = other
-            self._jobs.analysis = other.analysis
-            self._tie()
+            self._untie(self.state)
+            self._tie(other)
         self._changes += 1
         self._cached_tensor.cache_clear()
         self.send({"event": "changed"})

@@ -1,0 +1,80 @@
+"""A view holds its program only as long as it may be on the screen: hundreds of loads end where they began."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.formatters import DisplayFormatter
+
+import etviz
+from etviz.view.widget.widget import KEPT
+from tests.programs import Executed
+
+
+@pytest.fixture(autouse=True)
+def _own_views(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(etviz.options, "look_inside", "never")
+    KEPT.clear()
+    yield
+    KEPT.clear()
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _ask(widget: Any, name: str, **params: Any) -> dict[str, Any]:
+    sent: list[dict[str, Any]] = []
+    widget.send = lambda content, buffers=None: sent.append(content)
+    widget._answer(widget, {"id": 1, "method": name, "params": params}, [])
+    return sent[-1]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
+def test_displayed_loads_end_where_they_began(executed: Callable[[str], Executed]) -> None:
+    """Only the newest views keep what nobody else holds; a zoom and a closed view keep nothing."""
+    program = executed("encoder")
+    shell, most = DisplayFormatter(), KEPT.maxlen or 0
+    counts, programs = [], []
+    for number in range(24):
+        found = program.load()
+        shell.format(found)
+        programs.append(weakref.ref(found.analysis))
+        del found
+        gc.collect()
+        if number > most:
+            counts.append(_open_files())
+    assert counts[0] == counts[-1], counts
+    assert sum(known() is not None for known in programs) == most
+    KEPT.clear()
+    gc.collect()
+    assert [known() for known in programs] == [None] * len(programs)
+
+
+def test_a_view_lasts_as_long_as_somebody_holds_its_program(executed: Callable[[str], Executed]) -> None:
+    program = executed("encoder")
+    held = program.load()
+    first, second = held.widget(), program.load().widget()
+    for _ in range(KEPT.maxlen or 0):
+        program.load().widget()
+    gc.collect()
+    assert "result" in _ask(first, "tensor", row=0)
+    answer = _ask(second, "tensor", row=0)
+    assert "run the cell again" in answer["error"]["message"]
+    assert second.selected is None
+    second.close()  # nothing to disconnect
+
+
+def test_a_closed_view_is_forgotten(executed: Callable[[str], Executed]) -> None:
+    widget = executed("encoder").load().widget()
+    gone = weakref.ref(widget)
+    widget.close()
+    assert "this view is closed" in _ask(widget, "tensor", row=0)["error"]["message"]
+    del widget
+    gc.collect()
+    assert gone() is None
