@@ -131,7 +131,10 @@ fuzz: install ## a long run of the tests on damaged files
 lab: install ## open the notebooks in JupyterLab
 	$(BIN)/jupyter lab --notebook-dir=notebooks
 
-.PHONY: hosts pictures
+.PHONY: hosts pictures docs
+
+docs: install ## build the site into site/: pages, reference, notebooks as executed, a gallery of live reports
+	$(BIN)/python -m docs.site
 
 hosts: install chromium ## try the view in Notebook 7, marimo and Firefox
 	@tests/browser/ensure_firefox.sh
@@ -148,5 +151,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) .venv-openvino node_modules $(RUNNER) etviz/view/static etviz/labextension dist build .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-openvino node_modules $(RUNNER) etviz/view/static etviz/labextension dist build site .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

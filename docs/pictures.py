@@ -169,7 +169,9 @@ def findings(browser: Browser, folder: Path, scratch: Path) -> None:
     view(browser, scratch / "fine.html", "timeline", {"width": 1280, "height": 620}, "m")
     etviz.compare(fine, planted, labels=["fine", "planted"]).to_html(scratch / "compare.html")
     view(browser, scratch / "compare.html", "compare", {"width": 1280, "height": 760})
-    ledger = fine.ledger()[["instruction", "name", "backend", "operator_count", "bytes_in", "bytes_out", "latency_ms"]]
+    ledger = fine.time.ledger()[
+        ["instruction", "name", "backend", "operator_count", "bytes_in", "bytes_out", "latency_ms"]
+    ]
     whole = dict.fromkeys(("operator_count", "bytes_in", "bytes_out"), "Int64")
     frame(browser, "inspection.time.ledger()", ledger.astype(whole), "ledger")
     stages = fine.ladder()

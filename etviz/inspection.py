@@ -528,6 +528,8 @@ class Inspection(Shown):
     def to_html(self, path: str | os.PathLike[str], tensors: str = "histograms", title: str | None = None) -> Path:
         """Write a report: one HTML file with the linked view, which needs no kernel and no network.
 
+        The report also holds the other methods that were opened with `method`.
+
         Parameters
         ----------
         path
@@ -537,8 +539,6 @@ class Inspection(Shown):
             ``worst``: these, and the elements with the largest error of the 50 worst rows.
         title
             Heading of the report, by default the Inspection's title.
-
-        The report also holds the other methods that were opened with `method`.
 
         Returns
         -------
