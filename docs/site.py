@@ -34,7 +34,7 @@ DOCS: Final = ROOT / "docs"
 GUIDES: Final = {
     "Start": ("getting-started", "from-artifacts", "language-models", "troubleshooting"),
     "Read": ("reading-the-table", "view", "tensor", "why", "zoom", "quantization", "noise", "verdicts"),
-    "Run": ("command-line", "devices", "evidence", "panel", "sharing", "security", "compatibility"),
+    "Run": ("command-line", "devices", "evidence", "panel", "hosts", "sharing", "security", "compatibility"),
     "Know": ("upstream", "traps", "how-pairing-works", "diagnosis", "backends", "performance", "real-models"),
 }
 """Pages by section, in the order of the navigation; other pages follow under "Know"."""
