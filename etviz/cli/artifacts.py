@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from etviz.artifacts.collection import collect, is_collection
+from etviz.cli.console import doing
 from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
 
@@ -133,10 +134,13 @@ class Artifacts:
         EtvizError
             If a file is missing, damaged, or does not belong to the others.
         """
-        from etviz.api import load
+        with doing(f"comparing {self.source.name or self.etdump.name} with its reference"):
+            from etviz.api import load
 
-        named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
-        return load(self.etdump, source_time_scale=self.clock, **named, **self._others())
+            named: dict[str, Any] = {"inputs": list(self.inputs) or None, "method": self.method, "timing": self.timing}
+            inspection = load(self.etdump, source_time_scale=self.clock, **named, **self._others())
+            _ = inspection.gaps
+            return inspection
 
 
 def find(source: Path, inputs: Sequence[str] | None = None, **given: Path | None) -> Artifacts:

@@ -98,7 +98,10 @@ def _rules(config: Path | None, source: Path) -> Rules:
 
 def limit_options(
     limits: Annotated[
-        list[str] | None, typer.Option("--limit", metavar="NAME=NUMBER", help="Any other: max_/min_ and a metric.")
+        list[str] | None,
+        typer.Option(
+            "--limit", metavar="NAME=NUMBER", help="Any other: max_/min_ and a metric.", rich_help_panel="Limits"
+        ),
     ] = None,
     **flags: float | None,
 ) -> Limits:
@@ -118,7 +121,10 @@ def limit_flags() -> dict[str, Any]:
     most, least = "Largest value that passes.", "Smallest value that passes."
     texts = dict.fromkeys(_MOST, most) | dict.fromkeys(_LEAST, least)
     return {
-        name: Annotated[float | None, typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False)]
+        name: Annotated[
+            float | None,
+            typer.Option(f"--{name.replace('_', '-')}", help=text, show_default=False, rich_help_panel="Limits"),
+        ]
         for name, text in texts.items()
     }
 

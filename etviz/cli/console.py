@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import Any, Final
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
@@ -15,9 +17,34 @@ from rich.text import Text
 from etviz.graph.labels import short_name
 from etviz.text import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
 out: Final = Console(highlight=False)
 err: Final = Console(stderr=True, highlight=False)
 _ARGUMENT: Final = re.compile(r"\b(etrecord|debug_buffer|pte|record|inputs|method|timing)=(?![\w'\"(\[{/])")
+_PATIENCE: Final = {True: 0.5, False: 3.0}
+"""Seconds after which a command says on stderr what it does: on a terminal, and in a log, where the line stays."""
+
+
+@contextmanager
+def doing(what: str) -> Generator[None]:
+    """Say on stderr what a command does, if it takes longer than a moment; a terminal's line is taken back."""
+    terminal, said = err.is_terminal, threading.Event()
+
+    def say() -> None:
+        said.set()
+        err.print(f"etviz: {printable(what)} …", soft_wrap=True, markup=False, end="\r" if terminal else "\n")
+
+    timer = threading.Timer(_PATIENCE[terminal], say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if terminal and said.is_set():
+            err.file.write("\x1b[2K\r")
 
 
 def print_json(body: Any) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from etviz.artifacts.files import check_target
 from etviz.cli import artifacts as given
-from etviz.cli.console import err, out, plain_text, print_json, with_options
+from etviz.cli.console import doing, err, out, plain_text, print_json, with_options
 
 
 class Tensors(str, Enum):
@@ -33,7 +33,8 @@ def report(
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
     check_target(output, "the report")
     inspection = artifacts.load()
-    written = inspection.to_html(output, tensors.value, title)
+    with doing("writing the report"):
+        written = inspection.to_html(output, tensors.value, title)
     size = written.stat().st_size
     if as_json:
         print_json({"report": str(written), "bytes": size, "rows": len(inspection.gaps)})

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from etviz.cli import artifacts as given
-from etviz.cli.console import out, plain_text, print_json, with_options
+from etviz.cli.console import doing, out, plain_text, print_json, with_options
 from etviz.graph.labels import short_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_UNKNOWN: Final = 3
 _WIDEST: Final = 100
 _BAR: Final = 20
 _COLOUR: Final = {"ok": "green", "warn": "yellow", "bad": "red"}
@@ -28,14 +29,27 @@ def why(
     ] = True,
     as_json: given.JsonOption = False,
 ) -> None:
-    """Name the operator at fault, with its share of the error, the proof, the likely bug, and what to do next."""
-    body = artifacts.load().diagnosis(top, look_inside=inside)
+    """Name the operator at fault, with its share of the error, the proof, the likely bug, and what to do next.
+
+    Exit status: 0 nothing is at fault, 1 an operator or output is, 3 it is not known, 2 an error.
+    """
+    inspection = artifacts.load()
+    with doing("looking for the operator at fault"):
+        body = inspection.diagnosis(top, look_inside=inside)
     if as_json:
         print_json(body)
-        return
-    width = max(20, min(out.width, _WIDEST))
-    for style, line in _lines(body, width):
-        out.print(plain_text(line), style=style, soft_wrap=True)
+    else:
+        for style, line in _lines(body, max(20, min(out.width, _WIDEST))):
+            out.print(plain_text(line), style=style, soft_wrap=True)
+    if status := _status(body):
+        raise typer.Exit(status)
+
+
+def _status(body: dict[str, Any]) -> int:
+    """1 if an operator is at fault or an output is wrong, `_UNKNOWN` if that is not known, else 0."""
+    if body["culprit"] is not None or body["level"] == "bad":
+        return 1
+    return _UNKNOWN if body["level"] == "unknown" else 0
 
 
 def _lines(body: dict[str, Any], width: int) -> Iterator[tuple[str, str]]:

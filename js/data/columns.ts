@@ -85,6 +85,11 @@ export function mismatchRows(status: Column | undefined, rows: number): Uint8Arr
   return flags;
 }
 
+/** The largest size of a finite number in a column. */
+export const largestOf = onceAColumn(({ values }) =>
+  values.reduce((all, value) => (Number.isFinite(value) && Math.abs(value) > all ? Math.abs(value) : all), 0),
+);
+
 /** The value of `compute` for a column, computed when first asked for. */
 export function onceAColumn<T>(compute: (column: NumberColumn) => T): (column: NumberColumn) => T {
   const known = new WeakMap<NumberColumn, T>();

@@ -43,6 +43,9 @@ test("a term that is not finished does not hide everything, one that can't be an
   expect(known).toEqual([]);
   expect(problems).toHaveLength(3);
   expect(problems[1]).toContain("is:nonsense is not known; there are fault, look");
+  const { terms: words, problems: unknown } = readQuery(table, "severty>10 modul:encoder aten::add.out");
+  expect(words.map(({ text }) => text)).toEqual(["aten::add.out"]);
+  expect(unknown).toEqual(["severty>10: there is no column severty", "modul:encoder: there is no column modul"]);
 });
 
 test("what was not compared is hidden unless it is asked for", () => {

@@ -1,7 +1,7 @@
 // Which rows pass a query. Text is matched once per dictionary entry, not once per row.
 import { type Column, type NumberColumn, type TextColumn, isMetric } from "./columns";
 import { type Runs, keepWorst, saysRun } from "./runs";
-import { STATUS_FLAGS, type Span, type Term, addressMatcher, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher } from "./query";
+import { STATUS_FLAGS, type Span, type Term, addressMatcher, columnsOf, isField, parseQuery, problemOf, spanOf, textMatcher, WORD_COLUMNS } from "./query";
 
 export type StatusChoice = "compared" | "grouped" | "not compared";
 
@@ -23,7 +23,6 @@ export interface FilterTable {
   column(name: string): Column | undefined;
 }
 
-const TEXT_COLUMNS = ["op", "module", "source", "reference_ops", "backend"];
 const STATUSES: readonly StatusChoice[] = ["compared", "grouped", "not compared"];
 
 const EMPTY = "empty";
@@ -123,7 +122,7 @@ function markTerm(hit: Uint8Array, table: FilterTable, term: Term): void {
   if (term.field === "is") return markFlag(hit, table, term.value);
   const word = term.field === "";
   const address = word && /^#\d/.test(term.value);
-  const names = address ? [table.column("row")] : word ? TEXT_COLUMNS.map(table.column) : columnsOf(term.field, table.column);
+  const names = address ? [table.column("row")] : word ? WORD_COLUMNS.map(table.column) : columnsOf(term.field, table.column);
   const matches = address
     ? addressMatcher(term.value)
     : word

@@ -41,7 +41,7 @@ export function formatMetric(value: number, digits = 3): string {
 }
 
 function formatPercent(share: number): string {
-  if (share < 0) return share > -5e-4 ? "≈0 %" : `-${formatPercent(-share)}`;
+  if (share < 0) return share > -1e-3 ? "<0.1 %" : `-${formatPercent(-share)}`;
   const percent = share * 100;
   if (percent === 0 || percent === 100) return `${percent} %`;
   if (percent >= 1e5) return `${percent.toExponential(1).replace("e+", "e")} %`;
@@ -67,6 +67,13 @@ export function formatNumber(value: number, format: Format): string {
     default:
       return formatMetric(value);
   }
+}
+
+/** Text of a number in a column with numbers from 10⁵: thousands have the same form. */
+export function formatBeside(value: number, format: Format, largest: number): string {
+  const size = Math.abs(value);
+  if (format !== "metric" || largest < 1e5 || !(size >= 1e3 && size < 1e5)) return formatNumber(value, format);
+  return value.toExponential(2).replace("e+", "e");
 }
 
 /** At most three decimals, two digits for the very short: 118.2, 12.30, 0.375, 0.0042, 2.1e-5. */

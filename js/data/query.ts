@@ -12,6 +12,8 @@ export interface Term {
   operator: Operator;
   value: string;
   exclude: boolean;
+  /** What stands where a field would, of a word. */
+  unknown?: string;
 }
 
 /** What people write for columns, and the columns that are looked at. */
@@ -44,6 +46,9 @@ export const FLAGS: Record<string, string> = {
   any: "every row, compared or not",
 };
 
+/** The columns in which words are looked for. */
+export const WORD_COLUMNS: readonly string[] = ["op", "module", "source", "reference_ops", "backend"];
+
 /** The flags that say which rows there are at all: without them, what was not compared or is not read is left out. */
 export const STATUS_FLAGS: readonly string[] = ["compared", "grouped", "uncompared", "unused", "any"];
 
@@ -70,6 +75,7 @@ export function parseQuery(text: string, isField: (name: string) => boolean): Te
       operator: operator as Operator,
       value: word.toLowerCase(),
       exclude: minus === "-",
+      ...(known || quoted !== undefined || field === "" ? {} : { unknown: field }),
     });
   }
   return terms;
@@ -151,8 +157,19 @@ export function spanOf({ operator, value }: Term): Span | null {
   return { low, high, closed: true };
 }
 
+/** True if a word may be meant as a field: it has a limit behind it, or it stands nowhere. */
+function meantAsField({ operator, text, value }: Term, column: (name: string) => Column | undefined): boolean {
+  if (operator !== ":") return true;
+  const stands = (name: string): boolean => {
+    const found = column(name);
+    return found?.kind === "text" && found.dictionary.some((entry) => entry.toLowerCase().includes(value));
+  };
+  return /\w:[\w*"]/.test(text) && !WORD_COLUMNS.some(stands);
+}
+
 /** What is wrong with a term; null if nothing is. */
 export function problemOf(term: Term, column: (name: string) => Column | undefined): string | null {
+  if (term.unknown && meantAsField(term, column)) return `${term.text}: there is no column ${term.unknown}`;
   if (term.field === "") return null;
   if (term.field === "is") {
     return term.value in FLAGS ? null : `is:${term.value} is not known; there are ${Object.keys(FLAGS).join(", ")}`;

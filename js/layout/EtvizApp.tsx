@@ -14,6 +14,7 @@ import { isTyping, keepKeys, useKeptFocus } from "../ui/keys";
 import { RankBy } from "../ui/RankBy";
 import { useScheme } from "../ui/scheme";
 import { Tooltip } from "../ui/Tooltip";
+import { useWidth } from "../ui/useWidth";
 import { FilterBar } from "../table/FilterBar";
 import { Table } from "../table/Table";
 import { TreeBar } from "../tree/TreeBar";
@@ -30,6 +31,9 @@ import { Splitter } from "./Splitter";
 export type Frame = "cell" | "page" | "panel";
 
 const FILL = { page: "100vh", panel: "100%" };
+
+/** Narrower than this, the panes stand below one another and the view is as high as they are (style/frame.css). */
+const STACKED = 900;
 
 /** A thin line on top while the kernel works on something longer. */
 function ProgressLine(): JSX.Element | null {
@@ -86,11 +90,10 @@ function pixels(size: number | null): string | undefined {
 
 function Panes({ payload }: { payload: Payload }): JSX.Element {
   const app = useApp();
-  const { treeMode, treeWidth, tensorWidth, tensorHeight } = app.view;
+  const { treeMode, treeWidth, tensorWidth } = app.view;
   const sizes = {
     "--etv-tree-width": pixels(treeWidth.value),
     "--etv-tensor-width": pixels(tensorWidth.value),
-    "--etv-tensor-height": pixels(tensorHeight.value),
   };
   return (
     <div class="etv-panes" style={sizes}>
@@ -126,14 +129,6 @@ function Panes({ payload }: { payload: Payload }): JSX.Element {
         axis="x"
         of="after"
         min={220}
-      />
-      <Splitter
-        class="etv-splitter etv-split-below"
-        label="Height of the tensor pane"
-        size={tensorHeight}
-        axis="y"
-        of="after"
-        min={80}
       />
       <TensorPane payload={payload} />
     </div>
@@ -193,9 +188,10 @@ function useCommands(app: App, ready: boolean): void {
 }
 
 export function EtvizApp({ app, frame }: Props): JSX.Element {
-  const root = useRef<HTMLDivElement>(null);
+  const [root, width] = useWidth<HTMLDivElement>(1000);
   const { payload, traits } = app.store;
   const height = frame === "cell" ? `${traits.height.value}px` : FILL[frame];
+  const stacked = width < STACKED;
   useScheme(root);
   const { value } = payload;
   useKeptFocus(root);
@@ -216,7 +212,8 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
         role={frame === "page" ? "main" : undefined}
         tabIndex={-1}
         data-fill={frame !== "cell"}
-        style={{ height, "--etv-height": frame === "panel" ? "100vh" : height }}
+        data-stacked={stacked ? frame : undefined}
+        style={{ height: stacked && frame !== "panel" ? "auto" : height, "--etv-height": frame === "panel" ? "100vh" : height }}
         onKeyDown={onKeyDown}
       >
         <ProgressLine />
@@ -231,7 +228,7 @@ export function EtvizApp({ app, frame }: Props): JSX.Element {
             <Panes payload={value.value} />
           </>
         )}
-        {frame === "cell" && (
+        {frame === "cell" && !stacked && (
           <Splitter
             class="etv-edge"
             label="Height"

@@ -128,13 +128,14 @@ export function Header({ payload, alone }: { payload: Payload; alone: boolean })
         >
           ?
         </Button>
-        <IconButton
-          class="etv-quiet etv-square"
-          label="Full screen"
-          icon="large"
+        <Button
+          class="etv-quiet"
+          aria-label={alone ? "Full screen" : "Open large"}
           data-tip="Full screen (f)"
           onClick={() => void view.large.value++}
-        />
+        >
+          <Icon name="large" /> {!alone && "Open large"}
+        </Button>
         <PanelButton title={title} />
       </div>
     </div>

@@ -6,7 +6,7 @@ import { Icon } from "../ui/Icon";
 
 const SAID = {
   busy: "The kernel is busy; this view follows.",
-  gone: "The kernel does not know this view any more. The screen stays as it is; run the cell again for more.",
+  gone: "The kernel was restarted or shut down. Run the cell again; until then the screen stays as it is.",
 };
 
 export function KernelLine(): JSX.Element | null {

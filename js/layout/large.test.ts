@@ -16,7 +16,7 @@ test("a view that comes back from the side panel does not go to full screen agai
   HTMLElement.prototype.requestFullscreen = asked;
   offerHost(HOST);
   const view = await openReady();
-  view.one('[aria-label="Full screen"]').click();
+  view.one('[aria-label="Open large"]').click();
   await until(() => asked.mock.calls.length === 1);
   await until(() => view.all('[aria-label="Move to the side panel"]').length > 0);
   view.one('[aria-label="Move to the side panel"]').click();

@@ -12,7 +12,7 @@ import { followPointer } from "../ui/drag";
 import { arrowOf } from "../ui/keys";
 import { useWidth } from "../ui/useWidth";
 import { AttributionLine } from "./AttributionLine";
-import { type Frame, type Scene, draw, frameOf, placeAt, xOf } from "./draw";
+import { type Frame, type Scene, draw, frameOf, placeAt, xOf, yOf } from "./draw";
 import { fontOf, paints, usePicture } from "./picture";
 import { StripSwitch } from "./StripSwitch";
 
@@ -115,6 +115,12 @@ function Legend({ payload: { beside, column, label } }: { payload: Payload }): J
           <i data-tone="beside" data-dashed={k > 0} /> {label}
         </span>
       ))}
+      <span class="etv-profile-key">
+        <i data-tone="look" /> deserves a look
+      </span>
+      <span class="etv-profile-key">
+        <i data-tone="fault" /> fault
+      </span>
       <span class="etv-profile-about">severity: 1 is ideal rounding or the measured noise</span>
     </>
   );
@@ -126,6 +132,26 @@ function namedRows(payload: Payload): number[] {
   if (change?.kind === "number") return payload.worst("change", NAMED).filter((row) => change.values[row] >= 2);
   const column = ownError(payload);
   return column ? payload.worst(column.name, NAMED).filter((row, k) => k === 0 || payload.levels[row]) : [];
+}
+
+/** From where the row that is pointed at deserves a look, and from where it is a fault. */
+function Limits({ payload, profile, frame, row }: { payload: Payload; profile: Profile; frame: Frame; row: number }): JSX.Element {
+  const own = ownError(payload);
+  const limits = own?.kind === "number" ? own.limits : null;
+  return (
+    <>
+      {limits?.map((ends, side) => {
+        const limit = ends[row];
+        if (!(limit <= profile.top)) return null;
+        const name = ["look", "fault"][side];
+        return (
+          <span key={name} class="etv-profile-limit" data-limit={name} style={{ top: `${yOf(frame, profile, limit)}px` }}>
+            {formatNumber(limit, "metric")}
+          </span>
+        );
+      })}
+    </>
+  );
 }
 
 interface BrushProps {
@@ -218,6 +244,7 @@ export function ProfileStrip({ payload, profile }: { payload: Payload; profile: 
         {shown >= 0 && (
           <span class="etv-profile-pointed" style={{ left: `${xOf(frame, profile, profile.places[shown])}px` }} />
         )}
+        {shown >= 0 && <Limits payload={payload} profile={profile} frame={frame} row={shown} />}
         {brush && (
           <span
             class="etv-profile-brush"

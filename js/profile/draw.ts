@@ -1,4 +1,4 @@
-// The picture of the profile on a canvas: module bands, noise and thresholds, the total as a line, introduced errors as
+// The picture of the profile on a canvas: module bands, noise and tints of what deserves a look, the total as a line, introduced errors as
 // stems, attribution below. What moves (pointer, selection, brush) is drawn over it, so that this is drawn seldom.
 import type { NumberColumn } from "../data/columns";
 import { type GaugeOf, gaugeOf } from "../data/gauge";
@@ -52,6 +52,11 @@ export function placeAt(frame: Frame, profile: Profile, x: number): number {
   return Math.min(count - 1, Math.max(0, Math.floor(((x - frame.left) * count) / plotWidth(frame))));
 }
 
+/** The height of a severity, in px from the top. */
+export function yOf({ base, top }: Frame, profile: Profile, value: number): number {
+  return base - (base - top) * heightOf(value, profile.top);
+}
+
 function numbersOf(payload: Payload, name: string): NumberColumn | null {
   const column = payload.column(name);
   return column?.kind === "number" ? column : null;
@@ -72,8 +77,7 @@ class Picture {
   }
 
   y(value: number): number {
-    const { base, top } = this.frame;
-    return base - (base - top) * heightOf(value, this.#top);
+    return yOf(this.frame, this.scene.profile, value);
   }
 
   text(words: string, x: number, y: number, color: string, align: CanvasTextAlign = "left"): void {
@@ -121,36 +125,26 @@ class Picture {
     if (frame.base - this.y(1) > 11 && lowest > 3) this.text("noise", right + 4, this.y(1) + 10, "--etv-text-soft");
   }
 
-  /** The limits of the rows as steps, each named at its right end. */
+  /** What deserves a look and what is a fault, as tints behind everything; each row has limits of its own. */
   limits([look, fault]: readonly [Float64Array, Float64Array]): void {
     const { context, frame, scene } = this;
     const { rows } = scene.profile;
-    const ends: number[] = [];
-    for (const [side, values] of [look, fault].entries()) {
-      context.strokeStyle = this.paint(side === 0 ? "--etv-warn" : "--etv-bad");
-      context.setLineDash([3, 3]);
-      context.beginPath();
-      let held = NaN;
-      for (let x = 0; x <= this.width; x++) {
-        const place = Math.min(rows.length - 1, Math.floor((x * rows.length) / this.width));
-        const limit = values[rows[place]];
-        const value = limit > this.#top ? NaN : limit;
-        const at = Math.round(this.y(value)) + 0.5;
-        if (Number.isNaN(value)) held = NaN;
-        else if (Number.isNaN(held)) context.moveTo(frame.left + x, at);
-        else if (at !== held) context.lineTo(frame.left + x, held);
-        if (!Number.isNaN(value) && (at !== held || x === this.width)) context.lineTo(frame.left + x, at);
-        if (Number.isNaN(value)) continue;
-        held = at;
-        ends[side] = at;
-      }
-      context.stroke();
+    const top = frame.top - 2;
+    let ends: [number, number] = [NaN, NaN];
+    for (let x = 0; x < this.width; x++) {
+      const row = rows[Math.min(rows.length - 1, Math.floor((x * rows.length) / this.width))];
+      if (!(look[row] <= this.#top)) continue;
+      ends = [this.y(look[row]), fault[row] > this.#top ? top : this.y(fault[row])];
+      context.fillStyle = this.paint("--etv-look-tint");
+      context.fillRect(frame.left + x, ends[1], 1, ends[0] - ends[1]);
+      context.fillStyle = this.paint("--etv-fault-tint");
+      context.fillRect(frame.left + x, top, 1, ends[1] - top);
     }
-    context.setLineDash([]);
-    const [lower, upper = frame.top + 4] = ends;
-    const apart = lower - upper < 11 ? (11 - (lower - upper)) / 2 : 0;
-    if (lower !== undefined) this.text("look", frame.left + this.width + 4, lower + 3.5 + apart, "--etv-warn");
-    this.text(ends.length > 1 ? "fault" : "fault ↑", frame.left + this.width + 4, upper + 3.5 - apart, "--etv-bad");
+    const [lower, upper] = ends;
+    if (Number.isNaN(lower)) return;
+    const right = frame.left + this.width + 4;
+    if (lower - upper >= 9) this.text("look", right, (lower + upper) / 2 + 3.5, "--etv-text-soft");
+    this.text(upper > top ? "fault" : "fault ↑", right, upper > top ? Math.max(frame.top + 7, (upper + top) / 2 + 3.5) : frame.top + 3, "--etv-text-soft");
   }
 
   /** Where the k-th column of peaks is: in the middle of its place where places are wide. */

@@ -27,7 +27,12 @@ function rank(name: string, column: string, key: string): Command {
 }
 
 function tab(name: Chart, title: string, key: string): Command {
-  return { id: `tab.${name}`, title: `Show ${title}`, key, run: ({ view }) => void (view.chart.value = name) };
+  const run = ({ view }: App): void =>
+    batch(() => {
+      view.chart.value = name;
+      view.charting.value++;
+    });
+  return { id: `tab.${name}`, title: `Show ${title}`, key, run };
 }
 
 function pane(id: string, title: string, mode: TreeMode, tree: "program" | "modules"): Command {

@@ -45,6 +45,8 @@ export function createViewState() {
     logCounts: signal(false),
     /** What the tensor pane draws; null: what the row's likely fault is seen best in. */
     chart: signal<Chart | null>(null),
+    /** Counts the wishes to see what the tensor pane draws. */
+    charting: signal(0),
     /** An element that is looked at, and the row whose it is. */
     element: signal<{ row: number; index: readonly number[] } | null>(null),
     /** What is typed after ">" in the search box; null while it holds a query. */
@@ -80,7 +82,6 @@ export function createViewState() {
     /** Pane sizes in px once dragged; null follows the width of the view. */
     treeWidth: signal<number | null>(null),
     tensorWidth: signal<number | null>(null),
-    tensorHeight: signal<number | null>(null),
   };
 }
 

@@ -6,9 +6,10 @@ import {
   type NumberColumn,
   type TextColumn,
   isMetric,
+  largestOf,
   textAt,
 } from "../data/columns";
-import { formatCount, formatExact, formatNumber } from "../data/format";
+import { formatBeside, formatCount, formatExact, formatNumber } from "../data/format";
 import { type Gauge, gaugeOf } from "../data/gauge";
 import { wholeName } from "../data/name";
 import { useApp } from "../ui/context";
@@ -85,7 +86,7 @@ function NumberCell({ column, facts, index, bar }: Props<NumberColumn>): JSX.Ele
   const rated = bar || (column.thresholds !== null && !facts.mismatch);
   const gauge = rated ? gaugeOf(column)(value, mismatch, row) : null;
   const unknown = Number.isNaN(value);
-  const text = unknown ? (mismatch ? "non-finite" : "–") : formatNumber(value, column.format);
+  const text = unknown ? (mismatch ? "non-finite" : "–") : formatBeside(value, column.format, largestOf(column));
   return (
     <span
       class={index === 0 ? "etv-cell etv-number etv-first" : "etv-cell etv-number"}

@@ -8,6 +8,7 @@ import type { Payload } from "../data/payload";
 import { commandsLike } from "../state/commands";
 import { useApp } from "../ui/context";
 import { Icon } from "../ui/Icon";
+import { focusRow } from "../ui/keys";
 
 interface Offer {
   id: string;
@@ -57,6 +58,7 @@ export function SearchBox({ payload }: { payload: Payload }): JSX.Element {
   useEffect(() => {
     if (wanted === 0) return;
     input.current?.focus();
+    input.current?.select();
     setOpen(true);
   }, [wanted]);
 
@@ -80,10 +82,11 @@ export function SearchBox({ payload }: { payload: Payload }): JSX.Element {
     setOpen(true);
     setChosen(text.startsWith(">") ? 0 : -1);
   };
+  const listed = open && offers.length > 0;
   const onKeyDown = (event: KeyboardEvent): void => {
     const last = offers.length - 1;
     if (event.key === "Escape") {
-      if (!open) input.current?.blur();
+      if (!listed) focusRow(input.current);
       close();
     } else if (event.key === "ArrowDown" && open) setChosen(Math.min(last, chosen + 1));
     else if (event.key === "ArrowUp" && open) setChosen(Math.max(-1, chosen - 1));
@@ -94,7 +97,6 @@ export function SearchBox({ payload }: { payload: Payload }): JSX.Element {
     } else return;
     event.preventDefault();
   };
-  const listed = open && offers.length > 0;
   return (
     <div class="etv-search" data-commands={commands ? true : undefined}>
       <Icon name="search" />

@@ -51,7 +51,7 @@ export function clampWidth(width: number): number {
 
 /** The narrowest in which a column's numbers are whole. */
 function leastWidth(column: Column): number {
-  if (column.kind === "text") return column.name === "op" ? 210 : 96;
+  if (column.kind === "text") return column.name === "op" ? 180 : 96;
   return Math.max(76, headWidth(column));
 }
 

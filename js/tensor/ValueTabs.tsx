@@ -1,6 +1,7 @@
 // The values of a row in four ways, as tabs. The likely fault of the row says which is open, until one is chosen: the
 // choice stays when another row is selected.
 import type { JSX } from "preact";
+import { useEffect, useRef } from "preact/hooks";
 import type { Source } from "../kernel/source";
 import type { Payload } from "../data/payload";
 import { type TensorFacts, parseShape } from "../data/tensor";
@@ -70,11 +71,16 @@ function Panel({ payload, row, facts, chart }: Props & { chart: Chart }): JSX.El
 
 export function ValueTabs(props: Props): JSX.Element {
   const { store, view } = useApp();
-  const { chart } = view;
+  const { chart, charting } = view;
+  const section = useRef<HTMLElement>(null);
+  const wanted = charting.value;
+  useEffect(() => {
+    if (wanted > 0) section.current?.scrollIntoView({ block: "nearest" });
+  }, [wanted]);
   const shown = chart.value ?? chartOf(props.facts, store.source, props.row);
   if (props.facts.reference === null) return <Histograms facts={props.facts} />;
   return (
-    <section class="etv-values">
+    <section class="etv-values" ref={section}>
       <TabList
         label="Values of the row"
         class="etv-chart-tabs"

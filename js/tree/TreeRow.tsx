@@ -69,13 +69,14 @@ function Figures({ tree, node, bars }: Props): JSX.Element {
   const milliseconds = Number.isNaN(latency) ? "" : formatMilliseconds(latency);
   const operators = tree.operators[node];
   const text = bars ? barText(bars, node) : undefined;
+  const gauge = text ? bars?.gauge(node) : null;
   return (
     <>
       <span class="etv-node-ops" role="gridcell" data-tip={operators > 0 ? "operators inside" : undefined}>
         {operators > 0 ? formatCount(operators) : ""}
       </span>
       <span class="etv-node-worst" role="gridcell" aria-label={text} data-tip={text}>
-        {bars && text && <GaugeBar gauge={bars.gauge(node)} />}
+        {gauge && gauge.length > 0 && <GaugeBar gauge={gauge} />}
       </span>
       <span class="etv-node-latency" role="gridcell" data-tip={milliseconds && `${milliseconds} ms`}>
         {milliseconds}

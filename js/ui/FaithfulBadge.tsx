@@ -1,42 +1,38 @@
-// Whether the operators run one by one still give what the fused delegate gave.
+// Whether the operators run one by one still give what the fused delegate gave. That they do is no praise of the row.
 import type { JSX } from "preact";
-import type { Level } from "../kernel/contract";
 import { formatMetric } from "../data/format";
 import type { Zoom } from "../data/zooms";
 import { Icon } from "./Icon";
 
-interface Verdict {
-  level: Level;
-  text: string;
+function textOf({ faithful, deviation }: Zoom): string {
+  if (faithful === null) return "zoom not checked";
+  if (faithful) return "zoom faithful";
+  return deviation === null ? "zoom differs" : `zoom differs by ${formatMetric(deviation, 2)}`;
 }
 
-function verdictOf({ faithful, deviation }: Zoom): Verdict {
-  if (faithful === null) return { level: "unknown", text: "not checked" };
-  if (faithful) return { level: "ok", text: "bit for bit" };
-  return { level: "warn", text: deviation === null ? "differs" : `differs by ${formatMetric(deviation, 2)}` };
+function levelOf({ faithful }: Zoom): "warn" | undefined {
+  return faithful === false ? "warn" : undefined;
 }
 
 /** The same as a mark, where there is little room. */
 export function FaithfulMark({ zoom }: { zoom: Zoom }): JSX.Element {
-  const { level, text } = verdictOf(zoom);
   return (
     <span
       class="etv-zoom etv-zoomed"
       role="img"
-      aria-label={`zoomed: ${text}`}
-      data-level={level}
+      aria-label={textOf(zoom)}
+      data-level={levelOf(zoom)}
       data-tip={`Zoomed. ${zoom.message}`}
     >
-      <Icon name={level} />
+      <Icon name="zoom" />
     </span>
   );
 }
 
 export function FaithfulBadge({ zoom }: { zoom: Zoom }): JSX.Element {
-  const { level, text } = verdictOf(zoom);
   return (
-    <span class="etv-badge etv-faithful" data-level={level} data-tip={zoom.message}>
-      <Icon name={level} /> {text}
+    <span class="etv-badge etv-faithful" data-level={levelOf(zoom)} data-tip={zoom.message}>
+      <Icon name="zoom" /> {textOf(zoom)}
     </span>
   );
 }

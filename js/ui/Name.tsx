@@ -1,4 +1,4 @@
-// A name in a line of code letters, which gives way on the left where there is no room for all of it; which output it is stays.
+// A name in a line of code letters, which gives way in its place where there is no room for all of it.
 import type { JSX } from "preact";
 import { splitName } from "../data/name";
 
@@ -10,23 +10,21 @@ interface Props {
 
 /** The letters of the place that are shown are those that the others leave: every letter is as wide as the next. */
 export function Name({ text, beside = 0 }: Props): JSX.Element {
-  const { place, kept } = splitName(text);
-  const output = / \[\d+\]$/.exec(kept)?.[0] ?? "";
+  const { head, place, kept } = splitName(text);
+  const others = kept.length + beside;
   return (
     <>
+      {head && (
+        <span class="etv-place-head" style={{ "--etv-kept": others + head.length }}>
+          {head}
+        </span>
+      )}
       {place && (
-        <span class="etv-place" style={{ "--etv-kept": kept.length + beside }}>
+        <span class="etv-place" style={{ "--etv-kept": others, "--etv-head": head.length }}>
           <bdi>{place}</bdi>
         </span>
       )}
-      {output ? (
-        <span class="etv-word" style={{ "--etv-kept": output.length + beside }}>
-          {kept.slice(0, -output.length)}
-        </span>
-      ) : (
-        kept
-      )}
-      {output}
+      {kept}
     </>
   );
 }

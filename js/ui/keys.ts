@@ -53,6 +53,13 @@ export function keepKeys(event: KeyboardEvent): void {
   if (!isChord(event)) event.stopPropagation();
 }
 
+/** Gives the focus to the row that Tab reaches, or to the view of an element where there is no row. */
+export function focusRow(within: Element | null): void {
+  const view = within?.closest<HTMLElement>(".etviz");
+  const row = view?.querySelector<HTMLElement>('.etv-table [tabindex="0"]');
+  (row ?? view)?.focus({ preventScroll: true });
+}
+
 /** A listener for keys without modifiers: those that `act` makes use of go no further. */
 export function keysOf(act: (event: KeyboardEvent) => boolean): (event: KeyboardEvent) => void {
   return (event) => {
@@ -63,8 +70,8 @@ export function keysOf(act: (event: KeyboardEvent) => boolean): (event: Keyboard
 }
 
 /**
- * Where the focused part of a view is taken away (its row is filtered out, its pane changes), the view keeps the focus:
- * else the next letter would be the notebook's.
+ * Where the focused part of a view is taken away (its row is filtered out, its pane changes), the view keeps the focus,
+ * and a click in the view brings it there: else the next letter would be the notebook's.
  */
 export function useKeptFocus(root: { readonly current: HTMLElement | null }): void {
   useLayoutEffect(() => {
@@ -75,17 +82,25 @@ export function useKeptFocus(root: { readonly current: HTMLElement | null }): vo
     const onLeave = ({ relatedTarget }: FocusEvent): void => {
       if (relatedTarget && !element.contains(relatedTarget as Node)) last = null;
     };
+    const active = (): Element | null => (element.getRootNode() as Document | ShadowRoot).activeElement;
     const observer = new MutationObserver(() => {
       if (!last || last.isConnected) return;
       last = null;
-      const held = (element.getRootNode() as Document | ShadowRoot).activeElement;
+      const held = active();
       if (!held || held === element.ownerDocument.body) element.focus({ preventScroll: true });
     });
+    const onClick = ({ target }: MouseEvent): void => {
+      if (element.contains(active())) return;
+      const part = (target as Element).closest<HTMLElement>("[tabindex]");
+      (part && element.contains(part) ? part : element).focus({ preventScroll: true });
+    };
+    element.addEventListener("click", onClick);
     observer.observe(element, { childList: true, subtree: true });
     element.addEventListener("focusin", onFocus);
     element.addEventListener("focusout", onLeave);
     return () => {
       observer.disconnect();
+      element.removeEventListener("click", onClick);
       element.removeEventListener("focusin", onFocus);
       element.removeEventListener("focusout", onLeave);
     };

@@ -38,5 +38,7 @@ def find_chromium() -> str:
 
 
 def launch(playwright: Playwright) -> Browser:
-    """Start a headless Chromium with an empty profile."""
-    return playwright.chromium.launch(executable_path=find_chromium(), headless=True, args=list(FLAGS))
+    """Start a headless Chromium with an empty profile, and scrollbars that take room as on a desk."""
+    return playwright.chromium.launch(
+        executable_path=find_chromium(), headless=True, args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
+    )

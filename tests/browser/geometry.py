@@ -25,17 +25,24 @@ CONTRAST = """(element) => {
     const text = paint(getComputedStyle(element).color);
     return (Math.max(text, below) + 0.05) / (Math.min(text, below) + 0.05);
 }"""
+SCROLLING = """(view) => [...view.querySelectorAll("*")].filter((one) =>
+    ["auto", "scroll"].includes(getComputedStyle(one).overflowY) && one.scrollHeight > one.clientHeight + 1
+).map((one) => one.classList[0])"""
 
 
 def assert_laid_out(view: Locator, *, stacked: bool = False) -> None:
-    """The panes lie beside one another inside of the view, or `stacked` in a list of them, and can be read."""
+    """The panes lie beside one another inside of the view, or `stacked` below one another, and can be read.
+
+    Stacked, the view is as high as its panes: only the two long lists, table and tree, scroll by themselves.
+    """
     whole = box(view)
     boxes = [box(pane) for pane in view.locator(".etv-pane").all()]
     assert len(boxes) == 3
     if stacked:
         table, tensor = (box(view.locator(f".etv-{name}-pane")) for name in ("table", "tensor"))
-        assert table["y"] < tensor["y"] < whole["y"] + whole["height"]
-        assert all(one["width"] >= whole["width"] - 4 for one in boxes)
+        assert table["y"] + table["height"] <= tensor["y"] + 1
+        assert all(one["width"] >= whole["width"] - 20 for one in boxes)
+        assert set(view.evaluate(SCROLLING)) <= {"etv-table", "etv-tree"}
     else:
         assert all(inside(one, whole) for one in boxes)
     assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch import nn
 import etviz
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.cli import console, main
+from etviz.cli.app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 from etviz.pipeline.execute import execute
 from tests.programs import Executed
 
@@ -305,6 +307,7 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert re.search(r"introduced it: row 4 of \S+ is ×0\.25", planted["finding"])
     assert "100 % of the output's error" in planted["finding"]
     status, text, _ = run("why", tmp_path / planted["folder"], "--json", "--no-inside")
+    assert status == 1
     culprit = json.loads(text)["culprit"]
     assert culprit["instruction"] == json.loads(text)["compared"]["instructions"] - 1
     assert culprit["code"] == "return self.head(x.flatten(1))"
@@ -319,7 +322,7 @@ def test_the_diagnosis_fits_the_terminal(run: Run, tmp_path: Path, monkeypatch: 
     for width in (24, 40, 59, 60, 100):
         monkeypatch.setattr(console.out, "width", width)
         status, out, _ = run("why", tmp_path / "far")
-        assert status == 0
+        assert status == 1
         assert [line for line in out.splitlines() if len(line) > width] == []
         shares = out.partition("Share of the")[2].partition("What it looks like")[0]
         assert share["name"] in " ".join(shares.split())
@@ -331,6 +334,37 @@ def test_help_has_an_example(run: Run, command: str) -> None:
     assert status == 0
     assert f"Example: etviz {command}" in out.replace("\n", " ")
     assert ("etviz[mcp]" in out) == (command == "mcp")
+
+
+def test_the_status_of_why_says_whether_something_is_at_fault(run: Run, folder: Path, tmp_path: Path) -> None:
+    assert run("why", folder, "--no-inside")[0] == 0
+    shutil.copy(folder / "etdump.etdp", tmp_path)
+    assert run("why", tmp_path)[0] == 3
+
+
+@pytest.mark.parametrize("command", [name for _, name, _ in _COMMANDS])
+def test_help_cuts_nothing_on_80_columns(
+    run: Run, command: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    name = command.__name__.replace("_", "-")
+    status, out, _ = run(name, "--help")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert re.search(r"[\w-]…", out) is None
+
+
+def test_long_work_says_what_it_does_and_short_work_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "_PATIENCE", {True: 0.05, False: 0.05})
+    with console.doing("comparing"):
+        time.sleep(0.3)
+    assert capsys.readouterr().err == "etviz: comparing …\n"
+    with console.doing("comparing"):
+        pass
+    time.sleep(0.2)
+    assert capsys.readouterr().err == ""
 
 
 def test_several_files_that_could_be_meant(run: Run, folder: Path, tmp_path: Path) -> None:
