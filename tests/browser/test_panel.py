@@ -156,13 +156,14 @@ def test_a_reload_brings_the_panel_back_once_and_no_closed_one(shown: Lab) -> No
 
 def test_it_follows_its_notebook_unless_it_is_pinned(shown: Lab) -> None:
     panel(shown).locator("svg[role=img]").first.wait_for()
-    assert panel(shown).locator(".etv-tensor-pane").evaluate("(pane) => (pane.scrollTop = 60, pane.scrollTop)") == 60
+    scrolled = panel(shown).locator(".etviz")
+    assert scrolled.evaluate("(view) => (view.scrollTop = 60, view.scrollTop)") == 60
     shown.front("other", "1 + 1")
     expect(shown.page.locator(PANEL)).to_have_count(0)
     shown.front("panel")
     rows(panel(shown)).first.wait_for()
     wait_until(
-        lambda: panel(shown).locator(".etv-tensor-pane").evaluate("(pane) => pane.scrollTop") == 60,
+        lambda: scrolled.evaluate("(view) => view.scrollTop") == 60,
         "the panel to be scrolled as it was",
         WAIT_TIMEOUT,
     )
