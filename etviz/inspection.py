@@ -218,7 +218,7 @@ class Inspection(Shown):
         dict
             ``format`` and ``version``, ``finding`` (the sentence), ``culprit``, ``suspects``, ``outputs``,
             ``attribution``, ``compared``, ``delegation``, ``next``, ``notes``;
-            ``etviz/analysis/diagnosis.schema.json`` describes every field.
+            ``etviz/schemas/diagnosis.schema.json`` describes every field.
 
         Raises
         ------

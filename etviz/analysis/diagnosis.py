@@ -1,6 +1,6 @@
 """The diagnosis: what is wrong, where, why, and what to do next, as one JSON object for scripts and agents.
 
-``diagnosis.schema.json`` beside this file is its JSON Schema. A new field keeps the `VERSION`; a field that changes its
+``etviz/schemas/diagnosis.schema.json`` is its JSON Schema. A new field keeps the `VERSION`; a field that changes its
 meaning, or is removed, raises it.
 """
 
@@ -59,7 +59,8 @@ _ADVICE: Final = {
 
 
 def schema() -> dict[str, Any]:
-    return json.loads(Path(__file__).with_name("diagnosis.schema.json").read_text(encoding="utf-8"))
+    path = Path(__file__).parents[1] / "schemas" / "diagnosis.schema.json"
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @during("making the diagnosis")
