@@ -21,7 +21,7 @@ from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
 from etviz.artifacts.inputs import is_file_name
-from etviz.artifacts.ledger import was_written
+from etviz.artifacts.known_files import was_written
 from etviz.artifacts.scratch import Scratch, sweep
 from etviz.errors import ArtifactError, UsageError, checked, doing
 from etviz.inspection import Inspection
@@ -306,7 +306,7 @@ def _method_view(given: Mapping[str, Any], name: str) -> ViewState:
 def _of_outputs(
     outputs: Any, files: dict[str, Any], inputs: Any, method: str | None, common: dict[str, Any]
 ) -> Findings:
-    from etviz.loading.outputs import outputs_findings
+    from etviz.loading.given_outputs import outputs_findings
 
     if files.pop("debug_buffer") is not None:
         raise UsageError("debug_buffer= means nothing without the ETDump that refers to it")

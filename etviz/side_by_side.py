@@ -17,14 +17,14 @@ import pandas as pd
 
 from etviz.analysis.rows import row_count, row_keys
 from etviz.artifacts.files import check_target, whole_file
-from etviz.comparison.tables import ranking
+from etviz.comparison.gap_tables import ranking
 from etviz.errors import UsageError, during
 from etviz.graph.labels import row_name
 from etviz.inspection import Inspection
 from etviz.tensors.metrics import METRICS
 from etviz.text import one_line, printable
+from etviz.view.pages.html_tables import comparison_fragment, comparison_summary
 from etviz.view.pages.report import check_tensors, framed, report_page
-from etviz.view.pages.tables import comparison_fragment, comparison_summary
 from etviz.view.payload.beside import CHANGE, Beside, beside_names
 from etviz.view.payload.program import compared_rows
 from etviz.view.widget.shown import Shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
 
 _PREFIX = 4
 _TENSOR, _TENSOR_LIST = 5, 6
@@ -54,7 +54,7 @@ def described(content: bytes) -> list[Described]:
     return [item for item in found if min(item.dtype, item.sizes, item.strides, item.offset) >= 0]
 
 
-def _described(tensor: Tables, instruction: int) -> Described:
+def _described(tensor: FlatTables, instruction: int) -> Described:
     sizes, strides = tensor.vectors(1, "<i8"), tensor.vectors(2, "<i8")
     dtype, offset = (int(tensor._field(at, width)[0]) for at, width in ((0, 1), (3, 8)))  # pyright: ignore[reportPrivateUsage]
     return Described(instruction, dtype, int(sizes.start[0]), int(strides.start[0]), offset, int(sizes.length[0]))

@@ -19,7 +19,7 @@ from etviz.analysis.summary import judge_outputs
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.events import Layout, TensorRef
 from etviz.artifacts.files import only_user, parse_json
-from etviz.artifacts.ledger import is_whole
+from etviz.artifacts.known_files import is_whole
 from etviz.artifacts.program.program import Instruction, Method, ProgramValue, TensorSpec
 from etviz.comparison.gap import MISMATCH
 from etviz.errors import ArtifactError, EtvizError, UnexpectedError, UsageError, doing

@@ -15,7 +15,7 @@ import typer
 
 import etviz
 from etviz.cli.app import app
-from etviz.comparison.tables import COLUMNS
+from etviz.comparison.gap_tables import COLUMNS
 from etviz.tensors.metrics import TOLERANCES, Metric
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import etviz
-from etviz.artifacts import ledger
-from etviz.artifacts.ledger import is_known, note_written
+from etviz.artifacts import known_files
+from etviz.artifacts.known_files import is_known, note_written
 from etviz.errors import ArtifactError, ExecutionError, UsageError
 from etviz.evaluation.limits import Limits
 from etviz.loading import foreign as wall
@@ -158,7 +158,7 @@ def test_what_etviz_wrote_is_known(foreign: dict[str, Any], asked: list[Any], tm
 def test_files_that_are_used_stay_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many others are written; what nobody asks for is dropped."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(ledger, "_MOST", 8)
+    monkeypatch.setattr(known_files, "_MOST", 8)
     used, left, *others = (tmp_path / str(at) for at in range(20))
     for path in (used, left, *others):
         path.touch()

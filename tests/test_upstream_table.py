@@ -16,7 +16,7 @@ import etviz
 from etviz.analysis.profile import COLUMNS as EVENT_COLUMNS
 from etviz.analysis.profile import METADATA
 from etviz.cli.app import app
-from etviz.comparison.tables import COLUMNS as GAP_COLUMNS
+from etviz.comparison.gap_tables import COLUMNS as GAP_COLUMNS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

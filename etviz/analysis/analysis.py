@@ -20,13 +20,13 @@ from etviz.analysis.insides import Insides, due, settled
 from etviz.analysis.ledger import ledger
 from etviz.analysis.profile import module_total
 from etviz.analysis.quantization import Quantization
+from etviz.analysis.row_tensors import RowTensors
 from etviz.analysis.rows import Rows, row_count, told_first
 from etviz.analysis.tables import Tables
-from etviz.analysis.values import RowTensors
 from etviz.analysis.what_if import WhatIf, what_if
 from etviz.analysis.zooms import Zooms
 from etviz.artifacts.files import path_of
-from etviz.comparison.tables import ranking
+from etviz.comparison.gap_tables import ranking
 from etviz.errors import EtvizError, UsageError, during
 from etviz.explain.stages.against import OtherReference
 from etviz.explain.stages.ladder import ladder
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from etviz.analysis.rows import Call
     from etviz.analysis.summary import Summary
     from etviz.explain.attribution.shares import Loss, Progress
-    from etviz.explain.zoom.values import Preprocessing
+    from etviz.explain.zoom.inner_values import Preprocessing
     from etviz.graph.delegation import Delegation
     from etviz.graph.edges import DataEdge
     from etviz.graph.tree import Tree
@@ -305,7 +305,7 @@ class Analysis:
         `progress` is called with the steps done and their number; setting `cancel` stops the zoom; `quiet` shows no
         progress.
         """
-        from etviz.explain.zoom.values import How
+        from etviz.explain.zoom.inner_values import How
 
         self.findings.check_files()
         place = self.rows.own(row)
@@ -346,7 +346,7 @@ class Analysis:
 
     def unfold(self) -> None:
         """Take in what backends logged inside their delegates: values of this run, for which nothing has to run."""
-        from etviz.explain.zoom.values import How
+        from etviz.explain.zoom.inner_values import How
 
         with self._lock:
             try:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from etviz.analysis.attribution import Attributions
     from etviz.analysis.findings import Findings
     from etviz.analysis.quantization import Quantization
+    from etviz.analysis.row_tensors import RowTensors
     from etviz.analysis.rows import Rows
     from etviz.analysis.tables import Tables
-    from etviz.analysis.values import RowTensors
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from etviz.analysis.profile import Profile
-from etviz.artifacts.ledger import identity
+from etviz.artifacts.known_files import identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

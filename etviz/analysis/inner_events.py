@@ -60,14 +60,14 @@ _KINDS: Final = {
 """By the beginning of an event's name in XNNPACK: the names of the edge operators that it may be."""
 
 
-class Joined(NamedTuple):
+class JoinedEvent(NamedTuple):
     """The operator of an event, and whether that is `CERTAIN` or `LIKELY`."""
 
     node: Node
     confidence: str
 
 
-def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequence[int]]) -> dict[str, Joined]:
+def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequence[int]]) -> dict[str, JoinedEvent]:
     """The operators of a delegate's events, if known.
 
     Parameters
@@ -79,18 +79,18 @@ def join_events(inner: Graph, names: Sequence[str], handles: Mapping[str, Sequen
     """
     nodes = list(operators(inner.nodes))
     by_name = {node.name: node for node in nodes}
-    found: dict[str, Joined] = {}
+    found: dict[str, JoinedEvent] = {}
     kinds: dict[str, list[str]] = {}
     for name in names:
         carried = set(handles.get(name, ()))
         told = [node for node in nodes if not carried.isdisjoint(node.handles)] or [by_name.get(name.split(".")[0])]
         if told[-1] is not None:
-            found[name] = Joined(told[-1], CERTAIN)
+            found[name] = JoinedEvent(told[-1], CERTAIN)
         elif (kind := name.partition(" (")[0].partition(" #")[0]) in _KINDS:
             kinds.setdefault(kind, []).append(name)
     for kind, events in kinds.items():
         wanted = _KINDS[kind].split()
         fitting = [node for node in nodes if node.target.split(".")[1] in wanted]
         if len(fitting) == len(events):
-            found |= {name: Joined(node, LIKELY) for name, node in zip(events, fitting, strict=True)}
+            found |= {name: JoinedEvent(node, LIKELY) for name, node in zip(events, fitting, strict=True)}
     return found

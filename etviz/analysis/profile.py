@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from etviz.analysis.inner_events import Joined, join_events
+from etviz.analysis.inner_events import JoinedEvent, join_events
 from etviz.artifacts.files import parse_json
 from etviz.errors import UsageError
 from etviz.graph.ir import Graph
@@ -170,7 +170,7 @@ class Profile:
     def ran(self) -> list[set[int]]:
         return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
 
-    def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, Joined]]:
+    def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, JoinedEvent]]:
         """By delegate call and name of an inner event: the operator that it timed, where that is known."""
         timed: dict[int, dict[str, None]] = {}
         for _, name, instruction, inner in _collect(self):
@@ -314,7 +314,7 @@ def _inside(graph: Graph, instruction: int) -> Graph:
 
 def _joined(
     graph: Graph, instruction: int, names: Sequence[str], handles: Mapping[str, Sequence[int]]
-) -> dict[str, Joined]:
+) -> dict[str, JoinedEvent]:
     return join_events(_inside(graph, instruction), names, handles)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from etviz.comparison.gap import COMPARED
-from etviz.comparison.tables import IDENTITY
+from etviz.comparison.gap_tables import IDENTITY
 from etviz.errors import UsageError, told
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from etviz.comparison.constants import differing
 from etviz.comparison.gap import CREATED, DIFFERENT, EMPTY, LOST, MISMATCH, NOT_COMPARED
-from etviz.comparison.tables import NONFINITE
+from etviz.comparison.gap_tables import NONFINITE
 from etviz.graph.labels import describe_row
 from etviz.text import one_line
 

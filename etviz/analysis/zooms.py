@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from etviz.analysis.rows import Call, Rows
     from etviz.comparison.gap import Gap
     from etviz.evaluation.replay import Replay
+    from etviz.explain.zoom.inner_values import How, Logged, ZoomSubject
     from etviz.explain.zoom.piece import Alone
-    from etviz.explain.zoom.values import How, Logged, Subject
     from etviz.explain.zoom.zoom import Zoom
     from etviz.graph.ir import Graph
     from etviz.pipeline.relower import Piece
@@ -123,16 +123,16 @@ class Zooms:
     def _owners(self) -> dict[int, Graph]:
         return owners_of(self._findings.graph)
 
-    def _subject(self, gap: Gap) -> Subject:
+    def _subject(self, gap: Gap) -> ZoomSubject:
+        from etviz.explain.zoom.inner_values import ZoomSubject
         from etviz.explain.zoom.piece import constant_inputs
-        from etviz.explain.zoom.values import Subject
 
         piece = self._piece(gap)
         if pte := program_file(self._findings):
             piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
         used = {item.target for item in piece.graph.inputs}
         comparison = self._rows.tables.compared.runs[gap.run].comparison
-        return Subject(
+        return ZoomSubject(
             piece,
             self._logged(gap),
             constant_inputs(self._owner(gap), gap.node, piece.constants),
@@ -153,7 +153,7 @@ class Zooms:
         return delegate_piece(self._owner(gap), gap.node, log, constants, gap.rounds)
 
     def _logged(self, gap: Gap) -> Logged | None:
-        from etviz.explain.zoom.values import Logged
+        from etviz.explain.zoom.inner_values import Logged
 
         replay, probes = self._rows.tables.compared.replay, self._findings.inside_of_probes
         handles = self._findings.inner_handles.get(gap.instruction, {})

@@ -75,10 +75,10 @@ class FlatBuffer:
             self.require((at >= 0) & (at < len(view)), at, "an offset points outside of the file")
         return view[at]
 
-    def root(self, at: int = 0) -> Tables:
+    def root(self, at: int = 0) -> FlatTables:
         """Return the root table; its offset is stored at byte `at`."""
         start = np.array([at], np.int64)
-        return Tables(self, start + self.gather(start, "<u4"))
+        return FlatTables(self, start + self.gather(start, "<u4"))
 
     def text(self, at: int) -> str:
         """Decode the string at byte `at`. Equal strings share one object."""
@@ -91,7 +91,7 @@ class FlatBuffer:
         return self._strings.setdefault(raw, raw.decode("utf-8", "backslashreplace"))
 
 
-class Tables:
+class FlatTables:
     """Tables of one type, read column by column. An absent table reads as all defaults.
 
     Parameters
@@ -124,8 +124,8 @@ class Tables:
         full[self.present] = values
         return full
 
-    def take(self, rows: npt.NDArray[Any]) -> Tables:
-        return Tables(self.buffer, self.at[rows])
+    def take(self, rows: npt.NDArray[Any]) -> FlatTables:
+        return FlatTables(self.buffer, self.at[rows])
 
     def _field(self, index: int, width: int) -> Ints:
         slot = 4 + 2 * index
@@ -158,8 +158,8 @@ class Tables:
         at[rows] += step
         return at
 
-    def table(self, index: int) -> Tables:
-        return Tables(self.buffer, self.reference(index))
+    def table(self, index: int) -> FlatTables:
+        return FlatTables(self.buffer, self.reference(index))
 
     def strings(self, index: int) -> npt.NDArray[np.object_]:
         """Read a string field: (n,) of str, None where it is not stored."""
@@ -220,12 +220,12 @@ class Vectors:
         values, ends = self.flat().tolist(), self.ends().tolist()
         return split(values, ends, tuple)
 
-    def tables(self) -> Tables:
+    def tables(self) -> FlatTables:
         self._spend(_COST_OF_A_TABLE)
         at = self._positions()
         step = self.buffer.gather(at, "<u4")
         self.buffer.require(step >= 4, at, "an offset points into itself")
-        return Tables(self.buffer, at + step)
+        return FlatTables(self.buffer, at + step)
 
     def views(self) -> list[memoryview]:
         width = np.dtype(self.dtype).itemsize

@@ -18,7 +18,7 @@ import typer
 
 from etviz.artifacts.collection import may_be_artifact
 from etviz.artifacts.files import path_of
-from etviz.artifacts.ledger import identity
+from etviz.artifacts.known_files import identity
 from etviz.cli import artifacts as given
 from etviz.cli.gaps import headline, records
 from etviz.errors import EtvizError, UsageError

@@ -17,7 +17,7 @@ from etviz.errors import UsageError
 from etviz.loading.artifact_set import ArtifactSet
 
 if TYPE_CHECKING:
-    from etviz.pipeline.device import Place
+    from etviz.pipeline.device import Machine
 
 _RUNNER: Final = "etviz_runner"
 
@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Run a program with your runner or on a device, and compare its values with the reference."""
     from etviz.api import load
-    from etviz.loading.outputs import no_etdump
+    from etviz.loading.given_outputs import no_etdump
     from etviz.pipeline.device import run_elsewhere
 
     if not adb and (device or device_folder or push):
@@ -85,11 +85,11 @@ def run(
         err.print(f"The files of the run are in {plain_text(output)}", soft_wrap=True)
 
 
-def _place(adb: bool, device: str | None, folder: str | None, output: Path, push: list[Path]) -> Place:
-    from etviz.pipeline.device import DEVICE_FOLDER, Adb, Here
+def _place(adb: bool, device: str | None, folder: str | None, output: Path, push: list[Path]) -> Machine:
+    from etviz.pipeline.device import DEVICE_FOLDER, Adb, ThisMachine
 
     if not adb:
-        return Here(output)
+        return ThisMachine(output)
     place = Adb(device, folder or DEVICE_FOLDER)
     for path in push:
         place.put(path)

@@ -19,7 +19,7 @@ import torch
 from etviz.errors import EtvizError
 from etviz.graph.quantize_ops import converted, is_conversion, is_dequantize
 from etviz.graph.uses import Uses, only_moves
-from etviz.pairing.constants import equal_bytes, in_place, stored
+from etviz.pairing.matched_constants import equal_bytes, in_place, stored
 from etviz.tensors.changes import describe_change, same_values
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.program.program import Program
     from etviz.graph.ir import Graph, Input, Node
-    from etviz.pairing.constants import Bytes
+    from etviz.pairing.matched_constants import Bytes
 
 _FOLDING: Final = ("convolution", "linear", "addmm", "mm")
 _LAYOUTS: Final = {2: ((1, 0),), 3: ((0, 2, 1),), 4: ((0, 2, 3, 1), (1, 2, 3, 0))}

@@ -71,12 +71,12 @@ def compare_together(
     The reference is evaluated once; see `Evaluator.run_together`.
     """
     same = {"run": run, "keeper": keeper, "introduced": introduced, "pairing": pairing, "custom": custom}
-    lanes = _Lanes(evaluator, logs, [inputs] * len(logs), **same)
+    lanes = _Executions(evaluator, logs, [inputs] * len(logs), **same)
     outputs = evaluator.run_together(inputs, lanes.logged, lanes.see, replay=introduced)
     return lanes.end([list(outputs) for _ in logs])
 
 
-class _Lanes:
+class _Executions:
     """Several executions, while the reference is evaluated."""
 
     def __init__(
@@ -97,7 +97,7 @@ class _Lanes:
         scales, share = output_scales(graph), {"keeper": keeper or Keeper(), "custom": custom or CustomMetrics()}
         results = [Comparison(run=run + at, output_scales=list(scales), **share) for at in range(len(logs))]
         self._lanes = [
-            _Lane(result, log, NonFinite(graph, given), introduced, pairing)
+            _OneExecution(result, log, NonFinite(graph, given), introduced, pairing)
             for result, log, given in zip(results, logs, inputs, strict=True)
         ]
         evaluator.roundings = [Rounding(seed) for seed in range(CHAINED)] if introduced else ()
@@ -115,7 +115,7 @@ class _Lanes:
         return [lane.result for lane in self._lanes]
 
 
-class _Lane:
+class _OneExecution:
     """One execution, while the reference is evaluated."""
 
     def __init__(self, result: Comparison, log: Log, nonfinite: NonFinite, introduced: bool, pairing: str) -> None:

@@ -29,7 +29,16 @@ from etviz.graph.labels import short_operator
 from etviz.graph.quantize_ops import is_conversion, is_dequantize
 from etviz.graph.uses import MOVING, only_moves
 from etviz.tensors.changes import describe_change, rearrange, rearrangements, shortest_number
-from etviz.tensors.fingerprints import FEWEST_EACH, FORMULA, SETTING, WEIGHTS, Fingerprint, Pair, adjusted, explaining
+from etviz.tensors.fingerprints import (
+    FEWEST_EACH,
+    FORMULA,
+    SETTING,
+    WEIGHTS,
+    Fingerprint,
+    TensorPair,
+    adjusted,
+    explaining,
+)
 
 if TYPE_CHECKING:
     from etviz.comparison.gap import Comparison, Gap
@@ -162,7 +171,7 @@ def _fit(gap: Gap, plain: Any, found: Any, hypothesis: Hypothesis) -> Fingerprin
     kind = getattr(found, "shape", None), getattr(found, "dtype", None)
     if kind != (gap.runtime.shape, gap.runtime.dtype) or getattr(plain, "shape", None) != gap.runtime.shape:
         return None
-    score = Pair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, found)
+    score = TensorPair(plain, gap.runtime, gap.scale).confirmed_by(plain, gap.runtime, found)
     return explaining(hypothesis.name, score, hypothesis.text) if score >= _SURE else None
 
 

@@ -18,7 +18,7 @@ from etviz.artifacts.scratch import Scratch
 from etviz.demo.digits import DigitsNet, accuracy, load_digits, train
 from etviz.demo.planted import CHANNEL, FACTOR, plant
 from etviz.errors import UsageError
-from etviz.pipeline.device import Here, run_elsewhere
+from etviz.pipeline.device import ThisMachine, run_elsewhere
 from etviz.pipeline.execute import execute
 from etviz.upstream.executorch import quietly
 
@@ -152,7 +152,7 @@ def find_runner() -> str:
 def run_on_runner(folder: Path, example: torch.Tensor, command: str) -> Inspection:
     """Run the demo's program with another runner, whose files replace the files of the run from Python."""
     pte = folder / "model.pte"
-    ran = run_elsewhere(Here(folder), pte, read_program(pte), "forward", [[example]], command, folder)
+    ran = run_elsewhere(ThisMachine(folder), pte, read_program(pte), "forward", [[example]], command, folder)
     if ran.etdump is None:
         raise UsageError("the demo shows an ETDump, and the runner's command wrote none")
     (folder / "debug_buffer.bin").unlink(missing_ok=True)  # of the run from Python

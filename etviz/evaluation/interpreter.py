@@ -39,7 +39,7 @@ class Weight:
     target: str
 
 
-class Form:
+class ArgumentForm:
     """The arguments of a node, as far as they are the same in every evaluation.
 
     Parameters
@@ -56,13 +56,13 @@ class Form:
         self._keys = tuple(value) if isinstance(value, dict) else None
         self._plain: list[Any] = []
         self._reads: list[tuple[int, str]] = []
-        self._lists: list[tuple[int, Form]] = []
+        self._lists: list[tuple[int, ArgumentForm]] = []
         for at, item in enumerate(value.values() if isinstance(value, dict) else value):
             self._plain.append(constant(item) if isinstance(item, Tag) else item)
             if isinstance(item, Ref):
                 self._reads.append((at, item.name))
             elif isinstance(item, (list, tuple, dict)):
-                self._lists.append((at, Form(item, constant)))
+                self._lists.append((at, ArgumentForm(item, constant)))
         self.reads: tuple[str, ...] = tuple(refs(value))
 
     def fill(self, env: Environment, weight: Callable[[str], Any]) -> Any:
@@ -88,7 +88,7 @@ class Prepared:
         By the id of a graph: the graph, and its `Interpreter.last_uses`.
     """
 
-    forms: dict[int, tuple[Node, Form, Form]] = field(default_factory=dict)
+    forms: dict[int, tuple[Node, ArgumentForm, ArgumentForm]] = field(default_factory=dict)
     last_uses: dict[int, tuple[Graph, dict[str, list[str]]]] = field(default_factory=dict)
     small: dict[str, torch.Tensor] = field(default_factory=dict)
     unpacked: Unpacked = field(default_factory=Unpacked)
@@ -163,11 +163,11 @@ class Interpreter(ABC):
             return self._kept(value.target) if isinstance(value, Weight) else value
         return self.constant(leaf) if isinstance(leaf, Tag) else leaf
 
-    def forms(self, node: Node) -> tuple[Node, Form, Form]:
+    def forms(self, node: Node) -> tuple[Node, ArgumentForm, ArgumentForm]:
         """A node, and the forms of its positional and keyword arguments."""
         known = self.prepared.forms.get(id(node))
         if known is None:  # the node is kept, so its id stays its own
-            known = node, Form(node.args, self.constant), Form(node.kwargs, self.constant)
+            known = node, ArgumentForm(node.args, self.constant), ArgumentForm(node.kwargs, self.constant)
             self.prepared.forms[id(node)] = known
         return known
 

@@ -28,7 +28,7 @@ _WIDTH: Final = 8
 """Number of workers that etviz assumes of an executor of unknown size."""
 
 
-class Here(Executor):
+class CallingThread(Executor):
     """Does each task in the calling thread."""
 
     is_here: Final = True
@@ -47,7 +47,7 @@ class WherePaying(Executor):
 
     def __init__(self, pieces: int, count: int) -> None:
         self._pieces, self._count = pieces, count
-        self._here = Here()
+        self._here = CallingThread()
         self._done, self._seconds = 0, 0.0
         self._pool: ProcessPoolExecutor | None = None
 
@@ -128,7 +128,7 @@ def executor_of(given: Executor | int | str | None, pieces: int | None = None) -
     """
     if given is None:
         if pieces is None or _cores() < 2:
-            yield Here(), 1
+            yield CallingThread(), 1
             return
         paying = WherePaying(pieces, _cores())
         try:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from etviz.evidence.store import Store
 
 
-class Keeper:
+class InputKeeper:
     """Keeps the files of the inputs that are worst so far.
 
     Those are the worst inputs of each operator and of the final outputs, and both ends of each task metric.

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.artifacts.files import collection_paused
-from etviz.artifacts.record.weights import Held
+from etviz.artifacts.record.weights import CachedTensors
 from etviz.comparison.gap import MISMATCH, NOT_COMPARED
+from etviz.comparison.gap_tables import metric_columns, nonfinite_columns
 from etviz.comparison.noise import KnownNoise, is_doubtful
 from etviz.comparison.outputs import compare_outputs
-from etviz.comparison.tables import metric_columns, nonfinite_columns
 from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
@@ -147,7 +147,7 @@ def failure(index: int, name: str, reason: str) -> dict[str, Any]:
     return {"input": index, "name": name, "status": FAILED, "reason": reason}
 
 
-class _Opened(Running):
+class _OpenProgram(Running):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self.is_stateful = is_stateful(subject.graph())
@@ -156,7 +156,7 @@ class _Opened(Running):
     def floating(self, paired: Paired) -> Evaluator | None:
         if self._float is None and paired.has_float:
             self._float = paired.float_evaluator()
-            self._float.constants = Held(self._float.constants)
+            self._float.constants = CachedTensors(self._float.constants)
         return self._float
 
     def execute(self, samples: Sequence[Sample], timeout: float | None, cancel: threading.Event | None = None) -> Ran:
@@ -221,12 +221,12 @@ class Ahead:
         self._thread.shutdown()
 
 
-def _open(work: Work) -> _Opened:
+def _open(work: Work) -> _OpenProgram:
     return _opened(tuple(work.subject.files.items()), work.subject.method, tuple(work.digests.items()))
 
 
 @lru_cache(maxsize=_OPENED)
-def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tuple[str, str], ...]) -> _Opened:
+def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tuple[str, str], ...]) -> _OpenProgram:
     subject = Subject(dict(files), method)
     missing = [path for path in subject.files.values() if not Path(path).is_file()]
     if missing:
@@ -245,10 +245,10 @@ def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tupl
                 expected=expected,
                 found=found.get(kind),
             )
-    return _Opened(subject)
+    return _OpenProgram(subject)
 
 
-def _measure(opened: _Opened, work: Work, samples: Sequence[Sample], ran: Ran) -> Measured:
+def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Measured:
     inputs, floating = ran.inputs, opened.floating(ran.paired)
 
     def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:

@@ -17,13 +17,13 @@ from tqdm.auto import tqdm
 from etviz.errors import ExecutionError, UsageError, during
 from etviz.evidence.dataset import Entry, content, count_of, encode, entries, first_item
 from etviz.evidence.executors import GUARD, executor_of, is_here, runs_a_script
-from etviz.evidence.keeper import Keeper
+from etviz.evidence.keeper import InputKeeper
 from etviz.evidence.measuring import Ahead, Measured, Sample, Work, failure, gap_columns, measure, run_columns
+from etviz.evidence.parquet import TAKEN
 from etviz.evidence.running import BUFFER, NAMING
 from etviz.evidence.store import LOWERED, Store, require_parquet
 from etviz.evidence.study import Study
 from etviz.evidence.subject import arguments_of, subject_of
-from etviz.evidence.tables import TAKEN
 from etviz.evidence.task_metrics import choose as choose_tasks
 from etviz.evidence.task_metrics import refuse_columns
 from etviz.graph.uses import is_stateful
@@ -213,7 +213,7 @@ class _UnderWay:
 
     def __init__(self, store: Store, work: Work, bar: tqdm[Any]) -> None:
         self._store, self._work, self._bar = store, work, bar
-        self._keeper = Keeper(store, work.tasks)
+        self._keeper = InputKeeper(store, work.tasks)
         self._measured: dict[Future[Measured], _Chunk] = {}
 
     def __enter__(self) -> _UnderWay:

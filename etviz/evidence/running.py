@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.record.weights import Held
+from etviz.artifacts.record.weights import CachedTensors
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ExecutionError
 from etviz.evaluation.interpreter import Prepared
@@ -77,7 +77,7 @@ class Running:
             raise
         if self.base is None:
             if paired.has_reference:
-                paired = replace(paired, constants=Held(paired.evaluator().constants), prepared=Prepared())
+                paired = replace(paired, constants=CachedTensors(paired.evaluator().constants), prepared=Prepared())
             self.base = paired
         return Ran(inputs, paired, folder)
 

@@ -24,8 +24,8 @@ from etviz.artifacts.files import open_artifact, parse_json, whole_file
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
+from etviz.evidence.parquet import TAKEN, are_noted, note_read, read_table, vet
 from etviz.evidence.subject import Subject, digest
-from etviz.evidence.tables import TAKEN, are_noted, note_read, read_table, vet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

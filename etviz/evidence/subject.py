@@ -22,8 +22,8 @@ from etviz.inspection import Inspection
 from etviz.loading.artifact_set import ArtifactSet
 from etviz.loading.load import read
 from etviz.loading.paired import Paired, pair
-from etviz.pipeline.device import Here, Ran, run_elsewhere
-from etviz.pipeline.execute import Run, execute
+from etviz.pipeline.device import RunFiles, ThisMachine, run_elsewhere
+from etviz.pipeline.execute import ChildRun, execute
 from etviz.pipeline.lower import lower
 
 if TYPE_CHECKING:
@@ -94,16 +94,16 @@ class Subject:
         folder: Path,
         timeout: float | None = None,
         cancel: threading.Event | None = None,
-    ) -> Run | Ran:
+    ) -> ChildRun | RunFiles:
         """Execute the program on flat inputs, in the child process or with its runner."""
         data = self.files.get("data")
         if self.runner:
-            place, program = Here(folder), read_program(self.pte)
+            place, program = ThisMachine(folder), read_program(self.pte)
             return run_elsewhere(place, self.pte, program, self.method, inputs, self.runner, folder, timeout, data)
         given = {"workdir": folder, "data": data, "python": self.python, "passing": True}
         return execute(self.pte, inputs, method=self.method, timeout=timeout, cancel=cancel, **given)
 
-    def pair(self, run: Run | Ran, base: Paired | None = None) -> Paired:
+    def pair(self, run: ChildRun | RunFiles, base: Paired | None = None) -> Paired:
         """Pair the values of a run with the program's instructions.
 
         `base`, the result for an earlier run of the same program, saves reading and checking the record again.
@@ -116,7 +116,7 @@ class Subject:
             paired = pair(artifacts, artifacts.method(self.method))
             artifacts.finish()
             return paired
-        dump = (run.dump if isinstance(run, Run) else None) or read_etdump(run.etdump)
+        dump = (run.dump if isinstance(run, ChildRun) else None) or read_etdump(run.etdump)
         buffer = DebugBuffer(run.debug_buffer) if run.debug_buffer is not None else None
         if buffer is not None:
             buffer.require_whole(dump.tensor_refs())

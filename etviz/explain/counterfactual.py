@@ -58,7 +58,7 @@ def counterfactual(
         If what comes after them can't be evaluated, because the inside a delegate is not known.
     """
     template = replay.fresh()
-    walker = _WhatIf(template.graph, template.constants, template.limits)
+    walker = _Counterfactual(template.graph, template.constants, template.limits)
     with threads_for(walker.graph):
         found: dict[int, list[Any]] = {}
         stateful = is_stateful(walker.graph)
@@ -87,7 +87,7 @@ def outputs_inside(inner: Replay, given: Sequence[Any], outputs: Sequence[Any], 
     return [after if out is None else _shifted(out, before, after) for out, before, after in parts]
 
 
-class _WhatIf(Evaluator):
+class _Counterfactual(Evaluator):
     """Its reference is what the runtime had, its local value what it would have had."""
 
     def __init__(self, graph: Graph, constants: Mapping[str, torch.Tensor], limits: Limits) -> None:

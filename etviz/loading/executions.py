@@ -104,9 +104,9 @@ def compare_executions(
     candidates = _candidates(paired, evaluator.graph, given)
     if not candidates:
         return Compared(notes=(NO_INPUTS,))
-    stage = _Stage(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
+    stage = _InTurn(paired, evaluator, candidates, introduced, custom, named=given is not None, ran_here=ran_here)
     begun = tuple(paired.initial_state(evaluator)) if artifacts.program is None else ()
-    known_inputs = _Judge(paired, stage.entrance, begun, each=ran_here or _each_is_given(paired, given))
+    known_inputs = _WhoseInputs(paired, stage.entrance, begun, each=ran_here or _each_is_given(paired, given))
     notes = dict.fromkeys((*_about_state(begun, _MAYBE_FORGOTTEN), *_about_state(paired.forgotten)))
     refs = artifacts.dump.tensor_refs()
     file = artifacts.buffer if "debug_buffer" in artifacts.named else None
@@ -161,7 +161,7 @@ def _failed_metrics(runs: Sequence[Run]) -> list[str]:
     return [f"{text[0].upper()}{text[1:]} ({count} of the values)." for text, count in failed.items()]
 
 
-class _Judge:
+class _WhoseInputs:
     """Removes results that depend on unknown inputs or states, execution by execution."""
 
     def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
@@ -205,7 +205,7 @@ class _Judge:
 
 
 @dataclass(frozen=True, slots=True)
-class _One:
+class _Candidate:
     """An execution: its number, its place in the ETDump, what it logged.
 
     `inputs` were chosen from the log, where the candidate `expected` was.
@@ -217,11 +217,11 @@ class _One:
     expected: int
     inputs: Inputs
 
-    def has_inputs_of(self, other: _One) -> bool:
+    def has_inputs_of(self, other: _Candidate) -> bool:
         return all(a is b for a, b in zip(self.inputs.values, other.inputs.values, strict=True))
 
 
-class _Stage:
+class _InTurn:
     """Compares one execution after the other on one evaluator: what one leaves in the state, the next one finds.
 
     Where they leave nothing, those on the same inputs are compared together.
@@ -245,7 +245,7 @@ class _Stage:
         self._written = seen_later(paired.graph)
         self._shared = {"custom": custom, "keeper": Keeper(KEPT_BYTES)}
 
-    def compared(self) -> Iterator[tuple[_One, tuple[State, State, State], Comparison]]:
+    def compared(self) -> Iterator[tuple[_Candidate, tuple[State, State, State], Comparison]]:
         executions = self._paired.executions
         with tqdm(total=len(executions), desc="compare", leave=False, delay=1) as progress:
             left = [self._one(run, at, block) for run, (at, block) in enumerate(executions)]
@@ -258,13 +258,13 @@ class _Stage:
                 progress.update(len(found))
                 del left[: len(found)]
 
-    def _one(self, run: int, at: int, block: RunBlock) -> _One:
+    def _one(self, run: int, at: int, block: RunBlock) -> _Candidate:
         log = RuntimeLog(block, self._paired.artifacts.buffer, self._written)
         told = block.bundled_input_index
         expected = told if told is not None and told < len(self._candidates) else run % len(self._candidates)
-        return _One(run, at, log, expected, self.choose(log, expected))
+        return _Candidate(run, at, log, expected, self.choose(log, expected))
 
-    def _together(self, left: Sequence[_One]) -> int:
+    def _together(self, left: Sequence[_Candidate]) -> int:
         peak = self.evaluator.limits.peak
         if not peak or not self.evaluator.independent:
             return 1

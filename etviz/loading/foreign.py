@@ -24,7 +24,7 @@ import torch
 
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
 from etviz.artifacts.etdump.value_writer import no_profile
-from etviz.artifacts.ledger import identity, is_known
+from etviz.artifacts.known_files import identity, is_known
 from etviz.artifacts.record.weights import Aligned
 from etviz.artifacts.scratch import Scratch
 from etviz.comparison.gap import Keeper
@@ -120,7 +120,7 @@ class Foreign:
         limits = {"most": _SPARE + _TIMES * size, "session": self._session, "work": work}
         for whole in (not self._told, True):
             with Scratch() as folder:
-                names = _Here(self.paired, main, whole=whole)
+                names = _ParentNames(self.paired, main, whole=whole)
                 with Packer(Path(folder) / "given", names) as packer:
                     request = {**limits, "folder": folder, "body": packer.pack(values)}
                 if whole:
@@ -132,7 +132,7 @@ class Foreign:
                     return _result(answer, Path(folder), names)
         raise ExecutionError("The child process does not know the files that it was given")
 
-    def _run(self, request: dict[str, Any], seconds: float, names: _Here) -> dict[str, Any]:
+    def _run(self, request: dict[str, Any], seconds: float, names: _ParentNames) -> dict[str, Any]:
         try:
             return WORKER.run(request, seconds, called=lambda call: names.call(call, Path(request["folder"])))
         except ExecutionError as error:
@@ -171,7 +171,7 @@ def _recipe(paired: Paired) -> dict[str, Any]:
     return {"files": files | {"etdump": replace(dump, blocks=blocks)}, "method": paired.method}
 
 
-def _result(answer: Mapping[str, Any], folder: Path, names: _Here) -> Any:
+def _result(answer: Mapping[str, Any], folder: Path, names: _ParentNames) -> Any:
     if "raised" in answer:
         raise names.errors[answer["raised"]]
     if "failed" in answer:
@@ -225,7 +225,7 @@ class _Piece:
         return self.main.piece(graph, constants, executions)
 
 
-class _Shared(Known):
+class _SharedNames(Known):
     """The objects of both processes: graphs, constants, and the debug buffer."""
 
     def __init__(self, paired: Paired) -> None:
@@ -295,7 +295,7 @@ def _parts(graph: Graph) -> list[Any]:
     return [graph, *graph.nodes, *inner]
 
 
-class _Here(_Shared):
+class _ParentNames(_SharedNames):
     """How this process, the parent, names and finds things in one exchange."""
 
     def __init__(self, paired: Paired, main: _Main, *, whole: bool) -> None:
@@ -379,10 +379,10 @@ class _RaisedThereError(Exception):
     number = -1
 
 
-class _Function:
+class _ParentFunction:
     """A function of the parent's."""
 
-    def __init__(self, names: _There, number: int) -> None:
+    def __init__(self, names: _ChildNames, number: int) -> None:
         self.names, self.number = names, number
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -405,10 +405,10 @@ class _Function:
         return result if gradients is None else Scalar.apply(*(leaves[at] for at in wanted))
 
 
-class _Metrics(CustomMetrics):
+class _ParentMetrics(CustomMetrics):
     """Metrics that the parent computes."""
 
-    def __init__(self, function: _Function, names: Sequence[str]) -> None:
+    def __init__(self, function: _ParentFunction, names: Sequence[str]) -> None:
         super().__init__()
         self.function, self.names = function, tuple(names)
 
@@ -419,27 +419,27 @@ class _Metrics(CustomMetrics):
 
 
 @dataclass(slots=True)
-class _Session:
+class _OpenFiles:
     """The child's data of one method: the files, and executions by number."""
 
     paired: Paired
     replays: dict[int, Replay] = field(default_factory=dict)
 
 
-_SESSIONS: Final[dict[str, _Session]] = {}
+_SESSIONS: Final[dict[str, _OpenFiles]] = {}
 
 
-class _There(_Shared):
+class _ChildNames(_SharedNames):
     """How the child names and finds things in one exchange."""
 
-    def __init__(self, session: _Session, folder: Path, line: Line) -> None:
+    def __init__(self, session: _OpenFiles, folder: Path, line: Line) -> None:
         super().__init__(session.paired)
         self._session, self._folder, self._line = session, folder, line
         self._calls = itertools.count()
 
     def name_function(self, function: Any) -> Json:
-        own = function.function if isinstance(function, _Metrics) else function
-        if not isinstance(own, _Function):
+        own = function.function if isinstance(function, _ParentMetrics) else function
+        if not isinstance(own, _ParentFunction):
             raise TypeError(f"{function!r} can't be handed to another process")
         return ["function", own.number]
 
@@ -452,11 +452,11 @@ class _There(_Shared):
     def keep(self, number: int, replay: Replay) -> None:
         self._session.replays[number] = replay
 
-    def find_function(self, _: Unpacker, number: int) -> _Function:
-        return _Function(self, number)
+    def find_function(self, _: Unpacker, number: int) -> _ParentFunction:
+        return _ParentFunction(self, number)
 
     def find_metrics(self, _: Unpacker, number: int, *names: str) -> CustomMetrics:
-        return _Metrics(_Function(self, number), names)
+        return _ParentMetrics(_ParentFunction(self, number), names)
 
     def find_replay(self, unpacker: Unpacker, number: int, *told: Json) -> Replay:
         if told:
@@ -503,7 +503,7 @@ def _work(request: dict[str, Any], line: Line) -> dict[str, Any]:
     folder = Path(request["folder"])
     try:
         with spared_memory(request["most"]):
-            names = _There(_session(request, folder), folder, line)
+            names = _ChildNames(_session(request, folder), folder, line)
             answer = _answers(request, names, Unpacker(folder / "given", names).unpack(request["body"]))
             return _packed(answer, names, folder)
     except _ForgottenError:
@@ -524,7 +524,7 @@ def _packed(value: Any, names: Known, folder: Path) -> dict[str, Any]:
         return {"found": packer.pack(value)}
 
 
-def _session(request: Mapping[str, Any], folder: Path) -> _Session:
+def _session(request: Mapping[str, Any], folder: Path) -> _OpenFiles:
     key = request["session"]
     if key not in _SESSIONS:
         if "files" not in request:
@@ -532,14 +532,14 @@ def _session(request: Mapping[str, Any], folder: Path) -> _Session:
         told = Unpacker(folder / "files", Known()).unpack(request["files"])
         paired = pair(ArtifactSet.open(**told["files"], checked=False), told["method"])
         constants = paired.reference()[1] if paired.has_reference else {}
-        _SESSIONS[key] = _Session(replace(paired, constants=constants))
+        _SESSIONS[key] = _OpenFiles(replace(paired, constants=constants))
         for old in list(_SESSIONS)[:-_KEPT]:
             del _SESSIONS[old]
     _SESSIONS[key] = _SESSIONS.pop(key)
     return _SESSIONS[key]
 
 
-def _answers(request: Mapping[str, Any], names: _There, body: list[Any]) -> Any:
+def _answers(request: Mapping[str, Any], names: _ChildNames, body: list[Any]) -> Any:
     if request["work"] == "compare":
         given, own, custom, how, number = body
         compared = compare_executions(replace(names.paired, own_operators=own), given, custom=custom, **how)

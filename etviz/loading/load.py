@@ -13,7 +13,7 @@ from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instr
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
-from etviz.artifacts.ledger import identity
+from etviz.artifacts.known_files import identity
 from etviz.comparison.gap import NOT_COMPARED, Comparison, Run
 from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError

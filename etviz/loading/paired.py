@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etviz.artifacts import ledger
+from etviz.artifacts import known_files
 from etviz.artifacts.etdump.lost_values import restore_lost_values
 from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS
 from etviz.errors import ArtifactError, PairingError
 from etviz.graph.delegation import Delegation, count_nodes
 from etviz.graph.quantize_ops import is_conversion
-from etviz.pairing.constants import match_constants
 from etviz.pairing.derive import derive
 from etviz.pairing.handles import agreement
+from etviz.pairing.matched_constants import match_constants
 from etviz.pairing.rebuild import InconsistentError, is_complete, rebuild
 from etviz.pairing.same_program import (
     Calls,
@@ -193,12 +193,12 @@ class Paired:
         files = {
             kind: artifacts.named[kind] for kind in ("pte", "etrecord", "record", "data") if kind in artifacts.named
         }
-        state = ledger.alike(files, f"constants and their order of {self.method}")
-        if state and ledger.is_noted(state):
+        state = known_files.alike(files, f"constants and their order of {self.method}")
+        if state and known_files.is_noted(state):
             return None
         from etviz.comparison.constants import ComparingConstants
 
-        same = partial(ledger.note, state) if state else None
+        same = partial(known_files.note, state) if state else None
         return ComparingConstants(artifacts.program, self.method, self.graph, self.evaluator().constants, same)
 
     @property

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from etviz.graph.ir import Graph, Meta, Node, Ref, Tag
 from etviz.pairing.branches import Loop, Region, controlled, regions
-from etviz.pairing.constants import VIEW, Constants
 from etviz.pairing.edge_values import EdgeValues
+from etviz.pairing.matched_constants import VIEW, Constants
 from etviz.pairing.order import Order, takers
 from etviz.upstream.operators import runtime_operator
 

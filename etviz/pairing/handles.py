@@ -74,7 +74,7 @@ def logged_tensors(block: RunBlock) -> dict[int, list[TensorRef]]:
     return found
 
 
-class _Options:
+class _Candidates:
     """Possible operators of each instruction, by handle, kernel name, logged shape and dataflow order."""
 
     def __init__(
@@ -176,7 +176,7 @@ def group_by_handles(
             name = parent[name]
         return name
 
-    options = _Options(edge, handles, nodes or {}, logged or {})
+    options = _Candidates(edge, handles, nodes or {}, logged or {})
     for names in options.left.values():
         first = next(iter(names), "")
         for name in names:

@@ -26,7 +26,7 @@ _KERNEL: Final = "native_call_"
 _OUTPUTS: Final = -1
 
 
-class Form(NamedTuple):
+class ValueForm(NamedTuple):
     """A logged tensor as the program states it.
 
     A size is None if it is free; `bounds` marks sizes as upper bounds. `order` are the dimensions from outermost to
@@ -63,7 +63,7 @@ class Calls:
 
     kernels: dict[int, str | None] = field(default_factory=dict)
     complete: bool = False
-    values: dict[int, tuple[Form | None, ...]] = field(default_factory=dict)
+    values: dict[int, tuple[ValueForm | None, ...]] = field(default_factory=dict)
 
 
 def calls_of_program(method: Method) -> Calls:
@@ -76,7 +76,7 @@ def calls_of_program(method: Method) -> Calls:
     return Calls(kernels, complete=True, values=values | {_OUTPUTS: outputs})
 
 
-def _forms(method: Method, values: Sequence[int]) -> Iterator[Form | None]:
+def _forms(method: Method, values: Sequence[int]) -> Iterator[ValueForm | None]:
     for tensor in (tensor for value in values for tensor in method.tensors(value) or (value,)):
         spec = method.values[tensor].tensor
         if spec is None:
@@ -84,7 +84,7 @@ def _forms(method: Method, values: Sequence[int]) -> Iterator[Form | None]:
             continue
         order = spec.dim_order if sorted(spec.dim_order) == list(range(len(spec.sizes))) else None
         sizes = spec.sizes if spec.dynamism != "dynamic_unbound" else (None,) * len(spec.sizes)
-        yield Form(spec.dtype, sizes, spec.dynamism != "static", order)
+        yield ValueForm(spec.dtype, sizes, spec.dynamism != "static", order)
 
 
 def calls_of_graph(graph: Graph) -> Calls:
@@ -94,15 +94,15 @@ def calls_of_graph(graph: Graph) -> Calls:
     return Calls(kernels, values=values)
 
 
-def _own(node: Node) -> tuple[Form | None, ...]:
+def _own(node: Node) -> tuple[ValueForm | None, ...]:
     """A call's logged results. A call that only writes logs a tensor that holds nothing."""
     forms = tuple(_form(meta.dtype, meta.shape) if meta is not None else None for meta in node.outputs)
     written = len(written_by(node)[1])
     return forms if not written else forms[: len(forms) - written] or (None,)
 
 
-def _form(dtype: str, shape: Sequence[int | str]) -> Form:
-    return Form(dtype, tuple(size if isinstance(size, int) else None for size in shape))
+def _form(dtype: str, shape: Sequence[int | str]) -> ValueForm:
+    return ValueForm(dtype, tuple(size if isinstance(size, int) else None for size in shape))
 
 
 def calls_of_etrecord(etrecord: ETRecord, method: str) -> Calls:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from etviz.artifacts.program.xnnpack_payload import Payload
     from etviz.graph.ir import Graph
-    from etviz.pipeline.piece_program import Outputs, PieceProgram, Shown
+    from etviz.pipeline.piece_program import Outputs, PieceProgram, ShownInside
 
 _NEEDED: Final = (
     "torch",
@@ -53,7 +53,7 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
     from etviz.pipeline.interpreters import load_interpreter
     from etviz.pipeline.piece_program import reason_of
 
-    given = _Given.read(request)
+    given = _GivenPiece.read(request)
     step(1)
     try:
         with spared_memory(), quietly(), torch.no_grad():
@@ -76,7 +76,7 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
 
     from etviz.pipeline.piece_program import reason_of
 
-    given = _Given.read(request)
+    given = _GivenPiece.read(request)
     attempt = given.attempt()
     try:
         with spared_memory(), quietly(), torch.no_grad():
@@ -98,7 +98,7 @@ def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, 
     return {"problem": "", "names": shown.names, "left_out": shown.left_out}
 
 
-def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> Shown:
+def _shown(attempt: PieceProgram, candidates: Sequence[str]) -> ShownInside:
     """Where the backend's program can be read, it is lowered once, else as often as it takes."""
     from etviz.pipeline.piece_program import own_payload, show_inside, widest
 
@@ -116,7 +116,7 @@ def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[s
 
     from etviz.pipeline.piece_program import alterations
 
-    given = _Given.read(request)
+    given = _GivenPiece.read(request)
     try:
         with spared_memory(), quietly(), torch.no_grad():
             given.load_backend()
@@ -127,7 +127,7 @@ def _alterations(request: dict[str, Any], step: Callable[[int], None]) -> dict[s
 
 
 @dataclass(frozen=True)
-class _Given:
+class _GivenPiece:
     """The subject of a request."""
 
     graph: Graph
@@ -138,7 +138,7 @@ class _Given:
     module: str
 
     @classmethod
-    def read(cls, request: dict[str, Any]) -> _Given:
+    def read(cls, request: dict[str, Any]) -> _GivenPiece:
         import torch
 
         from etviz.graph.ir_json import load_graph

@@ -73,7 +73,7 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunFiles:
     """Files of a run; None for a file that the command did not write.
 
     Attributes
@@ -91,7 +91,7 @@ class Ran:
     problem: str = ""
 
 
-class Place(Protocol):
+class Machine(Protocol):
     """A machine that runs programs."""
 
     def put(self, path: Path) -> str:
@@ -111,7 +111,7 @@ class Place(Protocol):
 
 @checked
 def run_elsewhere(
-    place: Place,
+    place: Machine,
     pte: PathLike,
     program: Program,
     method: str,
@@ -120,7 +120,7 @@ def run_elsewhere(
     folder: Path,
     timeout: float | None = None,
     data: PathLike | None = None,
-) -> Ran:
+) -> RunFiles:
     """Run a program's method, and copy its files back.
 
     Parameters
@@ -186,7 +186,7 @@ def run_elsewhere(
         except ExecutionError as error:
             failed = failed or error
     etdump, debug_buffer = (_written(folder / name) for name in (_ETDUMP, _DEBUG_BUFFER))
-    ran = Ran(folder / _LOG, etdump, debug_buffer, _outputs(folder), problem)
+    ran = RunFiles(folder / _LOG, etdump, debug_buffer, _outputs(folder), problem)
     if failed is not None:
         kept = [path.name for path in (ran.etdump, ran.debug_buffer, *ran.outputs) if path is not None]
         tail = f" What it left is in {folder}: {', '.join(kept)}." if kept else f" Its log is {ran.log}."
@@ -358,7 +358,7 @@ def _why(status: int) -> str:
         return f"was ended by signal {-status}"
 
 
-class Here:
+class ThisMachine:
     """The local machine: the command writes straight into the folder.
 
     Parameters

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from etviz.artifacts.files import room_for, whole_files
-from etviz.artifacts.ledger import note_written
+from etviz.artifacts.known_files import note_written
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import UsageError
 from etviz.pipeline.environment_child import versions

@@ -15,7 +15,7 @@ import torch
 from etviz.artifacts.etdump.debug_buffer import DebugBuffer
 from etviz.artifacts.etdump.etdump import ETDump, read_etdump
 from etviz.artifacts.files import room_for, whole_files
-from etviz.artifacts.ledger import identity, note_written
+from etviz.artifacts.known_files import identity, note_written
 from etviz.artifacts.program.logged import debug_buffer_bytes
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
@@ -51,7 +51,7 @@ _OVERFLOW: Final = ("buffer_data_sink", "debug buffer")
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChildRun:
     """Outputs and files of a run.
 
     Attributes
@@ -85,7 +85,7 @@ def execute(
     python: str = "",
     cancel: threading.Event | None = None,
     passing: bool = False,
-) -> Run:
+) -> ChildRun:
     """Run a program on flat inputs, once for each item of `runs`.
 
     Parameters
@@ -127,7 +127,7 @@ def execute(
     with Scratch() as scratch, room_for():
         if workdir is None:
             outputs, seconds = _run(worker, request, runs, Path(scratch), timeout, progress, cancel)
-            return Run(outputs, seconds=seconds)
+            return ChildRun(outputs, seconds=seconds)
         folder = Path(workdir).absolute()
         with whole_files(folder) as fresh:
             request |= {"etdump": str(fresh / _ETDUMP), "debug_buffer": str(fresh / _DEBUG_BUFFER)}
@@ -148,13 +148,13 @@ def execute(
         if not passing:
             note_written(folder / name for name in (_ETDUMP, _DEBUG_BUFFER))
         buffer = folder / _DEBUG_BUFFER if has_buffer else None
-        return Run(outputs, folder / _ETDUMP, buffer, seconds, replace(dump, path=str(folder / _ETDUMP)))
+        return ChildRun(outputs, folder / _ETDUMP, buffer, seconds, replace(dump, path=str(folder / _ETDUMP)))
 
 
 def time_again(
     pte: PathLike,
     runs: Sequence[Sequence[Any]],
-    run: Run,
+    run: ChildRun,
     workdir: PathLike,
     *,
     timeout: float | None,

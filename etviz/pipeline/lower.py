@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from tqdm.auto import tqdm
 
 from etviz.artifacts.files import whole_files
-from etviz.artifacts.ledger import note_written
+from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.record_file import LISTINGS, REFUSALS, write_record
 from etviz.errors import EtvizError, UsageError
 from etviz.pipeline.capture import check_reference

@@ -16,7 +16,7 @@ from etviz.errors import UsageError
 from etviz.graph.admitted import may_be_lowered
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
 from etviz.graph.python_operators import PYTHON, ArithmeticRefusedError, compute
-from etviz.pipeline.xnnpack_values import Values
+from etviz.pipeline.xnnpack_values import PayloadValues
 from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
 from etviz.upstream.xnnpack import payloads
@@ -209,7 +209,7 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
 
 
 @dataclass(slots=True)
-class Shown:
+class ShownInside:
     """The piece's outputs followed by the values of `names`, and why others were left out."""
 
     names: list[str]
@@ -217,7 +217,7 @@ class Shown:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> Shown:
+def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:
     """As many candidates as the backend returns at once.
 
     If it refuses them, halves of the refused group are tried again. So one value that it can't return costs a few
@@ -225,12 +225,12 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
     """
     names = list(candidates)
     try:
-        return Shown(names, attempt(names))
+        return ShownInside(names, attempt(names))
     except Exception as error:
         if not names:
             raise
         reason = reason_of(error)
-    shown = Shown([], attempt([]))
+    shown = ShownInside([], attempt([]))
     half = (len(names) + 1) // 2
     groups = [names] if len(names) == 1 else [names[:half], names[half:]]
     budget = ATTEMPTS
@@ -254,7 +254,7 @@ def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str
     return shown
 
 
-def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> Shown:
+def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Sequence[Any], pte: Path) -> ShownInside:
     """Run a payload of XNNPACK with inner values among its outputs: nothing is lowered.
 
     Parameters
@@ -270,7 +270,7 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
         If the payload is of another graph.
     """
     unpacked = unpack(payload)
-    values = Values(graph, unpacked)
+    values = PayloadValues(graph, unpacked)
     own = list(refs(graph.outputs))
     places = {name: place for name in dict.fromkeys((*own, *names)) if (place := values.place(name)) is not None}
     if not places.keys() >= set(own):
@@ -288,11 +288,11 @@ def show_inside(graph: Graph, payload: Payload, names: Sequence[str], inputs: Se
     shown = {name: places[name].restore(found[at[name]], shapes[name][0]) for name in places}
     missing = {name: _NO_VALUE for name in names if name not in places}
     there = [name for name in names if name in places]
-    return Shown(there, [shown[name] for name in (*own, *there)], missing)
+    return ShownInside(there, [shown[name] for name in (*own, *there)], missing)
 
 
 def _shapes(
-    graph: Graph, values: Values, names: Sequence[str], inputs: Sequence[Any]
+    graph: Graph, values: PayloadValues, names: Sequence[str], inputs: Sequence[Any]
 ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
     metas = {name: values.meta(name) for name in names}
     if all(isinstance(size, int) for meta in metas.values() for size in meta.shape):

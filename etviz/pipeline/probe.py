@@ -300,7 +300,7 @@ class _Maker:
                     chosen.append(_Chosen(instruction.index, index, slot, spec))
         return chosen, missing
 
-    def _opened(self, instruction: int) -> _Opened:
+    def _opened(self, instruction: int) -> _OpenedDelegate:
         node, graph = self.nodes.get(instruction), self.graph
         if graph is None or self.record is None:
             raise UsageError("values inside a delegate need the record (model.etviz) beside the program")
@@ -315,7 +315,7 @@ class _Maker:
         args = call.args[: len(call.args) - len(node.outputs)]
         specs = [self.method.values[slot].tensor for slot in args]
         given = [_example(spec, instruction) for spec in specs]
-        return _Opened(instruction, inner, Aligned(weights), given, len(node.outputs))
+        return _OpenedDelegate(instruction, inner, Aligned(weights), given, len(node.outputs))
 
     def _written(self, instruction: Instruction) -> tuple[int, ...]:
         if instruction.kind == "delegate":
@@ -343,7 +343,7 @@ class _Maker:
         group: Sequence[_Chosen],
         file: ProgramFile,
         aliases: dict[int, list[int]],
-        part: _Part | None,
+        part: _DelegatePart | None,
     ) -> tuple[ProbeEntry, int, bytes]:
         plan = file.plan(self.method.name)
         before = sum(plan.non_const_buffer_sizes)
@@ -384,7 +384,7 @@ def _example(spec: TensorSpec | None, instruction: int) -> torch.Tensor:
 
 
 @dataclass
-class _Opened:
+class _OpenedDelegate:
     """A delegate call, as a piece that can be lowered again."""
 
     instruction: int
@@ -393,7 +393,7 @@ class _Opened:
     inputs: list[torch.Tensor]
     own: int
 
-    def parts(self, budget: int) -> list[_Part]:
+    def parts(self, budget: int) -> list[_DelegatePart]:
         names = [name for name in expose(self.inner).candidates if name in self.sizes]
         groups: list[list[str]] = []
         used = 0
@@ -420,23 +420,25 @@ class _Opened:
                 found[node.name] = -(-count * ITEM_SIZES.get(meta.dtype, 8) // _ALIGNMENT) * _ALIGNMENT
         return found
 
-    def _lowered(self, names: Sequence[str]) -> _Part | None:
+    def _lowered(self, names: Sequence[str]) -> _DelegatePart | None:
         piece = Piece(self.inner, self.constants, self.inputs, [])
         with Scratch() as folder:
             path = Path(folder) / "piece.pte"
             while names:
                 run = run_alone(piece, names, keep_pte=path, label=f"inside {self.instruction}")
                 if list(run.values) == list(names):
-                    return _Part(self, tuple(names), [run.values[name] for name in names], ProgramFile.read(path))
+                    return _DelegatePart(
+                        self, tuple(names), [run.values[name] for name in names], ProgramFile.read(path)
+                    )
                 names = list(run.values)
         return None
 
 
 @dataclass
-class _Part:
+class _DelegatePart:
     """A delegate call that gives out some of its inner values."""
 
-    of: _Opened
+    of: _OpenedDelegate
     names: tuple[str, ...]
     values: list[torch.Tensor]
     piece: ProgramFile

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.artifacts.ledger import note_written
+from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.checksum import checksum_of
-from etviz.artifacts.record.record_file import Place, Record, write_record
+from etviz.artifacts.record.record_file import Record, TensorPlace, write_record
 from etviz.errors import UsageError
 from etviz.graph.delegation import count_nodes
 from etviz.pipeline.capture import capture, capture_reference, check_reference
@@ -135,7 +135,7 @@ def _etrecord_tensors(programs: dict[str, ExportedProgram]) -> dict[tuple[str, s
 
 def _place(
     constants: dict[str, torch.Tensor], known: dict[tuple[str, str], torch.Tensor]
-) -> tuple[dict[str, Place], dict[str, torch.Tensor]]:
+) -> tuple[dict[str, TensorPlace], dict[str, torch.Tensor]]:
     by_name: dict[str, list[tuple[str, str]]] = {}
     for place in known:
         by_name.setdefault(place[1], []).append(place)
@@ -146,10 +146,10 @@ def _place(
             if place[0].startswith(_EDGE) and tensor.nbytes <= _SMALL:
                 continue
             if _same(known[place], tensor):
-                places[key] = Place(*place)
+                places[key] = TensorPlace(*place)
                 break
         else:
-            places[key] = Place("", key)
+            places[key] = TensorPlace("", key)
             own[key] = tensor.detach().contiguous().clone()
     return places, own
 

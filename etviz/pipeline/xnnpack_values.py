@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, Unpacked, tensors_of
+from etviz.artifacts.program.xnnpack_payload import INPUT, INSERTED, OUTPUT, UnpackedPayload, tensors_of
 from etviz.errors import UsageError
 from etviz.graph.quantize_ops import DEQUANTIZE, QUANTIZE, chooses_grid, conversion
 from etviz.graph.uses import item_of
@@ -75,7 +75,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PayloadPlace:
     """Where a payload has a value of the graph.
 
     Attributes
@@ -97,10 +97,10 @@ class Place:
         return value.permute(*_CHANNELS_FIRST).contiguous() if self.turned else value.reshape(shape)
 
 
-class Values:
+class PayloadValues:
     """The values of a delegate's graph that its payload computes."""
 
-    def __init__(self, graph: Graph, payload: Unpacked) -> None:
+    def __init__(self, graph: Graph, payload: UnpackedPayload) -> None:
         self._payload = payload
         self._tensors = {at: value["tensor_value"] for at, value in payload.tensors().items()}
         self._steps = [self._step(at) for at in range(len(payload.graph["xnodes"]))]
@@ -218,7 +218,7 @@ class Values:
             raise UsageError(f"the shape of {name} is not known")
         return meta
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> PayloadPlace | None:
         """Where a value of the graph is; None if the payload does not have it."""
         value, meta = self._ids.get(name), self._metas.get(name)
         if value is None or meta is None:
@@ -236,10 +236,10 @@ class Values:
             fits = self._fits(held, meta)
             if fits and _DTYPES.get(self._tensors[held]["datatype"]) == meta.dtype:
                 turned = self._turned[held] if len(fits) > 1 else fits[0]
-                return None if self._tensors[held]["flags"] & INPUT else Place(held, turned, before)
+                return None if self._tensors[held]["flags"] & INPUT else PayloadPlace(held, turned, before)
         return None
 
-    def give_out(self, places: Sequence[Place]) -> list[int]:
+    def give_out(self, places: Sequence[PayloadPlace]) -> list[int]:
         graph = self._payload.graph
         inputs = len(graph["input_ids"])
         found: list[int] = []
@@ -256,7 +256,7 @@ class Values:
             graph["xnodes"].insert(at + 1, behind[at])
         return found
 
-    def _unfuse(self, place: Place, behind: dict[int, Json]) -> Json:
+    def _unfuse(self, place: PayloadPlace, behind: dict[int, Json]) -> Json:
         """Let a step give what it has before its activation, and a step behind it compute that."""
         graph = self._payload.graph
         step = next(step for step in self._steps if place.value in step.writes)

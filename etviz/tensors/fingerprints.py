@@ -109,7 +109,7 @@ class Moments:
         self.low_q, self.high_q = min(self.low_q, float(q.min())), max(self.high_q, float(q.max()))
 
 
-class Pair:
+class TensorPair:
     """A reference and a runtime tensor of one shape, and the step of their quantization grid."""
 
     def __init__(self, reference: torch.Tensor, runtime: torch.Tensor, scale: float | None = None) -> None:
@@ -244,7 +244,7 @@ def fingerprints(
         If the tensors can't be compared.
     """
     check_pair(reference, runtime)
-    pair = Pair(reference, runtime, scale)
+    pair = TensorPair(reference, runtime, scale)
     moments = pair.moments
     if moments.count < FEWEST or not 0.0 < moments.dd < math.inf:
         return []
@@ -280,7 +280,7 @@ _FEWEST_CLIPPED: Final = 4
 """Minimum number of elements beyond a bound, since the bound is fitted to them."""
 
 
-def truncation(pair: Pair) -> Iterator[Fingerprint]:
+def truncation(pair: TensorPair) -> Iterator[Fingerprint]:
     dtype = str(pair.runtime.dtype).removeprefix("torch.")
     if not pair.runtime.dtype.is_floating_point:
         return
@@ -300,7 +300,7 @@ def truncation(pair: Pair) -> Iterator[Fingerprint]:
     yield from _guessed(pair, "dtype truncation", guesses)
 
 
-def _guessed(pair: Pair, name: str, guesses: Iterable[tuple[str, Predict]]) -> Iterator[Fingerprint]:
+def _guessed(pair: TensorPair, name: str, guesses: Iterable[tuple[str, Predict]]) -> Iterator[Fingerprint]:
     _, r, _ = pair.sample
     for text, predict in guesses:
         if pair.likely(predict(r), _LIKELY):
@@ -317,21 +317,21 @@ def _cut(r: Floats) -> Floats:
     return bits.view(np.float32).astype(np.float64)
 
 
-def constant_output(pair: Pair) -> Iterator[Fingerprint]:
+def constant_output(pair: TensorPair) -> Iterator[Fingerprint]:
     m = pair.moments
     if m.low_q == m.high_q and m.low_r < m.high_r:
         text = f"Every runtime value is {m.low_q:.4g}; the reference ranges from {m.low_r:.4g} to {m.high_r:.4g}."
         yield Fingerprint("constant output", 1.0, text)
 
 
-def offset(pair: Pair) -> Iterator[Fingerprint]:
+def offset(pair: TensorPair) -> Iterator[Fingerprint]:
     m = pair.moments
     mean = m.sd / m.count
     score = adjusted(max(0.0, m.dd - m.sd * mean), m.dd, m.count, 1)
     yield explaining("constant offset", score, f"The runtime is the reference {_signed(mean)}")
 
 
-def factor(pair: Pair) -> Iterator[Fingerprint]:
+def factor(pair: TensorPair) -> Iterator[Fingerprint]:
     """The same factor everywhere. The two must also be proportional, because unrelated values also look shrunk."""
     m = pair.moments
     if not (m.rr > 0.0 and m.qq > 0.0):
@@ -343,7 +343,7 @@ def factor(pair: Pair) -> Iterator[Fingerprint]:
     yield explaining("scale factor", score, f"The runtime is {_factor(change)} × the reference")
 
 
-def zero_point(pair: Pair) -> Iterator[Fingerprint]:
+def zero_point(pair: TensorPair) -> Iterator[Fingerprint]:
     """An offset of a whole number of quantization steps; values beyond the range are clipped."""
     step = abs(pair.scale) if pair.scale else 0.0
     _, r, q = pair.sample
@@ -359,7 +359,7 @@ def zero_point(pair: Pair) -> Iterator[Fingerprint]:
     yield explaining("wrong zero-point", score, f"The runtime is the reference {text}")
 
 
-def clipping(pair: Pair) -> Iterator[Fingerprint]:
+def clipping(pair: TensorPair) -> Iterator[Fingerprint]:
     """Values beyond a bound are at the bound."""
     m = pair.moments
     typical = math.sqrt(m.dd / m.count)
@@ -389,7 +389,7 @@ _SURE: Final = 0.9
 """Minimum score if a number is fitted for each channel."""
 
 
-def bias(pair: Pair) -> Iterator[Fingerprint]:
+def bias(pair: TensorPair) -> Iterator[Fingerprint]:
     """A different offset for each channel; after a relu, only above its bound."""
     at, r, q = pair.sample
     low = float(r.min()) if len(r) else 0.0
@@ -443,7 +443,7 @@ _TRIED: Final = 2048
 Order = tuple[int, ...]
 
 
-def permutation(pair: Pair) -> Iterator[Fingerprint]:
+def permutation(pair: TensorPair) -> Iterator[Fingerprint]:
     """The reference with its axes in another order, read in the runtime's shape.
 
     This covers transposed tensors, and memory of one layout read as another (NHWC as NCHW).
@@ -558,7 +558,7 @@ def _divergence(share: float, fraction: float) -> float:
     return sum(one * math.log(one / other) for one, other in parts if one > 0)
 
 
-def small_region(pair: Pair) -> Iterator[Fingerprint]:
+def small_region(pair: TensorPair) -> Iterator[Fingerprint]:
     """A single bad channel, and border pixels."""
     spatial = _spatial(pair.shape)
     first = spatial[0] if spatial else len(pair.shape)
@@ -578,7 +578,7 @@ def small_region(pair: Pair) -> Iterator[Fingerprint]:
         yield Fingerprint("single bad channel", worst.score, _told(pair, worst))
 
 
-def _maps(pair: Pair, shape: tuple[int, ...], axis: int) -> _Maps:
+def _maps(pair: TensorPair, shape: tuple[int, ...], axis: int) -> _Maps:
     sums = axis_sums(pair.reference.reshape(shape), pair.runtime.reshape(shape), axis)
     return _Maps(sums.dd, sums.d4, sums.rr, math.prod(shape) // shape[axis])
 
@@ -608,7 +608,7 @@ def _channel(lines: _Maps, axis: int, *, edges: bool = True) -> _Channel:
     return _Channel(axis, size, worst, round(score, 6), share, fraction)
 
 
-def _told(pair: Pair, channel: _Channel) -> str:
+def _told(pair: TensorPair, channel: _Channel) -> str:
     place = f"Index {channel.index} of axis {channel.axis} (of {channel.size})"
     moments = Moments()
     for r, q in pairs(*(item.select(channel.axis, channel.index) for item in (pair.reference, pair.runtime))):

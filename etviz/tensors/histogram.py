@@ -91,14 +91,14 @@ def histogram(
     if reference is not None and reference.shape != runtime.shape:
         raise ValueError(f"shapes differ: {tuple(reference.shape)} and {tuple(runtime.shape)}")
     integers = not runtime.dtype.is_floating_point
-    pair = _Pair(reference, runtime)
+    pair = _PairContent(reference, runtime)
     limits = pair.limits(_RUNTIME)
     if reference is None:
         edges = bin_edges(*limits, bins, integers=integers)
         (counts,) = pair.count(edges, edges)
         return Histogram(edges, counts, statistics=pair.statistics())
     limits = _around(limits, pair.limits(_REFERENCE))
-    quantized = None if own is None else _Pair(None, own)
+    quantized = None if own is None else _PairContent(None, own)
     if quantized is not None:
         low, high = quantized.limits(_RUNTIME)
         limits = _around(limits, (np.floor(low), np.ceil(high)) if integers else (low, high))
@@ -118,7 +118,7 @@ def statistics(values: torch.Tensor) -> Statistics:
 
 def counts_over(values: torch.Tensor, edges: Floats) -> Ints:
     """Finite elements of a tensor in each bin; those beyond the edges are not counted."""
-    return _Pair(None, values).count(edges, edges)[0]
+    return _PairContent(None, values).count(edges, edges)[0]
 
 
 def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def worst_elements(reference: torch.Tensor, runtime: torch.Tensor, n: int = 10) 
     ]
 
 
-class _Pair:
+class _PairContent:
     """Content and distribution of reference, runtime and error, or of the runtime alone."""
 
     def __init__(self, reference: torch.Tensor | None, runtime: torch.Tensor) -> None:

@@ -41,7 +41,7 @@ class HeldRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldInspector:
     """The content of an upstream Inspector.
 
     `milliseconds` is one unit of its source time scale. `has_other_layouts` is True if its ETRecord's program has
@@ -55,7 +55,7 @@ class Held:
     save_etrecord: Callable[[str], None]
 
 
-def held_by_inspector(inspector: Any) -> Held:
+def held_by_inspector(inspector: Any) -> HeldInspector:
     from executorch.devtools.inspector._inspector_utils import RESERVED_FRAMEWORK_EVENT_NAMES
 
     shown = _MILLISECONDS[inspector._target_time_scale.value] * _NANOSECONDS
@@ -67,7 +67,7 @@ def held_by_inspector(inspector: Any) -> Held:
         runs.append(HeldRun(block.name, known, events, list(block.run_output or [])))
     parsers = (event._delegate_metadata_parser for block in inspector.event_blocks for event in block.events)
     etrecord = inspector._etrecord
-    return Held(
+    return HeldInspector(
         runs,
         _MILLISECONDS[inspector._source_time_scale.value],
         next((parser for parser in parsers if parser is not None), None),

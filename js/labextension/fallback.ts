@@ -4,7 +4,7 @@ import type { Notebook, OutputArea } from "./jupyterlab";
 
 /** What ipywidgets' renderer writes, word for word. */
 const MISSING = "Error displaying widget: model not found";
-/** What etviz's tables are marked with (etviz/view/pages/tables.py). */
+/** What etviz's tables are marked with (etviz/view/pages/html_tables.py). */
 const OURS = "etviz-static";
 const NOTE = "The view went with its kernel. This is what it was about; run the cell again for the rest.";
 

@@ -17,7 +17,7 @@ from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.artifacts.probes import read_table
 from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError, UsageError
-from etviz.loading.outputs import _Given  # pyright: ignore[reportPrivateUsage]
+from etviz.loading.given_outputs import _GivenOutputs  # pyright: ignore[reportPrivateUsage]
 from tests.artifacts.conftest import Run
 
 
@@ -64,12 +64,12 @@ def test_a_table_of_many_probes_is_read_and_asked_in_linear_time(tmp_path: Path)
 
         def work() -> None:
             table = read_table(path)
-            given = _Given(folder, table, [])
+            given = _GivenOutputs(folder, table, [])
             assert given.probed
             for name in table.by_name:
                 given._count(name)  # pyright: ignore[reportPrivateUsage]
             with pytest.raises(UsageError, match="there is no probe") as error:
-                _Given({str(number): [1] for number in range(count)}, table, [])
+                _GivenOutputs({str(number): [1] for number in range(count)}, table, [])
             assert len(str(error.value)) < 1000
 
         return calls(work)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import etviz
 from etviz.artifacts.program.raw_values import read_tensor, write_inputs
 from etviz.errors import UsageError
-from etviz.explain.zoom.values import join
+from etviz.explain.zoom.inner_values import join
 from etviz.graph.ir import Graph, Node
 from etviz.pipeline.lower import Lowered, lower
 from tests.backend.loops import LoopsPartitioner

@@ -18,8 +18,8 @@ from safetensors.torch import save
 
 import etviz
 from etviz.errors import ArtifactError
+from etviz.evidence import parquet as tables_module
 from etviz.evidence import store as store_module
-from etviz.evidence import tables as tables_module
 from etviz.evidence.dataset import decode, encode
 from etviz.evidence.measuring import run_columns
 from etviz.evidence.runner import _run_table  # pyright: ignore[reportPrivateUsage]

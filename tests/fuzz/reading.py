@@ -19,7 +19,7 @@ from etviz.artifacts.record.etrecord import ETRecord
 from etviz.artifacts.record.record_file import read_record
 from etviz.artifacts.record.weights import Weights
 from etviz.errors import ArtifactError, ExecutionError, PairingError, UsageError
-from etviz.evidence.tables import read_table, vet
+from etviz.evidence.parquet import read_table, vet
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 

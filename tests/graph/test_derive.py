@@ -21,8 +21,8 @@ from etviz.artifacts.program.xnnpack_payload import origins
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.graph.ir import Graph, Input, Node, Ref
 from etviz.graph.quantize_ops import chooses_grid
-from etviz.pairing.constants import match_constants
 from etviz.pairing.derive import derive
+from etviz.pairing.matched_constants import match_constants
 from etviz.pairing.order import Order, takers
 from etviz.pairing.rebuild import rebuild
 from tests.kinds.making import Made

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from etviz.errors import PairingError
-from etviz.explain.attribution import constants as wide_constants
-from etviz.explain.attribution.constants import WideConstants
+from etviz.explain.attribution import wide_constants as wide_constants
+from etviz.explain.attribution.wide_constants import WideConstants
 
 
 class Reads(dict[str, torch.Tensor]):

@@ -248,14 +248,14 @@ def hostile(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_no_shell_reads_the_name_of_a_file(command: str, hostile: Path):
     program = read_program(hostile)
     with pytest.raises(UsageError, match=r"a shell may read it in this command: rename the file"):
-        device.run_elsewhere(device.Here("run"), hostile, program, "forward", [], command, Path("run"))
+        device.run_elsewhere(device.ThisMachine("run"), hostile, program, "forward", [], command, Path("run"))
     assert [path.name for path in Path().iterdir()] == ["run"]
 
 
 def test_a_direct_command_takes_any_name_of_a_file(hostile: Path):
     program = read_program(hostile)
     ran = device.run_elsewhere(
-        device.Here("run"), hostile, program, "forward", [], "cp {pte} {outputs}-0.bin", Path("run")
+        device.ThisMachine("run"), hostile, program, "forward", [], "cp {pte} {outputs}-0.bin", Path("run")
     )
     assert ran.outputs[0].read_bytes() == hostile.read_bytes()
     assert [path.name for path in Path().iterdir()] == ["run"]

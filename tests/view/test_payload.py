@@ -18,7 +18,7 @@ import etviz
 from etviz.analysis.analysis import Analysis
 from etviz.comparison.gap import WRONG
 from etviz.errors import UsageError
-from etviz.view.pages.tables import html_table
+from etviz.view.pages.html_tables import html_table
 from etviz.view.payload.program import build_payload
 from etviz.view.payload.tensor import build_tensor
 from tests.programs import Executed

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from etviz.artifacts.flatbuffer import Tables, split
+from etviz.artifacts.flatbuffer import FlatTables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Events:
     debug: tuple[DebugEvent, ...]
 
 
-def read_events(events: Tables, ends: Sequence[int]) -> list[Events]:
+def read_events(events: FlatTables, ends: Sequence[int]) -> list[Events]:
     """Read the events of several blocks.
 
     Parameters
@@ -161,7 +161,7 @@ def read_events(events: Tables, ends: Sequence[int]) -> list[Events]:
     return [Events(*part) for part in zip(profiles, split(debug, debug_cuts, tuple), strict=True)]
 
 
-def _delegate_ids(tables: Tables, int_field: int) -> npt.NDArray[np.object_]:
+def _delegate_ids(tables: FlatTables, int_field: int) -> npt.NDArray[np.object_]:
     numbers = tables.scalar(int_field, "<i4", -1)
     ids = tables.strings(int_field + 1)
     rows = numbers != -1
@@ -169,7 +169,7 @@ def _delegate_ids(tables: Tables, int_field: int) -> npt.NDArray[np.object_]:
     return ids
 
 
-def _read_profile(tables: Tables) -> ProfileEvents:
+def _read_profile(tables: FlatTables) -> ProfileEvents:
     stored = tables.has(5)
     metadata = np.full(len(tables), None, object)
     for row, view in enumerate(tables.vectors(5, "<u1").views()):
@@ -187,7 +187,7 @@ def _read_profile(tables: Tables) -> ProfileEvents:
     )
 
 
-def _read_debug(tables: Tables) -> list[DebugEvent]:
+def _read_debug(tables: FlatTables) -> list[DebugEvent]:
     entries = tables.table(2)
     kinds = entries.scalar(0, "<i1")
     output = entries.table(7).scalar(0, "<u1") != 0
@@ -203,7 +203,7 @@ def _read_debug(tables: Tables) -> list[DebugEvent]:
     return [DebugEvent(*column) for column in columns]
 
 
-def _read_values(entries: Tables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.object_]:
+def _read_values(entries: FlatTables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.object_]:
     values = np.full(len(entries), None, object)
     for kind, (index, dtype) in _SCALAR_FIELDS.items():
         rows = np.flatnonzero(kinds == _KINDS.index(kind))
@@ -220,13 +220,13 @@ def _read_values(entries: Tables, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np
     return values
 
 
-def _stored(entries: Tables, field: int) -> Tables:
+def _stored(entries: FlatTables, field: int) -> FlatTables:
     tables = entries.table(field)
     entries.buffer.require(tables.present, entries.at, "a logged value is missing")
     return tables
 
 
-def read_tensors(tables: Tables) -> list[TensorRef]:
+def read_tensors(tables: FlatTables) -> list[TensorRef]:
     sizes, strides = tables.vectors(1, "<i8"), tables.vectors(2, "<i8")
     rank = np.maximum(sizes.length, strides.length)
     tables.buffer.require(rank <= _MOST_DIMENSIONS, tables.at, "a tensor has too many dimensions")

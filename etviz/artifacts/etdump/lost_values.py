@@ -32,7 +32,7 @@ _EXECUTED: Final = "Method::execute"
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _LostValue:
     """A value that must have been logged."""
 
     position: tuple[int, int] | None
@@ -153,19 +153,19 @@ def _follow_block(block: RunBlock, method: Method, cursor: _Cursor) -> Iterator[
         yield event
 
 
-def _expectations(block: RunBlock, method: Method) -> Iterator[_Expected]:
+def _expectations(block: RunBlock, method: Method) -> Iterator[_LostValue]:
     profile = block.profile
     calls = zip(profile.name.tolist(), profile.chain.tolist(), profile.instruction_id.tolist(), strict=True)
     for name, chain, index in calls:
         if name == _EXECUTED:
             for value in method.outputs:
-                yield _Expected(None, _specs(method, value))
+                yield _LostValue(None, _specs(method, value))
         elif name in _CALLS:
             instruction = method.by_position.get((chain, index))
             if instruction is None:
                 raise _MismatchError(f"the program has no instruction {index}")
             for value in logged_by(method, instruction):
-                yield _Expected((chain, index), _specs(method, value))
+                yield _LostValue((chain, index), _specs(method, value))
 
 
 def _specs(method: Method, value: int) -> tuple[TensorSpec, ...]:
@@ -179,14 +179,14 @@ def _meet(event: DebugEvent, cursor: _Cursor) -> None:
             raise _MismatchError(f"the value at offset {ref.offset} is not where the program would log it")
 
 
-def _compare(event: DebugEvent, expected: _Expected) -> None:
+def _compare(event: DebugEvent, expected: _LostValue) -> None:
     position = None if event.is_output or event.chain < 0 else (event.chain, event.instruction_id)
     types = [ref.layout.scalar_type for ref in event.tensors]
     if position != expected.position or types != [spec.scalar_type for spec in expected.specs]:
         raise _MismatchError(f"instruction {event.instruction_id} logged other values than the program describes")
 
 
-def _lost_event(expected: _Expected, cursor: _Cursor) -> Iterator[DebugEvent]:
+def _lost_event(expected: _LostValue, cursor: _Cursor) -> Iterator[DebugEvent]:
     """Make the missing event. The writer gives up a list at its first 16-bit tensor."""
     refs = []
     for spec in expected.specs:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.artifacts.etdump.events import Events, read_events
-from etviz.artifacts.flatbuffer import FlatBuffer, Ints, Tables
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, Ints
 from etviz.errors import ArtifactError
 
 _BLOCK_NAME: Final = re.compile(rb"\x07\x00\x00\x00(Default|Execute)\x00")
@@ -41,7 +41,7 @@ def salvage_events(buffer: FlatBuffer) -> list[tuple[str, Events]]:
         starts.insert(0, buffer.size)
     ends = np.searchsorted(-at, -np.array([*starts[1:], -1]))
     names = [buffer.text(start) if start < buffer.size else "" for start in starts]
-    blocks = zip(names, read_events(Tables(buffer, at), ends.tolist()), strict=True)
+    blocks = zip(names, read_events(FlatTables(buffer, at), ends.tolist()), strict=True)
     return [(name, events) for name, events in blocks if len(events.profile) or events.debug]
 
 
@@ -69,7 +69,7 @@ def _matches(
 
 def _stores(buffer: FlatBuffer, position: int, stored: set[int]) -> bool:
     try:
-        table = Tables(buffer, np.array([position], np.int64))
+        table = FlatTables(buffer, np.array([position], np.int64))
         return all(table.has(field)[0] for field in stored)
     except ArtifactError:
         return False
@@ -82,7 +82,7 @@ def _readable(buffer: FlatBuffer, at: Ints) -> Ints:
     while pending and rejected <= _MOST_REJECTED:
         part = pending.pop()
         try:
-            read_events(Tables(buffer, part), [len(part)])
+            read_events(FlatTables(buffer, part), [len(part)])
             kept.append(part)
         except ArtifactError:
             if len(part) == 1:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
-from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
 from etviz.artifacts.program.program import parse_program, read_program
 from etviz.artifacts.scalar_types import READ_TYPES, SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError
@@ -123,7 +123,7 @@ def bundled_or_plain(path: PathLike) -> Program:
     return read_bundled_program(path).program() if bytes(data[4:8]) == b"BP08" else read_program(path)
 
 
-def _read_values(cases: Tables, field: int) -> list[tuple[BundledValue, ...]]:
+def _read_values(cases: FlatTables, field: int) -> list[tuple[BundledValue, ...]]:
     vectors = cases.vectors(field)
     tables = vectors.tables()
     kinds = tables.scalar(0, "<u1")
@@ -139,7 +139,7 @@ def _read_values(cases: Tables, field: int) -> list[tuple[BundledValue, ...]]:
     return split(values, vectors.ends().tolist(), tuple)
 
 
-def _read_tensors(tables: Tables) -> list[BundledTensor]:
+def _read_tensors(tables: FlatTables) -> list[BundledTensor]:
     columns = zip(
         tables.at.tolist(),
         tables.scalar(0, "<i1").tolist(),

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from etviz.artifacts.files import PathLike, open_artifact, wrong_kind
-from etviz.artifacts.flatbuffer import FlatBuffer, Tables, split
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables, split
 from etviz.artifacts.scalar_types import SCALAR_TYPES, scalar_type_name
 from etviz.errors import ArtifactError, UsageError
 from etviz.graph.language_operators import LANGUAGE_OPERATORS
@@ -314,13 +314,13 @@ def parse_program(data: memoryview, path: str) -> Program:
     return Program(path, methods, constants, named, tuple(segments), inline)
 
 
-def _segments(root: Tables, data: memoryview) -> list[memoryview]:
+def _segments(root: FlatTables, data: memoryview) -> list[memoryview]:
     tables = root.vectors(4).tables()
     pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
     return [data[offset : offset + length] for offset, length in pairs]
 
 
-def _read_constants(root: Tables, segments: Sequence[memoryview]) -> tuple[memoryview, ...]:
+def _read_constants(root: FlatTables, segments: Sequence[memoryview]) -> tuple[memoryview, ...]:
     table = root.table(5)
     offsets, segment = table.vectors(1, "<u8").flat().tolist(), int(table.scalar(0, "<u4")[0])
     if not offsets or segment >= len(segments):
@@ -328,7 +328,7 @@ def _read_constants(root: Tables, segments: Sequence[memoryview]) -> tuple[memor
     return tuple(segments[segment][offset:] for offset in offsets)
 
 
-def _read_named(root: Tables, segments: Sequence[memoryview]) -> dict[str, memoryview]:
+def _read_named(root: FlatTables, segments: Sequence[memoryview]) -> dict[str, memoryview]:
     tables = root.vectors(7).tables()
     pairs = zip(tables.strings(0).tolist(), tables.scalar(1, "<u4").tolist(), strict=True)
     return {str(key): segments[at] for key, at in pairs if at < len(segments)}
@@ -345,7 +345,7 @@ def _extent(data: memoryview, path: str) -> tuple[int, int]:
     return end, base
 
 
-def _check_segments(root: Tables, base: int, size: int) -> None:
+def _check_segments(root: FlatTables, base: int, size: int) -> None:
     tables = root.vectors(4).tables()
     pairs = zip(tables.scalar(0, "<u8").tolist(), tables.scalar(1, "<u8").tolist(), strict=True)
     needed = max((base + offset + length for offset, length in pairs), default=0)
@@ -354,7 +354,7 @@ def _check_segments(root: Tables, base: int, size: int) -> None:
         raise ArtifactError(root.buffer.path, problem, _ADVICE, where=size, found=size, expected=needed)
 
 
-def _read_method(plan: Tables) -> Method:
+def _read_method(plan: FlatTables) -> Method:
     values = _read_values(plan.vectors(2).tables())
     operators = plan.vectors(6).tables()
     names = tuple(
@@ -377,13 +377,13 @@ def _read_method(plan: Tables) -> Method:
     )
 
 
-def _read_payloads(delegates: Tables) -> tuple[tuple[bool, int], ...]:
+def _read_payloads(delegates: FlatTables) -> tuple[tuple[bool, int], ...]:
     data = delegates.table(1)
     places = zip(data.scalar(0, "<i1").tolist(), data.scalar(1, "<u4").tolist(), strict=True)
     return tuple((location == 1, index) for location, index in places)
 
 
-def _read_compile_specs(delegates: Tables) -> tuple[tuple[tuple[str, bytes], ...], ...]:
+def _read_compile_specs(delegates: FlatTables) -> tuple[tuple[tuple[str, bytes], ...], ...]:
     specs = delegates.vectors(2)
     tables = specs.tables()
     pairs = list(zip(tables.strings(0).tolist(), tables.vectors(1, "<u1").views(), strict=True))
@@ -392,7 +392,7 @@ def _read_compile_specs(delegates: Tables) -> tuple[tuple[tuple[str, bytes], ...
     return tuple(split([(str(key), bytes(value)) for key, value in pairs], specs.ends().tolist(), tuple))
 
 
-def _read_values(tables: Tables) -> tuple[ProgramValue, ...]:
+def _read_values(tables: FlatTables) -> tuple[ProgramValue, ...]:
     kinds = tables.scalar(0, "<u1")
     contents = tables.table(1)
     values: list[ProgramValue | None] = [None] * len(tables)
@@ -406,7 +406,7 @@ def _read_values(tables: Tables) -> tuple[ProgramValue, ...]:
     return complete
 
 
-def _read_kind(kind: str, tables: Tables) -> list[Any]:
+def _read_kind(kind: str, tables: FlatTables) -> list[Any]:
     if kind == "tensor":
         return _read_tensors(tables)
     if kind in _SCALARS:
@@ -424,7 +424,7 @@ def _read_kind(kind: str, tables: Tables) -> list[Any]:
     return items
 
 
-def _check_ids(tables: Tables, values: tuple[ProgramValue, ...]) -> None:
+def _check_ids(tables: FlatTables, values: tuple[ProgramValue, ...]) -> None:
     expected = {"int_list": "int", "tensor_list": "tensor", "optional_tensor_list": "tensor"}
     for row, value in enumerate(values):
         if value.kind in expected:
@@ -433,7 +433,7 @@ def _check_ids(tables: Tables, values: tuple[ProgramValue, ...]) -> None:
                 raise tables.buffer.damaged("a list's element is not among the values", int(tables.at[row]))
 
 
-def _read_tensors(tables: Tables) -> list[TensorSpec]:
+def _read_tensors(tables: FlatTables) -> list[TensorSpec]:
     memory = tables.table(6)
     offset = memory.scalar(1, "<u4").astype(np.int64) + (memory.scalar(2, "<u4").astype(np.int64) << 32)
     extra = tables.table(9)
@@ -467,7 +467,7 @@ class _Stored(NamedTuple):
 
 
 def _read_instructions(
-    chains: Tables,
+    chains: FlatTables,
     values: Sequence[ProgramValue],
     inputs: Sequence[int],
     operators: Sequence[str],
@@ -533,7 +533,7 @@ def _exists(item: _Stored, values: int, numbers: int | None) -> bool:
     return named and (numbers is None or 0 <= item.number < numbers)
 
 
-def _read_stored(tables: Tables, kinds: np.ndarray) -> list[_Stored]:
+def _read_stored(tables: FlatTables, kinds: np.ndarray) -> list[_Stored]:
     stored = [_Stored()] * len(tables)
     contents = tables.table(1)
     for number in np.unique(kinds).tolist():

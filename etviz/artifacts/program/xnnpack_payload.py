@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.artifacts.flatbuffer import FlatBuffer, Tables
+from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
 from etviz.errors import ArtifactError
 from etviz.upstream import xnnpack
 
@@ -42,7 +42,7 @@ class Payload:
 
 
 @dataclass(slots=True)
-class Unpacked:
+class UnpackedPayload:
     """A payload: the graph as in the schema's JSON, and the content of its constants."""
 
     graph: Json
@@ -85,7 +85,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class Change:
+class PayloadChange:
     """The differing properties of a node: arguments, and grid and content of its values by argument name."""
 
     handle: int
@@ -101,11 +101,11 @@ class Change:
         return ", ".join(said)
 
 
-def unpack(payload: Payload) -> Unpacked:
+def unpack(payload: Payload) -> UnpackedPayload:
     """Read a payload; raises `ArtifactError` or `ValueError` if it is none."""
     flat, constants = xnnpack.parts(payload.data)
     root = FlatBuffer(flat, "the delegate's payload", "XNNPACK payload", _ADVICE).root()
-    return Unpacked(_read(root, "XNNGraph")[0], constants, payload.named)
+    return UnpackedPayload(_read(root, "XNNGraph")[0], constants, payload.named)
 
 
 def origins(program: Program, method: Method, call: Instruction) -> list[Origin]:
@@ -122,12 +122,12 @@ def origins(program: Program, method: Method, call: Instruction) -> list[Origin]
     return found if all(at < len(call.inputs) for origin in found for at in origin.inputs) else []
 
 
-def _externals(unpacked: Unpacked, flag: int) -> dict[int, Json]:
+def _externals(unpacked: UnpackedPayload, flag: int) -> dict[int, Json]:
     values = (value["tensor_value"] for value in unpacked.tensors().values())
     return {value["external_id"]: value for value in values if value["flags"] & flag}
 
 
-def _origin(unpacked: Unpacked, value: int) -> Origin:
+def _origin(unpacked: UnpackedPayload, value: int) -> Origin:
     makers: dict[int, list[int]] = {}
     for at in range(len(unpacked.graph["xnodes"])):
         for name, written in tensors_of(unpacked.node(at)[1]):
@@ -149,11 +149,11 @@ def _origin(unpacked: Unpacked, value: int) -> Origin:
     return Origin(handles, frozenset(given), frozenset((handle, sum(at)) for handle, at in starts if len(at) < 2))
 
 
-def pack_graph(unpacked: Unpacked) -> bytes:
+def pack_graph(unpacked: UnpackedPayload) -> bytes:
     return xnnpack.pack(_writable(unpacked.graph), bytes(unpacked.constants))
 
 
-def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
+def changes(ran: UnpackedPayload, own: UnpackedPayload) -> list[PayloadChange] | None:
     """The nodes of `ran` that differ in `own`; None if the structures differ."""
     if _structure(ran) != _structure(own):
         return None
@@ -161,7 +161,7 @@ def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
     new_values, old_values = ran.tensors(), own.tensors()
     for at, node in enumerate(own.graph["xnodes"]):
         (_, new), (_, old) = ran.node(at), own.node(at)
-        change = Change(node["debug_handle"])
+        change = PayloadChange(node["debug_handle"])
         _compare_arguments(change, {**new, **_range(ran, at)}, {**old, **_range(own, at)})
         for name, value in tensors_of(new):
             _compare_values(change, name, (ran, new_values[value]), (own, old_values[value]))
@@ -170,7 +170,7 @@ def changes(ran: Unpacked, own: Unpacked) -> list[Change] | None:
     return found
 
 
-def _structure(unpacked: Unpacked) -> list[Any]:
+def _structure(unpacked: UnpackedPayload) -> list[Any]:
     nodes = (unpacked.node(at) for at in range(len(unpacked.graph["xnodes"])))
     return [(kind, list(tensors_of(arguments))) for kind, arguments in nodes]
 
@@ -179,17 +179,19 @@ def tensors_of(arguments: Json) -> Iterator[tuple[str, int]]:
     return ((name, value) for name, value in arguments.items() if name.endswith("_id") and value < 2**32 - 1)
 
 
-def _range(unpacked: Unpacked, at: int) -> Json:
+def _range(unpacked: UnpackedPayload, at: int) -> Json:
     return {_RANGE: unpacked.graph["xnodes"][at][_RANGE]}
 
 
-def _compare_arguments(change: Change, new: Json, old: Json) -> None:
+def _compare_arguments(change: PayloadChange, new: Json, old: Json) -> None:
     for name, value in new.items():
         if value != old[name] and not name.endswith("_id"):
             change.arguments[name], change.before[name] = value, old[name]
 
 
-def _compare_values(change: Change, name: str, new: tuple[Unpacked, Json], old: tuple[Unpacked, Json]) -> None:
+def _compare_values(
+    change: PayloadChange, name: str, new: tuple[UnpackedPayload, Json], old: tuple[UnpackedPayload, Json]
+) -> None:
     grids, contents, scales = [], [], []
     for unpacked, value in (new, old):
         grid = dict(value.get("quant_params") or {})
@@ -243,7 +245,7 @@ def _schema() -> tuple[dict[str, list[_Field]], dict[str, list[tuple[str, str]]]
     return tables, unions
 
 
-def _read(tables: Tables, name: str) -> list[Json]:
+def _read(tables: FlatTables, name: str) -> list[Json]:
     known, unions = _schema()
     rows: list[Json] = [{} for _ in range(len(tables))]
     for item in known[name]:
@@ -255,19 +257,19 @@ def _read(tables: Tables, name: str) -> list[Json]:
     return rows
 
 
-def _read_union(tables: Tables, item: _Field, members: list[tuple[str, str]], rows: list[Json]) -> None:
+def _read_union(tables: FlatTables, item: _Field, members: list[tuple[str, str]], rows: list[Json]) -> None:
     kinds = tables.scalar(item.at - 1, "<u1").tolist()
     for row in rows:
         row |= {f"{item.name}_type": "NONE", item.name: None}
     for number, (member, table) in enumerate(members, 1):
         own = [at for at, kind in enumerate(kinds) if kind == number]
         if own:
-            read = _read(Tables(tables.buffer, tables.reference(item.at)[own]), table)
+            read = _read(FlatTables(tables.buffer, tables.reference(item.at)[own]), table)
             for at, value in zip(own, read, strict=True):
                 rows[at] |= {f"{item.name}_type": member, item.name: value}
 
 
-def _column(tables: Tables, item: _Field) -> list[Any]:
+def _column(tables: FlatTables, item: _Field) -> list[Any]:
     known, _ = _schema()
     kind = item.type.strip("[]")
     if item.type.startswith("["):
@@ -280,6 +282,6 @@ def _column(tables: Tables, item: _Field) -> list[Any]:
         return [text or "" for text in tables.strings(item.at)]
     if kind in known:
         present = tables.has(item.at)
-        read = iter(_read(Tables(tables.buffer, tables.reference(item.at)[present]), kind))
+        read = iter(_read(FlatTables(tables.buffer, tables.reference(item.at)[present]), kind))
         return [next(read) if here else None for here in present.tolist()]
     return tables.scalar(item.at, _SCALARS.get(kind, "<i2")).tolist()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import xxhash
 
 from etviz.artifacts.files import PathLike, open_artifact
-from etviz.artifacts.ledger import alike, is_noted, is_whole, note, note_whole
+from etviz.artifacts.known_files import alike, is_noted, is_whole, note, note_whole
 from etviz.artifacts.record.etrecord import ETRecord
 from etviz.errors import ArtifactError
 

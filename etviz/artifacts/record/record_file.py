@@ -43,7 +43,7 @@ _ADVICE: Final = "write it again with etviz.record(edge_manager, executorch_mana
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """Location of a constant: a member of the ETRecord (empty: the record's tensors) and a name in it."""
 
     member: str
@@ -67,7 +67,7 @@ class Record:
     """
 
     graphs: dict[str, Graph]
-    places: dict[str, Place]
+    places: dict[str, TensorPlace]
     pte_checksum: str
     delegation: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -123,7 +123,7 @@ def read_record(path: PathLike) -> Record:
         )
         if not graphs:
             raise MalformedGraphError("it has no method")
-        places = {str(key): Place(str(member), str(name)) for key, member, name in body["places"]}
+        places = {str(key): TensorPlace(str(member), str(name)) for key, member, name in body["places"]}
         delegation, extra, checksums = body["delegation"], body["extra"], body["checksums"]
         _check_tables(list(graphs), delegation, extra, checksums)
         tensors = StoredTensors(stored, checksums, str(path))

@@ -110,7 +110,7 @@ class _Over(Mapping[str, "torch.Tensor"]):
         return key in self._tensors
 
 
-class Held(_Over):
+class CachedTensors(_Over):
     """The same tensors, cached up to `LIMIT` bytes in total."""
 
     LIMIT: Final = 256 << 20

@@ -25,7 +25,7 @@ from etviz.evaluation.operators import by_position, constant, resolve
 from etviz.evaluation.products import is_cut, product, weight_of
 from etviz.evaluation.rounds import Course
 from etviz.evaluation.unpacked import Quantized
-from etviz.explain.attribution.constants import WideConstants, widen
+from etviz.explain.attribution.wide_constants import WideConstants, widen
 from etviz.graph.ir import LOOPS, Graph, Meta, Node, Ref, Tag, map_arg
 from etviz.graph.loops import body_of
 from etviz.graph.quantize_ops import LINEAR, QUANTIZE, GridArguments, conversion, granularity, grid_arguments
@@ -59,7 +59,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class _Evaluation:
     """One of several evaluations of a graph, from a node on; `after` replaces values, `gradient` allows gradients."""
 
     start: int
@@ -69,7 +69,7 @@ class _Lane:
     gradient: bool = True
 
     @classmethod
-    def of(cls, point: Point, after: After | None) -> _Lane:
+    def of(cls, point: Point, after: After | None) -> _Evaluation:
         return cls(point.at, dict(point.env), dict(point.state), after)
 
 
@@ -98,7 +98,7 @@ class Float64(Interpreter):
 
     def advance(self, graph: Graph, point: Point, to: int, after: After | None = None) -> Point:
         """Evaluate from a point, which stays as it is, up to the node at `to`."""
-        lane = _Lane.of(point, after)
+        lane = _Evaluation.of(point, after)
         self._walk(graph, [lane], to)
         return Point(to, lane.env, lane.state)
 
@@ -109,20 +109,22 @@ class Float64(Interpreter):
 
         `tell` is called after each node.
         """
-        lanes = [_Lane.of(point, after) for point, after in starts]
+        lanes = [_Evaluation.of(point, after) for point, after in starts]
         self._walk(graph, lanes, len(graph.nodes), tell)
         return [self._ended(graph, lane) for lane in lanes]
 
     def _run(self, graph: Graph, env: dict[str, Any], after: After | None) -> list[Any]:
-        lane = _Lane(0, env, self.state, after)
+        lane = _Evaluation(0, env, self.state, after)
         self._walk(graph, [lane], len(graph.nodes))
         return self._ended(graph, lane)
 
-    def _ended(self, graph: Graph, lane: _Lane) -> list[Any]:
+    def _ended(self, graph: Graph, lane: _Evaluation) -> list[Any]:
         self.state = lane.state
         return self.results(graph, lane.env)
 
-    def _walk(self, graph: Graph, lanes: Sequence[_Lane], to: int, tell: Callable[[], None] = lambda: None) -> None:
+    def _walk(
+        self, graph: Graph, lanes: Sequence[_Evaluation], to: int, tell: Callable[[], None] = lambda: None
+    ) -> None:
         last, first = self.last_uses(graph), min(lane.start for lane in lanes)
         for at, node in enumerate(graph.nodes[first:to], first):
             here = [lane for lane in lanes if lane.start <= at]
@@ -132,10 +134,10 @@ class Float64(Interpreter):
                     lane.env.pop(name, None)
             tell()
 
-    def _values(self, graph: Graph, node: Node, lanes: Sequence[_Lane]) -> list[Any]:
+    def _values(self, graph: Graph, node: Node, lanes: Sequence[_Evaluation]) -> list[Any]:
         if node.target == "delegate":
             inner = graph.inside(node)
-            given = [_Lane(0, self._bound(inner, node, lane), lane.state, None, lane.gradient) for lane in lanes]
+            given = [_Evaluation(0, self._bound(inner, node, lane), lane.state, None, lane.gradient) for lane in lanes]
             self._walk(inner, given, len(inner.nodes))
             return [self._ended(inner, lane) for lane in given]
         if self._unpacked.holds(graph, node):
@@ -151,7 +153,9 @@ class Float64(Interpreter):
             return self._from_first(graph, node, lanes, given)
         return [self._value(graph, node, lane) for lane in lanes]
 
-    def _from_first(self, graph: Graph, node: Node, lanes: Sequence[_Lane], given: Sequence[list[Any]]) -> list[Any]:
+    def _from_first(
+        self, graph: Graph, node: Node, lanes: Sequence[_Evaluation], given: Sequence[list[Any]]
+    ) -> list[Any]:
         """A product in several lanes: the lanes differ by the product of the difference of their operands.
 
         That product is taken in float32, whose rounding is a ten-millionth of it.
@@ -179,18 +183,18 @@ class Float64(Interpreter):
         self, graph: Graph, node: Node, given: Sequence[tuple[dict[str, Any], State]], *, gradients: bool
     ) -> list[Any]:
         """The value of a node for several sets of values and mutable buffers; only the first has a gradient."""
-        lanes = [_Lane(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
+        lanes = [_Evaluation(0, env, state, None, gradients and not at) for at, (env, state) in enumerate(given)]
         return self._values(graph, node, lanes)
 
-    def _bound(self, inner: Graph, node: Node, lane: _Lane) -> dict[str, Any]:
+    def _bound(self, inner: Graph, node: Node, lane: _Evaluation) -> dict[str, Any]:
         self.state = lane.state
         return self.bind(inner, self.arguments(lane.env, node)[0])
 
-    def _value(self, graph: Graph, node: Node, lane: _Lane) -> Any:
+    def _value(self, graph: Graph, node: Node, lane: _Evaluation) -> Any:
         with _gradients(lane):
             return self._evaluated(graph, node, lane)
 
-    def _evaluated(self, graph: Graph, node: Node, lane: _Lane) -> Any:
+    def _evaluated(self, graph: Graph, node: Node, lane: _Evaluation) -> Any:
         self.state = lane.state
         if node.target == "cond":
             return self._run(*self.enter(graph, node, lane.env), lane.after)
@@ -312,7 +316,7 @@ class Float64(Interpreter):
             raise PairingError(f"The reference of {node.name} ({node.target}) can't be computed: {error}") from error
 
 
-def _gradients(lane: _Lane) -> Any:
+def _gradients(lane: _Evaluation) -> Any:
     return torch.set_grad_enabled(lane.gradient and torch.is_grad_enabled())
 
 

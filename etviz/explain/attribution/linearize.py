@@ -20,8 +20,8 @@ from etviz.errors import EtvizError, FileChangedError, PairingError
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
-from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import Float64, rounds
+from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, Ref, refs
 from etviz.graph.loops import body_of
 from etviz.graph.uses import item_of
@@ -35,7 +35,7 @@ NEAR: Final = 1e-4
 
 
 @dataclass(slots=True)
-class Lanes:
+class NodeValues:
     """The values of one node, side by side.
 
     `middle` carries the gradient; it equals `reference` if `near`. Two sets of contributions, as bits: `reach` has the
@@ -52,12 +52,12 @@ class Lanes:
     parts: tuple[int, ...] = ()
 
     @classmethod
-    def same(cls, value: Any) -> Lanes:
+    def same(cls, value: Any) -> NodeValues:
         """One value in all lanes."""
         return cls(value, value, value)
 
     @classmethod
-    def of_list(cls, outs: Sequence[Lanes]) -> Lanes:
+    def of_list(cls, outs: Sequence[NodeValues]) -> NodeValues:
         """The outputs of one operator as one value."""
         lanes = cls([out.reference for out in outs], [out.runtime for out in outs], [out.middle for out in outs])
         lanes.near = all(out.near for out in outs)
@@ -69,10 +69,10 @@ class Lanes:
             lanes.rounded |= out.rounded
         return lanes
 
-    def item(self, at: int) -> Lanes:
+    def item(self, at: int) -> NodeValues:
         """One output of several."""
         reach = self.parts[at] if at < len(self.parts) else self.reach
-        return Lanes(self.reference[at], self.runtime[at], self.middle[at], self.near, reach, self.rounded)
+        return NodeValues(self.reference[at], self.runtime[at], self.middle[at], self.near, reach, self.rounded)
 
 
 @dataclass(slots=True)
@@ -161,9 +161,9 @@ class Linearization:
     """
 
     contributions: list[Contribution] = field(default_factory=list)
-    outputs: list[Lanes] = field(default_factory=list)
+    outputs: list[NodeValues] = field(default_factory=list)
     found: dict[str, Contribution] = field(default_factory=dict)
-    left: dict[str, Lanes] = field(default_factory=dict)
+    left: dict[str, NodeValues] = field(default_factory=dict)
     missing: set[int] = field(default_factory=set)
     turns: Counter[tuple[int, int]] = field(default_factory=Counter)
 
@@ -192,7 +192,7 @@ class Linearizer:
         self._found, self._gradients = Linearization(), gradients
         self._middle_state = dict(self.reference_state)
         with torch.no_grad(), self.float64.constants.compact(self.float64.again):
-            env = self._bind(self.graph, [Lanes.same(widen(value)) for value in inputs])
+            env = self._bind(self.graph, [NodeValues.same(widen(value)) for value in inputs])
             self._walk(self.graph, env, logged)
             self._found.outputs = [self._look_up(env, out) for out in self.graph.outputs]
             self._found.left = {target: self._look_up(env, Ref(name)) for target, name in self.graph.mutations.items()}
@@ -209,16 +209,16 @@ class Linearizer:
     def states(self, states: tuple[State, State]) -> None:
         self.reference_state, self._runtime_state = map(dict, states)
 
-    def _bind(self, graph: Graph, given: Sequence[Lanes]) -> dict[str, Lanes]:
+    def _bind(self, graph: Graph, given: Sequence[NodeValues]) -> dict[str, NodeValues]:
         self.float64.state = {}
-        env = {name: Lanes.same(value) for name, value in self.float64.bind(graph, ()).items()}
+        env = {name: NodeValues.same(value) for name, value in self.float64.bind(graph, ()).items()}
         env |= {item.name: lanes for item, lanes in zip(graph.user_inputs(), given, strict=False)}
         known = (item for item in graph.inputs if item.kind != "user" and item.target in self.reference_state)
         return env | {item.name: self._buffer(item.target) for item in known}
 
-    def _buffer(self, target: str) -> Lanes:
+    def _buffer(self, target: str) -> NodeValues:
         reference, runtime = self.reference_state[target], self._runtime_state[target]
-        lanes = Lanes(reference, runtime, reference)
+        lanes = NodeValues(reference, runtime, reference)
         if self._gradients and runtime is not reference and runtime.shape == reference.shape:
             contribution = self._contribution(-1, len(self._found.contributions))
             contribution.measure(runtime, reference)
@@ -227,14 +227,14 @@ class Linearizer:
             lanes.reach = contribution.bit
         return lanes
 
-    def _look_up(self, env: dict[str, Lanes], leaf: Any) -> Lanes:
+    def _look_up(self, env: dict[str, NodeValues], leaf: Any) -> NodeValues:
         if not isinstance(leaf, Ref):
-            return Lanes.same(leaf)
+            return NodeValues.same(leaf)
         lanes = env[leaf.name]
         value = self.float64.look_up({leaf.name: lanes.reference}, leaf)
-        return lanes if value is lanes.reference else Lanes.same(value)
+        return lanes if value is lanes.reference else NodeValues.same(value)
 
-    def _walk(self, graph: Graph, env: dict[str, Lanes], logged: Logged) -> None:
+    def _walk(self, graph: Graph, env: dict[str, NodeValues], logged: Logged) -> None:
         last = self.float64.last_uses(graph)
         for node in graph.nodes:
             if node.target == "cond":
@@ -245,33 +245,33 @@ class Linearizer:
                 env[node.name] = self._look_up(env, node.args[0]).item(item[1])
             elif node.target == OBSERVED:
                 env.update(self._observed(node, env, logged))
-                env[node.name] = Lanes.same(None)
+                env[node.name] = NodeValues.same(None)
             else:
                 env[node.name] = self._call(graph, node, env, logged)
             for name in last.get(node.name, ()):
                 env.pop(name, None)
             self.step()
 
-    def _branch(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
+    def _branch(self, graph: Graph, node: Node, env: dict[str, NodeValues], logged: Logged) -> NodeValues:
         predicate, operands = node.args
         branch = self.float64.taken(graph, node, self._look_up(env, predicate).reference)
         inner = self._bind(branch, [self._look_up(env, leaf) for leaf in operands])
         self._walk(branch, inner, logged)
-        return Lanes.of_list([self._look_up(inner, out) for out in branch.outputs])
+        return NodeValues.of_list([self._look_up(inner, out) for out in branch.outputs])
 
-    def _rounds(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
+    def _rounds(self, graph: Graph, node: Node, env: dict[str, NodeValues], logged: Logged) -> NodeValues:
         body, turns = body_of(graph, node), logged if isinstance(logged, Turns) else Turns(logged)
         carries, rows, operands = ([self._look_up(env, leaf) for leaf in part] for part in node.args)
         course = Course(carries, rows, operands)
         for at in range(len(course.rows[0].reference)):
-            given = [*course.carries, *course.rows, *course.operands, Lanes.same(at)]
+            given = [*course.carries, *course.rows, *course.operands, NodeValues.same(at)]
             inner = self._bind(body, given)
             self._walk(body, inner, turns)
             course.end([self._look_up(inner, out) for out in body.outputs])
         with torch.set_grad_enabled(self._gradients):
-            return Lanes.of_list([*course.carries, *map(_stacked, course.results)])
+            return NodeValues.of_list([*course.carries, *map(_stacked, course.results)])
 
-    def _call(self, graph: Graph, node: Node, env: dict[str, Lanes], logged: Logged) -> Lanes:
+    def _call(self, graph: Graph, node: Node, env: dict[str, NodeValues], logged: Logged) -> NodeValues:
         given = {name: self._look_up(env, Ref(name)) for name in node.reads()}
         stateful = node.target == "delegate" and bool(graph.inside(node).mutations)
         near = all(lanes.near for lanes in given.values()) and not stateful
@@ -301,12 +301,14 @@ class Linearizer:
         middle = values[0]
         reference = _detached(middle) if near else values[1]
         local = values[-1] if moved and not problem else None if problem else reference
-        computed = Lanes(reference, local, middle, near)
+        computed = NodeValues(reference, local, middle, near)
         lanes = self._finish(node, computed, logged(node), problem)
         self._depend(graph, node, lanes, given, _passing(computed))
         return lanes
 
-    def _depend(self, graph: Graph, node: Node, lanes: Lanes, given: dict[str, Lanes], passes: list[bool]) -> None:
+    def _depend(
+        self, graph: Graph, node: Node, lanes: NodeValues, given: dict[str, NodeValues], passes: list[bool]
+    ) -> None:
         """Add the contributions that the arguments depend on; for a delegate, by output.
 
         Nothing is added to an output that errors do not reach.
@@ -327,7 +329,7 @@ class Linearizer:
             for own, names, go in zip(lanes.parts, sources, passes, strict=False)
         )
 
-    def _finish(self, node: Node, computed: Lanes, logged: Any, problem: str) -> Lanes:
+    def _finish(self, node: Node, computed: NodeValues, logged: Any, problem: str) -> NodeValues:
         references, middles = flat_values(computed.reference), flat_values(computed.middle)
         locals_ = flat_values(computed.runtime) if computed.runtime is not None else [None] * len(references)
         if logged is None or len(logged) != len(references):
@@ -336,21 +338,21 @@ class Linearizer:
         outs = []
         for output, (ref, loc, mid, run) in enumerate(zip(references, locals_, middles, logged, strict=True)):
             value, contribution = self._runtime_value(node, output, ref, loc, run, problem)
-            out = Lanes(ref, value, mid)
+            out = NodeValues(ref, value, mid)
             out.middle, out.near = self._link(contribution, out, near=computed.near)
             if contribution is not None:
                 out.reach = contribution.bit
             outs.append(out)
-        return Lanes.of_list(outs) if isinstance(computed.reference, (list, tuple)) else outs[0]
+        return NodeValues.of_list(outs) if isinstance(computed.reference, (list, tuple)) else outs[0]
 
-    def _observed(self, node: Node, env: dict[str, Lanes], logged: Logged) -> dict[str, Lanes]:
+    def _observed(self, node: Node, env: dict[str, NodeValues], logged: Logged) -> dict[str, NodeValues]:
         """A delegate whose inside is not certain: its outputs take the place of the values that its arguments name."""
         names = list(refs(node.args))
         runtime = logged(node) if names else None
         if runtime is None or len(runtime) != len(names):
             self._found.missing.add(node.instruction)
             return {}
-        outs: dict[str, Lanes] = {}
+        outs: dict[str, NodeValues] = {}
         for output, (name, run) in enumerate(zip(names, runtime, strict=True)):
             old = env[name]
             value, contribution = self._runtime_value(node, output, old.reference, old.runtime, run, "")
@@ -387,7 +389,7 @@ class Linearizer:
         self._found.contributions.append(contribution)
         return contribution
 
-    def _link(self, contribution: Contribution | None, lanes: Lanes, *, near: bool) -> tuple[Any, bool]:
+    def _link(self, contribution: Contribution | None, lanes: NodeValues, *, near: bool) -> tuple[Any, bool]:
         """The point between reference and runtime, through which the gradient flows on; and if it is the reference.
 
         `near`: ``lanes.middle`` is the reference's value. The result is a new tensor: inside a delegate one output may
@@ -420,17 +422,17 @@ def _collect(
     return contribution.collect(gradient)
 
 
-def _stacked(rows: Sequence[Lanes]) -> Lanes:
+def _stacked(rows: Sequence[NodeValues]) -> NodeValues:
     reference, middle = stacked([row.reference for row in rows]), stacked([row.middle for row in rows])
     same = all(row.runtime is row.reference for row in rows)
     runtime = reference if same else stacked([row.runtime for row in rows])
-    lanes = Lanes(reference, runtime, middle, all(row.near for row in rows), _union(rows))
+    lanes = NodeValues(reference, runtime, middle, all(row.near for row in rows), _union(rows))
     for row in rows:
         lanes.rounded |= row.rounded
     return lanes
 
 
-def _union(lanes: Iterable[Lanes]) -> int:
+def _union(lanes: Iterable[NodeValues]) -> int:
     reach = 0
     for item in lanes:
         reach |= item.reach
@@ -458,7 +460,7 @@ def _detached(value: Any) -> Any:
     return [_detached(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def _passing(computed: Lanes) -> list[bool]:
+def _passing(computed: NodeValues) -> list[bool]:
     references, locals_ = flat_values(computed.reference), flat_values(computed.runtime)
     if len(locals_) != len(references):
         return [True] * len(references)

@@ -23,9 +23,9 @@ from etviz.evaluation.buffers import give_back
 from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
-from etviz.explain.attribution.constants import widen
 from etviz.explain.attribution.float64 import After, Float64, Point
-from etviz.explain.attribution.linearize import Contribution, Lanes, Linearization, Linearizer
+from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
+from etviz.explain.attribution.wide_constants import widen
 from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
@@ -464,7 +464,7 @@ def _together(graph: Graph) -> int:
 class ErrorTarget:
     """The attributed quantity: `seeds` are its derivatives by the outputs, `error` its size."""
 
-    def __init__(self, outputs: Sequence[Lanes], logged: Sequence[Any], output: int, loss: Loss | None) -> None:
+    def __init__(self, outputs: Sequence[NodeValues], logged: Sequence[Any], output: int, loss: Loss | None) -> None:
         self.references = [lanes.reference for lanes in outputs]
         self.middles = [lanes.middle for lanes in outputs]
         self.reach = self.rounded = 0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from etviz.comparison.gap import Comparison
-    from etviz.explain.stages.stages import Form
+    from etviz.explain.stages.stages import ProgramForm
     from etviz.graph.ir import Graph
 
 NOT_ZOOMED: Final = "it is inside a delegate, which logs only its outputs; zoom into it to see more"
@@ -37,7 +37,7 @@ class ZoomedCall:
     first: int
 
 
-def reasons_inside(form: Form, zooms: Sequence[ZoomedCall], run: int) -> dict[str, str]:
+def reasons_inside(form: ProgramForm, zooms: Sequence[ZoomedCall], run: int) -> dict[str, str]:
     """By name of a node inside a delegate: why one execution has no runtime value for it."""
     reasons = form.inside_nodes(NOT_ZOOMED)
     for item in zooms:

@@ -20,8 +20,8 @@ from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.explain.quantization.delegates import ZoomedCall, reasons_inside
 from etviz.explain.quantization.weights import WeightPair, weight_error, weight_pairs
-from etviz.explain.stages.operators import Partner, find_partners
-from etviz.explain.stages.stages import NO_PARTNER, Form, Hook, read_grid
+from etviz.explain.stages.exported_operators import Partner, find_partners
+from etviz.explain.stages.stages import NO_PARTNER, Hook, ProgramForm, read_grid
 from etviz.graph.ir import Node, Ref, refs
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize
 from etviz.graph.uses import Key
@@ -100,7 +100,7 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
             "etviz.record(…, reference=), or add it to the ETRecord before it is saved: "
             'etrecord.add_extra_export_modules({"float": float_exported_program.run_decompositions({})})'
         )
-    floating, lowered = Form.of(replay.fresh_float()), Form.of(replay.fresh())
+    floating, lowered = ProgramForm.of(replay.fresh_float()), ProgramForm.of(replay.fresh())
     partners = list(find_partners(floating.values, lowered.values))
     pairs = weight_pairs(floating.values, lowered.values, partners)
     inputs = [execution.inputs for execution in replay.executions]
@@ -109,7 +109,7 @@ def split(replay: Replay, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall] = ())
         wanted = {partner.floating: file.put for partner in partners if partner.value is not None}
         floats = floating.evaluate(inputs, lambda _: wanted, runs)
         parts = [
-            _Part(partners, lowered, floats[run].values, _logged(lowered, gaps, zooms, run), floating, pairs)
+            _SplitExecution(partners, lowered, floats[run].values, _logged(lowered, gaps, zooms, run), floating, pairs)
             for run in runs
         ]
         lowered.evaluate(inputs, lambda run: parts[run].hooks(weights=not run), runs)
@@ -134,7 +134,7 @@ def split_frame(result: Split, runs: Sequence[tuple[int, int, Any]]) -> pd.DataF
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(numeric, float))
 
 
-def _logged(form: Form, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
+def _logged(form: ProgramForm, gaps: Sequence[Gap], zooms: Sequence[ZoomedCall], run: int) -> Logged:
     parts = [(0, gaps, None)]
     parts += [(item.first, item.zoom.comparison.gaps, item) for item in zooms if item.zoom.faithful is True]
     logged: Logged = {}
@@ -153,16 +153,16 @@ def _parameters(quantize: Node) -> list[Any]:
     return [grid.scale, grid.zero_point, grid.qmin, grid.qmax] if grid is not None else []
 
 
-class _Part:
+class _SplitExecution:
     """One execution: measures each value of the quantized program while it is evaluated, and forgets it."""
 
     def __init__(
         self,
         partners: Sequence[Partner],
-        lowered: Form,
+        lowered: ProgramForm,
         floats: Mapping[Key, torch.Tensor],
         logged: Logged,
-        floating: Form,
+        floating: ProgramForm,
         pairs: Sequence[WeightPair],
     ) -> None:
         self._partners, self._lowered, self._floats, self._logged = partners, lowered, floats, logged

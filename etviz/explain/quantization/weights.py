@@ -14,7 +14,7 @@ from etviz.graph.quantize_ops import converted, granularity, grid_arguments, is_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from etviz.explain.stages.operators import Operator, OperatorValues, Partner
+    from etviz.explain.stages.exported_operators import ExportedOperator, OperatorValues, Partner
     from etviz.graph.ir import Input
     from etviz.graph.uses import Key
 
@@ -53,12 +53,12 @@ def _matrix(values: OperatorValues, name: str) -> Input | None:
     return item if known else None
 
 
-def _weight(values: OperatorValues, operator: Operator) -> str:
+def _weight(values: OperatorValues, operator: ExportedOperator) -> str:
     constants = (_matrix(values, name) for node in operator.nodes for name in node.reads())
     return next((item.target for item in constants if item and item.meta and "float" in item.meta.dtype), "")
 
 
-def _dequantize(values: OperatorValues, operator: Operator) -> Node | None:
+def _dequantize(values: OperatorValues, operator: ExportedOperator) -> Node | None:
     sources = (values.nodes.get(values.value(name)[0]) for node in operator.nodes for name in node.reads())
     dequantizes = (node for node in sources if node is not None and is_dequantize(node))
     return next((node for node in dequantizes if _matrix(values, converted(node)) is not None), None)

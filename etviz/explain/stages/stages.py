@@ -21,8 +21,8 @@ from etviz.evaluation.noise import total_noise
 from etviz.evaluation.replay import question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value, flat_values
+from etviz.explain.stages.exported_operators import OperatorValues, find_partners
 from etviz.explain.stages.functional import functional
-from etviz.explain.stages.operators import OperatorValues, find_partners
 from etviz.graph.inline import inline
 from etviz.graph.ir import Node
 from etviz.graph.quantize_ops import Grid, grid_of, is_dequantize, is_quantize
@@ -56,7 +56,7 @@ class Taken:
     outputs: list[Any] = field(default_factory=list)
 
 
-class Form:
+class ProgramForm:
     """One form of the program, with the operators of its delegates in place of the calls.
 
     Attributes
@@ -75,7 +75,7 @@ class Form:
         self.fresh: Fresh = partial(Evaluator, self.values.graph, constants, limits)
 
     @classmethod
-    def of(cls, original: Evaluator) -> Form:
+    def of(cls, original: Evaluator) -> ProgramForm:
         """The form that an evaluator evaluates."""
         return cls(original.graph, original.constants, original.limits)
 
@@ -200,7 +200,7 @@ class Stages:
         self._replay = replay
         self._inputs = [execution.inputs for execution in replay.executions]
         here = replay.elsewhere is None
-        self.lowered = Form.of(replay.fresh()) if here else Form(replay.graph, replay.constants)
+        self.lowered = ProgramForm.of(replay.fresh()) if here else ProgramForm(replay.graph, replay.constants)
         readings = self.lowered.readings()
         self._operators = {key: operator for operator, key in readings.items()}
         for operator, key in readings.items():
@@ -221,7 +221,7 @@ class Stages:
     def evaluate(self, name: str, file: SpillFile, runs: Sequence[int]) -> list[Stage]:
         """One stage in some executions; a stage that can't be evaluated has the reason as its `problem`."""
         try:
-            form = self.lowered if name == LOWERED else Form.of(self.makers[name]())
+            form = self.lowered if name == LOWERED else ProgramForm.of(self.makers[name]())
             readings = {key: operator for operator, key in self._readings(name, form).items()}
             given = self._inputs[: max(runs, default=-1) + 1]
             hooks = dict.fromkeys(readings, file.put)
@@ -245,7 +245,7 @@ class Stages:
             for run in runs
         ]
 
-    def _readings(self, name: str, form: Form) -> dict[str, Key]:
+    def _readings(self, name: str, form: ProgramForm) -> dict[str, Key]:
         """A convolution of the float model that took a batch norm in is compared with the norm."""
         if name != FLOAT:
             return form.readings()

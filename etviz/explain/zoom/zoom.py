@@ -24,8 +24,8 @@ from etviz.evaluation.evaluator import Evaluator, Scope
 from etviz.evaluation.replay import Execution, Replay, question
 from etviz.evaluation.spill import SpillFile
 from etviz.evaluation.values import Value
+from etviz.explain.zoom.inner_values import How, InnerValues, ZoomSubject, inner_values
 from etviz.explain.zoom.piece import Watcher
-from etviz.explain.zoom.values import How, InnerValues, Subject, inner_values
 from etviz.graph.inline import inline
 from etviz.graph.ir import Graph, Node
 from etviz.graph.labels import short_operator
@@ -64,7 +64,7 @@ class Zoom:
     logged: bool = False
 
 
-def compare_calls(replay: Replay, subjects: Mapping[Call, Subject], how: How) -> dict[Call, Zoom]:
+def compare_calls(replay: Replay, subjects: Mapping[Call, ZoomSubject], how: How) -> dict[Call, Zoom]:
     """Zoom into delegate calls of a program; raises as `inner_values` does."""
     judged = {call for call, item in subjects.items() if item.logged is not None and not item.unjudged}
     arrived = _arrivals(replay, judged) if judged else {}
@@ -79,7 +79,7 @@ def compare_calls(replay: Replay, subjects: Mapping[Call, Subject], how: How) ->
 
 
 def compare_inside(
-    replay: Replay, subject: Subject, inner: InnerValues, start: Sequence[Any] | str | None = None
+    replay: Replay, subject: ZoomSubject, inner: InnerValues, start: Sequence[Any] | str | None = None
 ) -> Zoom:
     """Compare inner values with the operators of a delegate.
 
@@ -195,7 +195,7 @@ def _other_constants(piece: Piece, inputs: Sequence[Any]) -> Iterator[str]:
             yield f"The runtime's {item.name}, a constant that the delegate reads, differs from the reference's{small}."
 
 
-def _name_alterations(zoom: Zoom, subject: Subject, how: How) -> None:
+def _name_alterations(zoom: Zoom, subject: ZoomSubject, how: How) -> None:
     gaps = zoom.comparison.gaps
     wrong = any(gap.status == MISMATCH or gap.is_suspicious(introduced=True) for gap in gaps)
     altered = alterations(subject.piece, how.timeout, how.cancel) if subject.constants or wrong else []

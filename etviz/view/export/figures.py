@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from etviz.comparison.tables import rank
+from etviz.comparison.gap_tables import rank
 from etviz.json_numbers import as_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import traitlets
 
 from etviz.comparison.gap import COMPARED
 from etviz.errors import UsageError
+from etviz.view.pages.html_tables import html_table
 from etviz.view.pages.report import embedded_html
-from etviz.view.pages.tables import html_table
 from etviz.view.payload.program import column_names
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ _NEEDED: Final[Mapping[str, Sequence[str]]] = {
     "gaps": ("input", "instruction", "output"),
 }
 """Required columns of a table, or of the tables in a folder."""
-_WORKER: Final = Worker("etviz.evidence.tables")
+_WORKER: Final = Worker("etviz.evidence.parquet")
 
 
 def are_noted(paths: Sequence[Path]) -> bool:

@@ -61,7 +61,7 @@ class Logged:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ZoomSubject:
     """One delegate call that is zoomed into.
 
     Attributes
@@ -166,7 +166,7 @@ class InnerValues:
         return list(self.results)
 
 
-def inner_values(subject: Subject, how: How) -> InnerValues:
+def inner_values(subject: ZoomSubject, how: How) -> InnerValues:
     """The values inside a delegate call, from the best source that there is.
 
     Raises
@@ -286,7 +286,7 @@ def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedValues:
     """Which operator each logged value belongs to.
 
     Attributes
@@ -304,7 +304,7 @@ class Joined:
     strange: tuple[Identifier, ...]
 
 
-def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mapping[str, Sequence[int]]) -> Joined:
+def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mapping[str, Sequence[int]]) -> JoinedValues:
     """Join logged values to operators.
 
     Where a pass turned the operators {a, …} into {b, …}, each of the new ones carries the debug handles of all old
@@ -331,7 +331,7 @@ def join(graph: Graph, logged: Sequence[tuple[Identifier, Any]], handles: Mappin
             continue
         values[group[-1].name] = identifier, value
         parts |= {node.name: group[-1].name for node in group[:-1]}
-    return Joined(values, {name: owner for name, owner in parts.items() if name not in values}, tuple(strange))
+    return JoinedValues(values, {name: owner for name, owner in parts.items() if name not in values}, tuple(strange))
 
 
 def from_log(piece: Piece, logged: Logged, preprocessing: Preprocessing | None = None) -> InnerValues:

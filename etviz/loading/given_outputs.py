@@ -45,7 +45,7 @@ _ONLY_FINAL: Final = "Only the final outputs were given, so no instruction is co
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _ExpectedOutput:
     """The expected shape and dtype of an output; None if unknown."""
 
     dtype: str | None
@@ -54,7 +54,7 @@ class _Expected:
 
 
 @dataclass(slots=True)
-class _Execution:
+class _GivenExecution:
     """The values of one execution: final outputs, values of instructions by ``(instruction, index)``, those inside."""
 
     outputs: list[Any]
@@ -101,7 +101,7 @@ def outputs_findings(
     paired = pair(artifacts, chosen)
     graph = paired.graph
     reference = paired.edge if paired.pairing == HANDLES and paired.edge is not None else graph
-    given = _Given(outputs, table, _expected_outputs(reference, artifacts, chosen))
+    given = _GivenOutputs(outputs, table, _expected_outputs(reference, artifacts, chosen))
     _check_table(table, artifacts, record)
     executions = given.executions()
     candidates = artifacts.inputs(inputs, chosen)
@@ -141,17 +141,17 @@ def _check_table(table: ProbeTable | None, artifacts: ArtifactSet, record: PathL
         )
 
 
-def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list[_Expected]:
+def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list[_ExpectedOutput]:
     if artifacts.program is not None:
         plan = artifacts.program.method(method)
         expected = []
         for slot in plan.outputs:
             spec = plan.values[slot].tensor
             if spec is None:
-                expected.append(_Expected(plan.values[slot].kind, None))
+                expected.append(_ExpectedOutput(plan.values[slot].kind, None))
             else:
                 shape = spec.sizes if spec.dynamism == "static" else tuple("?" for _ in spec.sizes)
-                expected.append(_Expected(spec.dtype, shape, spec.dim_order))
+                expected.append(_ExpectedOutput(spec.dtype, shape, spec.dim_order))
         return expected
     uses, found = Uses(graph), []
     for out in graph.outputs:
@@ -163,11 +163,11 @@ def _expected_outputs(graph: Graph, artifacts: ArtifactSet, method: str) -> list
             meta = metas[index] if index < len(metas) else None
             if node is None:
                 meta = next((item.meta for item in graph.inputs if item.name == out.name), None)
-        found.append(_Expected(meta.dtype, meta.shape) if meta is not None else _Expected(None, None))
+        found.append(_ExpectedOutput(meta.dtype, meta.shape) if meta is not None else _ExpectedOutput(None, None))
     return found
 
 
-class _Given:
+class _GivenOutputs:
     """The argument ``outputs=``, by probe and execution.
 
     Attributes
@@ -181,7 +181,7 @@ class _Given:
         the final outputs from the program's; None if the delegate's outputs are not known.
     """
 
-    def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_Expected]) -> None:
+    def __init__(self, outputs: Any, table: ProbeTable | None, expected: list[_ExpectedOutput]) -> None:
         self._table, self._expected = table, expected
         self.notes: list[str] = []
         self.remarks: dict[int, str] = {}
@@ -237,19 +237,19 @@ class _Given:
         entry = self._table.by_name.get(name) if self._table is not None else None
         return entry.outputs if entry is not None else len(self._expected)
 
-    def executions(self) -> list[_Execution]:
+    def executions(self) -> list[_GivenExecution]:
         counts = {name: len(runs) for name, runs in self._by_name.items()}
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise UsageError(f"every probe must have run as often as the others; executions given: {told}")
         return [self._execution(run) for run in range(next(iter(counts.values())))]
 
-    def _execution(self, run: int) -> _Execution:
+    def _execution(self, run: int) -> _GivenExecution:
         finals = self._by_name.get(MODEL)
         final = None
         if finals is not None:
             final = self._read(MODEL, finals[run], self._expected)
-        found = _Execution([])
+        found = _GivenExecution([])
         deviations: dict[str, float] = {}
         table = self._table
         entries = [entry for entry in table.probes if entry.name in self._by_name] if table is not None else []
@@ -283,15 +283,15 @@ class _Given:
         worst = max(before or 0.0, deviation, _deviation([own], [other])) if known else None
         self.inside[instruction] = worst
 
-    def _probe_outputs(self, entry: ProbeEntry) -> list[_Expected]:
-        expected = [*self._expected, *[_Expected(None, None)] * (entry.outputs - len(self._expected))]
+    def _probe_outputs(self, entry: ProbeEntry) -> list[_ExpectedOutput]:
+        expected = [*self._expected, *[_ExpectedOutput(None, None)] * (entry.outputs - len(self._expected))]
         for value in entry.values:
             shape: tuple[int | str, ...] = tuple("?" for _ in value.shape) if value.dynamic else value.shape
-            expected[value.position] = _Expected(value.dtype, shape, value.order)
-        expected[-1] = _Expected("int64", (len(entry.mark),))
+            expected[value.position] = _ExpectedOutput(value.dtype, shape, value.order)
+        expected[-1] = _ExpectedOutput("int64", (len(entry.mark),))
         return expected
 
-    def _read(self, name: str, values: Sequence[Any], expected: Sequence[_Expected]) -> list[Any]:
+    def _read(self, name: str, values: Sequence[Any], expected: Sequence[_ExpectedOutput]) -> list[Any]:
         whose = "the program" if name == MODEL else name
         if len(values) != len(expected):
             raise UsageError(f"{whose} gives {len(expected)} outputs, {len(values)} were given")
@@ -359,7 +359,7 @@ def _in_order(name: str, files: Mapping[int, Path]) -> list[Path]:
     return [files[at] for at in range(len(files))]
 
 
-def _checked(what: str, value: Any, expected: _Expected) -> Any:
+def _checked(what: str, value: Any, expected: _ExpectedOutput) -> Any:
     if isinstance(value, (str, os.PathLike)):
         return _read_file(what, value, expected)
     if hasattr(value, "__array__") and not isinstance(value, torch.Tensor):
@@ -383,13 +383,13 @@ def _checked(what: str, value: Any, expected: _Expected) -> Any:
     return value
 
 
-def _fits(value: torch.Tensor, dtype: str, expected: _Expected) -> bool:
+def _fits(value: torch.Tensor, dtype: str, expected: _ExpectedOutput) -> bool:
     shape = expected.shape or ()
     same = all(not isinstance(size, int) or size == got for size, got in zip(shape, value.shape, strict=False))
     return dtype == expected.dtype and len(shape) == value.dim() and same
 
 
-def _read_file(what: str, path: PathLike, expected: _Expected) -> Any:
+def _read_file(what: str, path: PathLike, expected: _ExpectedOutput) -> Any:
     if expected.dtype in ("int", "double", "bool") and expected.shape is None:
         return read_number(path, expected.dtype)
     if expected.dtype is None or expected.shape is None:
@@ -438,7 +438,9 @@ def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(*(t.contiguous().reshape(-1).view(torch.uint8) for t in (a, b)))
 
 
-def _events(graph: Graph, execution: _Execution, inputs: Sequence[Any], writer: ValueWriter) -> Iterable[DebugEvent]:
+def _events(
+    graph: Graph, execution: _GivenExecution, inputs: Sequence[Any], writer: ValueWriter
+) -> Iterable[DebugEvent]:
     uses = Uses(graph)
     users = dict(zip((item.name for item in graph.user_inputs()), inputs, strict=False))
     numbers = {node.name: node.instruction for node in graph.walk()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Operator:
+class ExportedOperator:
     """One operator of the exported program, as it stands in a graph: the nodes that compute it, conversions left out.
 
     `last` are those whose value leaves it; more than one if it became several operators.
@@ -51,7 +51,7 @@ class OperatorValues(Uses):
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph)
         self.inputs = {item.name: item for item in graph.inputs}
-        self.operators: dict[str, Operator] = {}
+        self.operators: dict[str, ExportedOperator] = {}
         self.readers: dict[Key, list[Node]] = {}
         self.quantized: dict[Key, Node] = {}
         self.several: set[Key] = set()
@@ -60,7 +60,7 @@ class OperatorValues(Uses):
                 self.readers.setdefault(self.value(name), []).append(node)
             if not is_conversion(node):
                 name = node.origin or node.name
-                self.operators.setdefault(name, Operator(name)).nodes.append(node)
+                self.operators.setdefault(name, ExportedOperator(name)).nodes.append(node)
         self._returned = {self.value(name) for name in self.results}
         self._find_last()
         self._find_quantized()
@@ -70,7 +70,7 @@ class OperatorValues(Uses):
         node = self.nodes.get(key[0])
         return node.outputs[key[1]] if node is not None and key[1] < len(node.outputs) else None
 
-    def values_of(self, operator: Operator) -> list[Key]:
+    def values_of(self, operator: ExportedOperator) -> list[Key]:
         """The values of an operator that are read or returned; the first if there are none."""
         node = operator.last[-1] if operator.last else operator.nodes[-1]
         every = [(node.name, output) for output in range(max(1, len(node.outputs)))]
@@ -147,7 +147,12 @@ def find_partners(floats: OperatorValues, quantized: OperatorValues) -> Iterator
 
 
 def _partner(
-    floats: OperatorValues, quantized: OperatorValues, operator: Operator, source: Operator, key: Key, norm: str
+    floats: OperatorValues,
+    quantized: OperatorValues,
+    operator: ExportedOperator,
+    source: ExportedOperator,
+    key: Key,
+    norm: str,
 ) -> Partner:
     name, module = operator.name, operator.module
     answer = quantized.operators.get(name)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RowPair:
     """The tensors of a row; `reference` is None where there is none, and `missing` gives the reason.
 
     `level` tells whether the row's error is more than its precision explains: the introduced error where it is known,
@@ -66,7 +66,7 @@ class RowTensors:
         self._rows, self._check_files = rows, check_files
 
     @during("fetching the tensors of a row")
-    def pair(self, row: Any) -> Pair:
+    def pair(self, row: Any) -> RowPair:
         """The tensors of a row; computes the reference again where it was not kept.
 
         Raises
@@ -78,13 +78,13 @@ class RowTensors:
         place = self._rows.find(row)
         gap = place.gap
         if gap.unpaired:
-            return Pair(gap, None, gap.runtime, gap.unpaired)
+            return RowPair(gap, None, gap.runtime, gap.unpaired)
         level = gap.total_level if gap.level == "unknown" else gap.level
         reference = gap.reference
         if reference is None and place.tables.recall is not None:
             reference = place.tables.recall.reference(gap)
         missing = "" if reference is not None else "it could not be computed again"
-        return Pair(gap, reference, gap.runtime, missing, level)
+        return RowPair(gap, reference, gap.runtime, missing, level)
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """``(reference, runtime)``.
