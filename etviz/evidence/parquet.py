@@ -1,7 +1,7 @@
 """Reads the Parquet tables of a study, which may come from other people.
 
 Some damage makes pyarrow end the process. A child process therefore reads the tables first that etviz did not write on
-this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.ledger`) holds the tables that
+this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.known_files`) holds the tables that
 were read. Before a table is read, its size in memory is computed and limited.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from etviz.artifacts.files import open_artifact
-from etviz.artifacts.ledger import alike, is_noted, note
+from etviz.artifacts.known_files import alike, is_noted, note
 from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.pipeline.service import serve
 from etviz.pipeline.worker import Worker

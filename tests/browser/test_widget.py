@@ -211,7 +211,9 @@ def test_a_delegate_is_zoomed_into(lab: Lab, view: Locator) -> None:
     expect(inner).to_have_count(inside)
     expect(other(lab).locator(".etv-table [data-inner]").first).to_be_attached()
     assert rows(other(lab)).count() > before
-    expect(view.locator("[role=treegrid] [data-node][aria-level='3'] [aria-label^='worst introduced']").first).to_be_attached()
+    expect(
+        view.locator("[role=treegrid] [data-node][aria-level='3'] [aria-label^='worst introduced']").first
+    ).to_be_attached()
     expect(view.get_by_role("progressbar")).to_have_count(0)
     inner.first.click()
     expect(view.locator("svg[role=img]")).to_have_count(2)

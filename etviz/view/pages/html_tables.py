@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pandas.api.types import is_numeric_dtype
 
-from etviz.comparison.tables import ranking
+from etviz.comparison.gap_tables import ranking
 from etviz.tensors.metrics import METRICS
 from etviz.text import markup
 
