@@ -24,7 +24,7 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "parity.result": ["Parity"],
         "pipeline.probe": ["Probe", "probe"],
         "pipeline.recipe": ["Recipe", "recipe"],
-        "pipeline.record": ["record"],
+        "pipeline.record": ["record", "recording"],
         "comparison.results": ["Results", "compare_results"],
         "evidence.census": ["Census", "census"],
         "evidence.runner": ["study"],

@@ -28,6 +28,7 @@ from etviz.pipeline.probe import probe as probe
 from etviz.pipeline.recipe import Recipe as Recipe
 from etviz.pipeline.recipe import recipe as recipe
 from etviz.pipeline.record import record as record
+from etviz.pipeline.record import recording as recording
 from etviz.settings import options as options
 from etviz.side_by_side import Comparison as Comparison
 from etviz.tensors.metrics import metrics as metrics

@@ -209,6 +209,7 @@ def load(
         The inputs of the run: a tuple, or a list with a tuple for each execution; or a file of them, or several
         (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, also as ``x.bin:float32:1x3x224x224``, or a list of
         raw files); see the page "From artifacts". By default the ETRecord's, as far as what was logged proves them.
+        Of a program with several methods, the calls of all in order: ``[("prefill", (tokens, 0)), ("decode", …)]``.
     method
         Name of the method, if the program has several.
     delegate_metadata_parser

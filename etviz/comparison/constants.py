@@ -8,6 +8,7 @@ computes from several (a batch norm in a convolution's weights, a bias as intege
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections import Counter
 from dataclasses import dataclass
@@ -146,12 +147,12 @@ def compare_constants(
         if not blobs.take(tensor, anyhow=use.inside) and use.plain:
             missing.setdefault(target, use)
     found = []
-    sizes = Counter(weights[target].nbytes for target in missing)
+    sizes = Counter(_size(weights[target], anyhow=use.inside) for target, use in missing.items())
     for target, use in missing.items():
         tensor = weights[target]
         nearest = blobs.nearest(tensor, anyhow=use.inside)
         if nearest is None:
-            nearest = blobs.left(tensor, sizes[tensor.nbytes])
+            nearest = blobs.left(tensor, sizes[_size(tensor, anyhow=use.inside)], anyhow=use.inside)
         if nearest is not None:
             found.append(_difference(target.rpartition("/")[2], use.instruction, tensor, nearest))
     return found
@@ -225,8 +226,9 @@ class _Blobs:
             self._by_size.setdefault(data.size, []).append(at)
 
     def take(self, tensor: torch.Tensor, *, anyhow: bool) -> bool:
-        candidates = self._by_size.get(tensor.nbytes, ())
-        for order, content in _layouts(tensor) if candidates else ():
+        forms = _layouts(tensor) if tensor.nbytes in self._by_size else iter(())
+        for order, content in itertools.chain(forms, _packed(tensor) if anyhow else ()):
+            candidates = self._by_size.get(content.size, ())
             start = content[:_START].tobytes()
             for at in candidates:
                 data = self._datas[at]
@@ -240,13 +242,14 @@ class _Blobs:
     def _has_order(self, at: int, order: tuple[int, ...]) -> bool:
         return not order or at >= len(self._orders) or order in self._orders[at]
 
-    def left(self, tensor: torch.Tensor, missing: int) -> torch.Tensor | None:
-        free = [at for at in self._by_size.get(tensor.nbytes, ()) if at not in self._taken]
+    def left(self, tensor: torch.Tensor, missing: int, *, anyhow: bool) -> torch.Tensor | None:
+        same = self._by_size.get(_size(tensor, anyhow=anyhow), [])
+        free = [at for at in same if at not in self._taken]
         said = free and len(free) == missing and not tensor.dtype.is_complex
         if not said or not tells(tensor):
             return None
-        self._by_size[tensor.nbytes].remove(free[0])
-        self._by_size[tensor.nbytes].append(free[0])  # the next one is another
+        same.remove(free[0])
+        same.append(free[0])  # the next one is another
         return _numbers(self._datas[free[0]], tensor)
 
     def nearest(self, tensor: torch.Tensor, *, anyhow: bool) -> torch.Tensor | None:
@@ -256,7 +259,8 @@ class _Blobs:
         """
         if tensor.dtype.is_complex:
             return None
-        free = [at for at in self._by_size.get(tensor.nbytes, ()) if at not in self._taken][:_MOST_TRIALS]
+        same = self._by_size.get(_size(tensor, anyhow=anyhow), ())
+        free = [at for at in same if at not in self._taken][:_MOST_TRIALS]
         own = _numbers(stored(tensor), tensor)
         norm, best, found = float(own.norm()), _ALIKE, None
         for order, content in _layouts(tensor) if free else ():
@@ -279,6 +283,28 @@ def _layouts(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
         yield order, stored(tensor, order)
 
 
+def _packed(tensor: torch.Tensor) -> Iterator[tuple[tuple[int, ...], Bytes]]:
+    """The bytes of integers of four bits in pairs, as XNNPACK stores them: plus 8, the even element in the low bits."""
+    if _is_narrow(tensor):
+        pairs = stored(tensor).reshape(-1, 2).view(np.int8).astype(np.int16) + 8
+        yield (), (pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8)
+
+
+def _size(tensor: torch.Tensor, *, anyhow: bool) -> int:
+    """Bytes of a constant in a `.pte`; with `anyhow` as a backend stores it."""
+    return tensor.nbytes // 2 if anyhow and _is_narrow(tensor) else tensor.nbytes
+
+
+def _is_narrow(tensor: torch.Tensor) -> bool:
+    """True for whole numbers of four bits, which XNNPACK packs."""
+    import torch
+
+    if tensor.dtype != torch.int8 or tensor.dim() != 2 or tensor.shape[-1] % 2:
+        return False
+    least, most = (int(value) for value in tensor.aminmax())
+    return least >= -8 and most < 8
+
+
 def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
     if not order:
         return numbers
@@ -287,4 +313,7 @@ def _in_order(numbers: torch.Tensor, like: torch.Tensor, order: tuple[int, ...])
 
 
 def _numbers(content: Bytes, like: torch.Tensor) -> torch.Tensor:
+    if 2 * content.size == like.nbytes:  # numbers of four bits in pairs
+        narrow = np.stack([content & 15, content >> 4], -1).reshape(-1).astype(np.int8) - 8
+        return torch.from_numpy(narrow).double()
     return torch.from_numpy(content.copy()).view(like.dtype).double().nan_to_num(0.0, 0.0, 0.0)

@@ -7,17 +7,19 @@ Values are freed when their last use is past.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from etviz.errors import EtvizError, PairingError, UsageError
 from etviz.evaluation import dynamic_quantization as dynamic
+from etviz.evaluation.interludes import TURN, Interlude, Turn
 from etviz.evaluation.interpreter import Interpreter, Prepared, State, Weight
 from etviz.evaluation.law import Sizing, noise_of, only_picks
 from etviz.evaluation.limits import Limits, nbytes
@@ -33,6 +35,11 @@ from etviz.graph.quantize_ops import chooses_grid, converted, grid_arguments, is
 from etviz.graph.uses import Uses, is_size, is_stateful, item_of, only_moves
 from etviz.tensors.blocks import dtype_name
 from etviz.tensors.metrics import NO_NOISE, Noise
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from etviz.evaluation.interludes import Turns as CallTurns
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +67,7 @@ class Evaluator(Interpreter):
 
     `rounding` perturbs every operator that depends on inputs, None for plain values; `roundings` measure the noise of
     chains. `runtime_state` holds the runtime's mutable buffers where they differ from the reference's;
-    `perturbed_state` the buffers of perturbed lanes.
+    `perturbed_state` the buffers of perturbed lanes. `turns` has the calls of other methods between the executions.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class Evaluator(Interpreter):
         self.roundings: Sequence[Rounding] = ()
         self.runtime_state: State = {}
         self.perturbed_state: State = {}
+        self.turns: CallTurns = {}
+        self._exchange = Turn().exchange
         self._rounding_once: dict[int, tuple[Graph, bool]] = {}
 
     def run(
@@ -130,8 +139,11 @@ class Evaluator(Interpreter):
         """
         _check_inputs(self.graph, inputs)
         self.limits.begin(inputs)
+        turn = self.state.get(TURN, 0)
         with threads_for(self.graph), torch.no_grad():
+            self._begin(self.turns.get(turn, Turn()), with_log=logged[0] is not None)
             env = self.bind(self.graph, inputs)
+            env |= {name: self.state[key] for name, key in self._exchange.takes.items()}
             lanes = replay or self._has_branches
             scopes = [
                 Scope(env, self.second_lane(env) if lanes and told is not None else None, seen, told) for told in logged
@@ -142,12 +154,47 @@ class Evaluator(Interpreter):
                 self.end_second_lane(scopes[0].local)
             if scopes[0].perturbed is not None:
                 self.end_perturbed_lanes(scopes[0].perturbed)
-            return self.results(self.graph, env)
+            outputs = self.results(self.graph, env)
+            self.state |= {key: outputs[at] for at, key in self._exchange.gives.items()}
+            self.state[TURN] = turn + 1
+            return outputs
+
+    def _begin(self, turn: Turn, *, with_log: bool) -> None:
+        """Evaluate the calls of other methods before an execution."""
+        for call in turn.before:
+            other = self.beside(call)
+            logged = call.logged if with_log else None
+            other.run(call.inputs, None if logged is None else (lambda node, value: None), logged)
+            call.leave(self.state, other.state)
+            call.leave(self.runtime_state, other.runtime_state)
+            call.leave(self.perturbed_state, other.perturbed_state)
+        self._exchange = turn.exchange
+
+    def beside(self, call: Interlude) -> Self:
+        """An evaluator of this kind for a call of another method, in the state that the call finds."""
+        other = copy.copy(self)
+        for name in ("_has_branches", "_giving_outputs", "_untold"):
+            vars(other).pop(name, None)
+        other.graph, other.constants = call.evaluator.graph, call.evaluator.constants
+        other.prepared, other.roundings = call.evaluator.prepared, ()
+        other._unpacked = other.prepared.unpacked
+        other.turns = {0: Turn(exchange=call.exchange)}
+        other.states = (
+            call.there(self.state),
+            call.evaluator.runtime_state | call.there(self.runtime_state),
+            call.there(self.perturbed_state),
+        )
+        return other
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if an execution finds what an earlier call left."""
+        return bool(self.turns) or is_stateful(self.graph)
 
     @property
     def independent(self) -> bool:
         """True if no execution finds what another one left, and all take the same way through the graph."""
-        return not self._has_branches and not is_stateful(self.graph)
+        return not self._has_branches and not self.keeps_state
 
     @cached_property
     def _has_branches(self) -> bool:  # or loops, whose carries tell what their operators had
@@ -164,12 +211,18 @@ class Evaluator(Interpreter):
 
     def second_lane(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the local values start."""
-        state = self.runtime_state
-        return {**env, **{item.name: state[item.target] for item in self.graph.inputs if item.target in state}}
+        return {**env, **self._found(self.runtime_state)}
+
+    def _found(self, state: State) -> State:
+        """What an execution finds in a state, by the names of the graph's inputs."""
+        own = {item.name: state[item.target] for item in self.graph.inputs if item.target in state}
+        return own | {name: state[key] for name, key in self._exchange.takes.items() if key in state}
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         """Told the local values that are left at the end."""
         self.runtime_state |= {target: self.look_up(local, Ref(name)) for target, name in self.graph.mutations.items()}
+        gives = self._exchange.gives.items()
+        self.runtime_state |= {key: self.look_up(local, self.graph.outputs[at]) for at, key in gives}
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any] | None:
         """The environment in which perturbed lanes start, None without any."""

@@ -40,6 +40,9 @@ from etviz.native import pair_sums
 from etviz.tensors.metrics import MEASURED, NAN, Noise
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from etviz.evaluation.interludes import Interlude
     from etviz.evaluation.law import Sizes
 
 DELTA: Final = 1e-3
@@ -370,7 +373,7 @@ class Lanes(Evaluator):
 
     def __init__(self, evaluator: Evaluator, seeds: Sequence[int]) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits, evaluator.prepared)
-        self.runtime_state = dict(evaluator.runtime_state)
+        self.runtime_state, self.turns = dict(evaluator.runtime_state), evaluator.turns
         self.number = len(seeds)
         self._others = [Rounding(seed) for seed in seeds]
         parts = (self.graph, *self.graph.subgraphs.values())
@@ -382,11 +385,19 @@ class Lanes(Evaluator):
 
     def perturbed_lanes(self, env: Mapping[str, Any]) -> dict[str, Any]:
         """The environment in which the perturbed lanes start."""
-        return self._with_state(self.graph, env)
+        return {**env, **self._found(self.perturbed_state)}
 
     def end_perturbed_lanes(self, perturbed: Mapping[str, Any]) -> None:
         """Keep the final values of the perturbed lanes."""
         self.perturbed_outputs = self._ends(self.graph, perturbed)
+        for at, key in self._exchange.gives.items():
+            self.perturbed_state[key] = _joined([outputs[at] for outputs in self.perturbed_outputs])
+
+    def beside(self, call: Interlude) -> Self:
+        """See `Evaluator.beside`; what other methods compute is not shown."""
+        other = super().beside(call)
+        other.seen = lambda node, value, perturbed: None
+        return other
 
     def perturbed_branch(self, graph: Graph, node: Node, scope: Scope, branch: Graph) -> dict[str, Any] | None:
         """The environment in which the perturbed lane enters the reference's branch; None if it takes the other one."""

@@ -20,11 +20,13 @@ from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.values import Value, flat_values
 from etviz.graph.ir import LOOPS, OBSERVED, Graph, Node, refs
-from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from typing_extensions import Self
+
+    from etviz.evaluation.interludes import Interlude
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.replay import Replay
 
@@ -59,9 +61,10 @@ def counterfactual(
     """
     template = replay.fresh()
     walker = _Counterfactual(template.graph, template.constants, template.limits)
+    walker.turns = template.turns
     with threads_for(walker.graph):
         found: dict[int, list[Any]] = {}
-        stateful = is_stateful(walker.graph)
+        stateful = walker.keeps_state
         for run in range(max(until, *exact) + 1) if stateful else sorted(exact):
             execution = replay.executions[run]
             walker.exact = frozenset(exact.get(run, ()))
@@ -95,6 +98,12 @@ class _Counterfactual(Evaluator):
         self.exact: frozenset[Output] = frozenset()
         self.instead: Mapping[int, Sequence[Any]] = {}
         self.outputs: list[Any] = []
+
+    def beside(self, call: Interlude) -> Self:
+        """See `Evaluator.beside`; the other methods keep their errors."""
+        other = super().beside(call)
+        other.exact, other.instead = frozenset(), {}
+        return other
 
     def end_second_lane(self, local: Mapping[str, Any]) -> None:
         super().end_second_lane(local)

@@ -192,6 +192,13 @@ class ArtifactSet:
             raise UsageError(f"the program has no method {name!r}; it has {', '.join(methods)}")
         return name
 
+    def graph_of(self, method: str) -> Graph | None:
+        """The recorded graph of a method, else the ETRecord's, without the instructions; None if neither has it."""
+        if self.record is not None:
+            return self.record.graphs.get(method)
+        known = self.etrecord is not None and method in self.etrecord.methods
+        return self.etrecord.edge_graph(method) if known and self.etrecord is not None else None
+
     def inputs(self, given: Any, method: str, graph: Graph | None = None) -> list[list[Any]]:
         """Flat inputs that the executions may have had, in order; empty if they are in none of the files.
 

@@ -23,6 +23,7 @@ from etviz.comparison.undetermined import Undetermined
 from etviz.errors import UsageError
 from etviz.evaluation.replay import Execution, Replay
 from etviz.graph.state import seen_later
+from etviz.loading.calls import named_calls, off_inputs, with_calls
 from etviz.loading.paired import HANDLES
 from etviz.pairing.handles import HandleGroups, logged_inputs_of, logged_tensors
 
@@ -98,6 +99,9 @@ def compare_executions(
     PairingError
         If the reference can't be computed.
     """
+    calls = named_calls(given)
+    if calls is not None:
+        paired, given = with_calls(paired, calls)
     paired = paired.with_forgotten_state()
     artifacts, executions = paired.artifacts, paired.executions
     evaluator = paired.evaluator()
@@ -133,7 +137,7 @@ def compare_executions(
         notes |= dict.fromkeys(filter(None, (note, lost, *undetermined.forget(comparison))))
         replayed.append(Execution(inputs.values, log))
         runs.append(Run(one.at, inputs.index, comparison))
-    notes = dict.fromkeys((*stage.one_for_all(runs), *notes, *_failed_metrics(runs)))
+    notes = dict.fromkeys((*stage.one_for_all(runs), *off_inputs(paired, replayed), *notes, *_failed_metrics(runs)))
     judge([item.comparison for item in runs], [item.inputs for item in replayed], paired.evaluator)
     floats = paired.float_evaluator if paired.has_float else None
     return Compared(tuple(runs), Replay(paired.evaluator, replayed, floats, paired.stages), tuple(notes))
@@ -167,7 +171,7 @@ class _WhoseInputs:
     def __init__(self, paired: Paired, entrance: Entrance, begun: Sequence[str], *, each: bool) -> None:
         self._entrance, self._whose = entrance, "" if each else paired.doubt
         self._state = [target.rpartition("/")[2] for target in entrance.graph.mutations]
-        self._shared = paired.shared_state()
+        self._shared, self._known = paired.shared_state(), bool(paired.turns)
         self._foreign = min(paired.foreign_executions, default=len(paired.artifacts.dump.blocks))
         self._stale = ""
         self._begun = [target.rpartition("/")[2] for target in begun]
@@ -187,7 +191,9 @@ class _WhoseInputs:
         if self._begun and not self._stale and not self._entrance.keeps_state(comparison):
             self._stale = _UNKNOWN_START.format(", ".join(self._begun))
         if at > self._foreign and not self._stale:
-            if self._shared:
+            if self._shared and self._known:
+                pass
+            elif self._shared:
                 self._stale = (
                     f"the state {', '.join(self._shared)} is shared with another method, whose executions change it"
                 )

@@ -32,6 +32,7 @@ from etviz.errors import ArtifactError, EtvizError, ExecutionError
 from etviz.evaluation.replay import QUESTION, Execution, Replay, piece, refuse
 from etviz.graph.state import seen_later
 from etviz.loading.artifact_set import ArtifactSet
+from etviz.loading.calls import named_calls
 from etviz.loading.executions import compare_executions
 from etviz.loading.paired import Paired, pair
 from etviz.pipeline.parcel import Json, Known, Packer, Unpacker
@@ -147,6 +148,8 @@ class Foreign:
 def _flat(paired: Paired, given: Any) -> Any:
     if given is None or not paired.has_reference:
         return given
+    if (calls := named_calls(given)) is not None:
+        return [(name, tuple(values)) for name, values in calls]
     found = [tuple(values) for values in paired.artifacts.inputs(given, paired.method, paired.reference()[0])]
     return found[0] if len(found) == 1 else found
 

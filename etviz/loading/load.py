@@ -19,6 +19,7 @@ from etviz.comparison.measurement import add_unpaired, as_tensor
 from etviz.errors import ArtifactError, EtvizError
 from etviz.evaluation.values import flat_values
 from etviz.graph.state import seen_later
+from etviz.loading.calls import named_calls, with_calls
 from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
@@ -81,6 +82,9 @@ def read(
     """
     chosen = artifacts.method(method)
     paired = pair(artifacts, chosen)
+    calls = named_calls(inputs)
+    if calls is not None:
+        paired = with_calls(paired, calls)[0]
     custom = choose(metrics)
     foreign = Foreign(paired) if is_foreign(artifacts, inputs, ran_here=ran_here) else None
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.etdump.etdump import ETDump, RunBlock
     from etviz.comparison.constants import ComparingConstants
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interludes import Turns
     from etviz.evaluation.interpreter import Prepared
     from etviz.evaluation.limits import Limits
     from etviz.evaluation.own_operators import OwnFunctions
@@ -83,6 +84,7 @@ class Paired:
     forgotten: Mapping[str, torch.Tensor] = field(default_factory=dict)
     alike: tuple[str, ...] = ()
     prepared: Prepared | None = None
+    turns: Turns = field(default_factory=dict)
 
     @property
     def foreign_executions(self) -> list[int]:
@@ -102,14 +104,25 @@ class Paired:
         )
 
     def shared_state(self) -> list[str]:
-        """Names of the method's mutable tensors that another method of the program has at the same place too."""
+        """Names of the method's buffers that another method of the program has at the same place too.
+
+        Upstream plans shared buffers into a memory of their own and tells them apart by name. The program keeps the
+        places, and most often not the names.
+        """
         program = self.artifacts.program
         if program is None or len(program.methods) < 2:
             return []
-        others = (method.state for method in program.methods if method.name != self.method)
-        elsewhere = {place: name for state in others for place, name in state.items()}
-        own = program.method(self.method).state
-        return [name for place, name in own.items() if elsewhere.get(place) == name]
+        own, others = program.method(self.method), [item for item in program.methods if item.name != self.method]
+        elsewhere = {place: name for other in others for place, name in other.state.items()}
+        named = [name for place, name in own.state.items() if elsewhere.get(place) == name]
+        if named or not any(own.shared & other.shared for other in others):
+            return named
+        names = {item.target.rpartition("/")[2] for item in self.graph.inputs if item.kind != "user"}
+        graphs = (self.artifacts.graph_of(other.name) for other in others)
+        mutated = {
+            target.rpartition("/")[2] for graph in (self.graph, *filter(None, graphs)) for target in graph.mutations
+        }
+        return sorted(names & mutated)
 
     @property
     def has_reference(self) -> bool:
@@ -148,7 +161,7 @@ class Paired:
 
         graph, weights = self.reference()
         evaluator = Evaluator(graph, weights, self._limits(), self.prepared)
-        evaluator.runtime_state = dict(self.forgotten)
+        evaluator.runtime_state, evaluator.turns = dict(self.forgotten), self.turns
         return evaluator
 
     def reference(self) -> tuple[Graph, Mapping[str, torch.Tensor]]:
@@ -315,6 +328,11 @@ def _restored(artifacts: ArtifactSet, method: str) -> ETDump:
     if dump.problems and program is not None and buffer is not None:
         return restore_lost_values(dump, program.method(method), buffer)
     return dump
+
+
+def why_not_of(artifacts: ArtifactSet, method: str, block: RunBlock) -> str:
+    """Why an execution can't be of a method, as far as its events tell; empty if it can."""
+    return _differences([(0, block)], _calls(artifacts, method)[0], values=not artifacts.dump.made)[0]
 
 
 def timed_executions(paired: Paired, dump: ETDump) -> list[RunBlock]:

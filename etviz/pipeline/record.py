@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -12,9 +14,10 @@ from etviz.artifacts.record.record_file import Record, TensorPlace, write_record
 from etviz.errors import UsageError
 from etviz.graph.delegation import count_nodes
 from etviz.pipeline.capture import capture, capture_reference, check_reference
+from etviz.upstream.executorch import quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from executorch.exir import EdgeProgramManager, ExecutorchProgramManager
     from torch.export import ExportedProgram
@@ -64,6 +67,50 @@ def record(
     references = check_reference(reference, sorted(executorch_program_manager.methods))
     write_record(build_record(executorch_program_manager, references=references), path)
     note_written([path])
+
+
+@contextmanager
+def recording(path: PathLike) -> Generator[None]:
+    """Write the record file of the program that an exporter emits within the ``with`` block.
+
+    Exporters such as `export_llama` and optimum-executorch return a file name and keep the program managers that
+    `record` needs. All of them call `EdgeProgramManager.to_executorch`, whose result is recorded here.
+
+    Parameters
+    ----------
+    path
+        Where to write; by convention ``model.etviz`` beside ``model.pte``.
+
+    Raises
+    ------
+    UsageError
+        If the block emits no program, or several.
+
+    Examples
+    --------
+    >>> with etviz.recording("model.etviz"):  # doctest: +SKIP
+    ...     export_llama(config)
+    """
+    with quietly():
+        from executorch.exir import EdgeProgramManager
+
+    emit = EdgeProgramManager.to_executorch
+    emitted: list[ExecutorchProgramManager] = []
+
+    @functools.wraps(emit)
+    def emit_and_keep(self: EdgeProgramManager, *args: Any, **kwargs: Any) -> ExecutorchProgramManager:
+        manager = emit(self, *args, **kwargs)
+        emitted.append(manager)
+        return manager
+
+    EdgeProgramManager.to_executorch = emit_and_keep
+    try:
+        yield
+    finally:
+        EdgeProgramManager.to_executorch = emit
+    if len(emitted) != 1:
+        raise UsageError(f"recording() takes the one program that is emitted in its block, found {len(emitted)}")
+    record(None, emitted[0], path)
 
 
 def build_record(

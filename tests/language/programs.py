@@ -31,9 +31,9 @@ class Recipe:
     custom
         Whether cache and attention are upstream's operators.
     weights
-        "8da4w", "int8", or "" for those of `dtype`.
+        "8da4w" (with embeddings of 4 bits), "int8", or "" for those of `dtype`.
     cache
-        "quantized", "ring", or "" for a cache in the type of the model.
+        "quantized", "ring", "sink", or "" for a cache in the type of the model.
     delegated
         Whether XNNPACK takes what it can.
     """
@@ -44,7 +44,6 @@ class Recipe:
     cache: str = ""
     dtype: torch.dtype = torch.float32
     delegated: bool = True
-    grouped_attention: bool = False
 
 
 _QWEN3 = {"use_qk_norm": True, "qk_norm_before_rope": True, "use_hf_rope": True, "head_dim": 32}
@@ -69,11 +68,18 @@ RECIPES: dict[str, Recipe] = {
     "custom_bf16": Recipe(dtype=torch.bfloat16),
     "plain_8da4w": Recipe(custom=False, weights="8da4w"),
     "custom_8da4w": Recipe(weights="8da4w"),
+    "plain_int8": Recipe(custom=False, weights="int8"),
     "custom_int8": Recipe(weights="int8"),
     "quantized_cache": Recipe(cache="quantized"),
     "quantized_cache_8da4w": Recipe(cache="quantized", weights="8da4w"),
+    "quantized_cache_int8": Recipe(cache="quantized", weights="int8"),
     "ring": Recipe(cache="ring"),
     "ring_8da4w": Recipe(cache="ring", weights="8da4w"),
+    "ring_int8": Recipe(cache="ring", weights="int8"),
+    "ring_bf16": Recipe(cache="ring", dtype=torch.bfloat16),
+    "sink": Recipe(cache="sink"),
+    "sink_plain": Recipe(cache="sink", custom=False),
+    "sink_8da4w": Recipe(cache="sink", weights="8da4w"),
     "qwen3": Recipe(_QWEN3),
     "gemma": Recipe(_GEMMA),
     "phi": Recipe(_PHI),
@@ -99,12 +105,14 @@ def model_of(recipe: Recipe, weights: Mapping[str, torch.Tensor] | None = None) 
             nn.init.normal_(parameter, std=0.08)
     if weights is not None:
         model.load_state_dict(dict(weights), strict=False)
-    model = model.to(recipe.dtype)
-    _quantize(model, recipe.weights)
+    if recipe.cache == "sink":
+        sinks = importlib.import_module(f"{_LLAMA}.source_transformation.attention_sink")
+        model = sinks.enable_attention_sink(model, args, sink_size=2, window_size=4)
+    model = _quantized(model.to(recipe.dtype), recipe.weights)
     return _transformed(model, recipe, args.n_layers)
 
 
-def _quantize(model: nn.Module, weights: str) -> None:
+def _quantized(model: nn.Module, weights: str) -> nn.Module:
     quantization = importlib.import_module("torchao.quantization")
     if weights == "8da4w":
         config = quantization.Int8DynamicActivationIntxWeightConfig(
@@ -115,6 +123,10 @@ def _quantize(model: nn.Module, weights: str) -> None:
         quantization.quantize_(model, quantization.Int8WeightOnlyConfig())
     if weights:
         importlib.import_module("torchao.utils").unwrap_tensor_subclass(model)
+    if weights == "8da4w":
+        handlers = importlib.import_module(f"{_LLAMA}.source_transformation.quantize")
+        model = handlers.EmbeddingQuantHandler(model, bitwidth=4, group_size=32, packed=True).quantized_model()
+    return model
 
 
 def _transformed(model: nn.Module, recipe: Recipe, layers: int) -> nn.Module:
@@ -122,7 +134,7 @@ def _transformed(model: nn.Module, recipe: Recipe, layers: int) -> nn.Module:
     attention = importlib.import_module(f"{_LLAMA}.source_transformation.sdpa")
     if recipe.custom:
         model = caches.replace_kv_cache_with_custom_kv_cache(model)
-        model = attention.replace_sdpa_with_custom_op(model, use_attention_mask=recipe.cache == "ring")
+        model = attention.replace_sdpa_with_custom_op(model, use_attention_mask=recipe.cache in ("ring", "sink"))
     if recipe.cache == "quantized":
         model = caches.replace_kv_cache_with_quantized_kv_cache(model)
     if recipe.cache == "ring":

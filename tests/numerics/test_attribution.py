@@ -199,7 +199,7 @@ def test_executions_follow_one_another(executed: Callable[[str], Executed], tmp_
         assert set(inspection.gaps.loc[found.index, "event_block"]) == set(blocks[: run + 1])
         assert found["share"].sum() == pytest.approx(1.0, abs=1e-3)
         notes.append(found.attrs["note"])
-    assert ["carried over from earlier executions" in note for note in notes] == [False, True, True]
+    assert ["carried over from earlier calls" in note for note in notes] == [False, True, True]
 
 
 def test_views_get_the_shares(executed: Callable[[str], Executed]) -> None:

@@ -201,6 +201,12 @@ class Method:
         return {spec.memory: spec.name for spec in specs if spec.memory is not None and spec.name}
 
     @cached_property
+    def shared(self) -> frozenset[tuple[tuple[int, int], tuple[int, ...], str]]:
+        """Place, sizes and dtype of the tensors outside of the memory that a method has alone, which is the first."""
+        specs = [value.tensor for value in self.values if value.tensor is not None]
+        return frozenset((s.memory, tuple(s.sizes), s.dtype) for s in specs if s.memory is not None and s.memory[0] > 1)
+
+    @cached_property
     def nested(self) -> frozenset[int]:
         """Indices of the instructions of branches and loops: a jump skips them or leads back to them."""
         jumps = ((item.index, item.target) for item in self.instructions if item.target is not None)

@@ -12,11 +12,13 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from etviz.errors import EtvizError, FileChangedError, PairingError
+from etviz.evaluation.interludes import TURN, Exchange, Turn
 from etviz.evaluation.interpreter import State
 from etviz.evaluation.rounds import Course, Turns, stacked
 from etviz.evaluation.values import Logged, flat_values
@@ -29,6 +31,9 @@ from etviz.tensors.finite import has_nonfinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from etviz.evaluation.interludes import Interlude
+    from etviz.evaluation.interludes import Turns as CallTurns
 
 NEAR: Final = 1e-4
 """Threshold of the relative L2 distance of runtime and reference: derivatives are taken at the reference below it."""
@@ -171,13 +176,23 @@ class Linearization:
 class Linearizer:
     """Walks one method; stateful executions follow one another on the same object.
 
-    `step` is called after each node, and when a gradient comes back to a logged value.
+    `step` is called after each node, and when a gradient comes back to a logged value. `turns` has the calls of other
+    methods between the executions.
     """
 
-    def __init__(self, graph: Graph, float64: Float64, step: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        float64: Float64,
+        step: Callable[[], None] = lambda: None,
+        turns: CallTurns = MappingProxyType({}),
+    ) -> None:
         self.graph = graph
         self.float64 = float64
         self.step = step
+        self.turns = turns
+        self._exchange = Exchange()
+        self.begun: tuple[State, list[Any]] = ({}, [])
         self.reference_state: State = {}
         self._runtime_state: State = {}
         self._middle_state: State = {}
@@ -189,16 +204,38 @@ class Linearizer:
 
         Without `gradients` the mutable buffers are brought up to date, and that is all.
         """
-        self._found, self._gradients = Linearization(), gradients
+        number = self.reference_state.get(TURN, 0)
+        turn = self.turns.get(number, Turn())
+        for call in turn.before:
+            self._beside(call)
+        self._found, self._gradients, self._exchange = Linearization(), gradients, turn.exchange
         self._middle_state = dict(self.reference_state)
+        takes = self._exchange.takes
+        pairs = zip(self.graph.user_inputs(), inputs, strict=False)
+        referred = [self.reference_state[takes[item.name]] if item.name in takes else value for item, value in pairs]
+        self.begun = dict(self.reference_state), referred
         with torch.no_grad(), self.float64.constants.compact(self.float64.again):
             env = self._bind(self.graph, [NodeValues.same(widen(value)) for value in inputs])
+            env |= {name: self._buffer(key) for name, key in takes.items()}
             self._walk(self.graph, env, logged)
             self._found.outputs = [self._look_up(env, out) for out in self.graph.outputs]
             self._found.left = {target: self._look_up(env, Ref(name)) for target, name in self.graph.mutations.items()}
+            self._found.left |= {key: self._found.outputs[at] for at, key in self._exchange.gives.items()}
             for target, lanes in self._found.left.items():
                 self.reference_state[target], self._runtime_state[target] = lanes.reference, lanes.runtime
+        self.reference_state[TURN] = self._runtime_state[TURN] = number + 1
         return self._found
+
+    def _beside(self, call: Interlude) -> None:
+        """Walk a call of another method; the state is brought up to date."""
+        evaluator = call.evaluator
+        float64 = Float64(evaluator.constants, evaluator.limits, evaluator.graph)
+        other = Linearizer(evaluator.graph, float64, self.step, {0: Turn(exchange=call.exchange)})
+        begun = {name: widen(value) for name, value in evaluator.runtime_state.items()}
+        other.states = call.there(self.reference_state), begun | call.there(self._runtime_state)
+        other.run(call.inputs, call.logged, gradients=False)
+        for state, theirs in zip((self.reference_state, self._runtime_state), other.states, strict=True):
+            call.leave(state, theirs)
 
     @property
     def states(self) -> tuple[State, State]:

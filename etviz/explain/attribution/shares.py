@@ -20,16 +20,17 @@ import torch
 
 from etviz.errors import PairingError, UsageError
 from etviz.evaluation.buffers import give_back
+from etviz.evaluation.interludes import Turn
 from etviz.evaluation.replay import question
 from etviz.evaluation.threads import threads_for
 from etviz.evaluation.unpacked import has_unpacked, largest_value
 from etviz.explain.attribution.float64 import After, Float64, Point
 from etviz.explain.attribution.linearize import Contribution, Linearization, Linearizer, NodeValues
 from etviz.explain.attribution.wide_constants import widen
-from etviz.graph.uses import is_stateful
 
 if TYPE_CHECKING:
     from etviz.evaluation.evaluator import Evaluator
+    from etviz.evaluation.interludes import Interlude, Turns
     from etviz.evaluation.interpreter import State
     from etviz.evaluation.replay import Replay
     from etviz.graph.ir import Graph, Node
@@ -64,8 +65,8 @@ class Attribution:
     """Shares of all logged values by ``(instruction, output)``, and notes on them.
 
     `output` is the index of the final output, None for a loss; `error` ‖Δy‖, or the difference of the loss; `carried`
-    the share of what earlier executions left in mutable buffers, and `earlier` the shares of their instructions, by
-    ``(run, instruction, output)``.
+    the share of what earlier calls left in mutable buffers and gave as inputs, and `earlier` the shares of their
+    instructions, by ``(run, instruction, output)``. `arrived` has the shares of inputs that other methods gave.
     """
 
     shares: dict[tuple[int, int], Share]
@@ -73,6 +74,7 @@ class Attribution:
     error: float
     carried: float = 0.0
     earlier: dict[tuple[int, int, int], Share] = field(default_factory=dict)
+    arrived: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -110,10 +112,10 @@ def _attribute(
 ) -> Attribution:
     evaluator.limits.begin(replay.executions[run].inputs)
     float64 = Float64(evaluator.constants, evaluator.limits, evaluator.graph)
-    stateful = is_stateful(evaluator.graph)
+    stateful = evaluator.keeps_state
     first = 0 if stateful else run
     steps = _Steps(progress, sum(1 for _ in evaluator.graph.walk()) * (run - first + 1) + 1)
-    linearizer = Linearizer(evaluator.graph, float64, steps)
+    linearizer = Linearizer(evaluator.graph, float64, steps, evaluator.turns)
     states: list[tuple[State, State]] = []
     linearization = Linearization()
     for index in range(first, run + 1):
@@ -122,7 +124,7 @@ def _attribute(
         linearization = linearizer.run(execution.inputs, execution.logged, gradients=index == run)
     if not 0 <= output < len(linearization.outputs):
         raise UsageError(f"output must be from 0 to {len(linearization.outputs) - 1}, found {output}")
-    before = states[-1][0]
+    before, given = linearizer.begun
     target = ErrorTarget(linearization.outputs, replay.executions[run].log.outputs(), output, loss)
     result = Attribution({}, output if loss is None else None, target.error)
     if target.error == 0.0:
@@ -141,16 +143,23 @@ def _attribute(
     steps.catch_up()
 
     def patch(items: Sequence[Contribution]) -> float:
-        return target.effect(patched(float64, evaluator.graph, replay.executions[run].inputs, before, items))
+        return target.effect(patched(float64, evaluator.graph, given, before, items))
 
     _collect(result, linearization, target, patch, steps)
     if abs(result.sum - 1.0) > TOLERANCE:
-        patches = Patches(float64, evaluator.graph, replay.executions[run].inputs, before, steps.stay)
+        patches = Patches(float64, evaluator.graph, given, before, steps.stay)
         _refine(result, linearization, target, patches, steps)
+    given_by_others = {key for call in _others(linearizer.turns) for key in call.exchange.gives.values()}
+    found = {key: item.influence or 0.0 for key, item in linearization.found.items() if key in given_by_others}
+    result.arrived = {key: share for key, share in found.items() if share}
     if result.carried:
         _follow(result, replay, linearizer, linearization, states, run, steps)
     _explain(result, linearization, target)
     return result
+
+
+def _others(turns: Turns) -> Iterator[Interlude]:
+    return (call for turn in turns.values() for call in turn.before)
 
 
 def _follow(
@@ -165,8 +174,8 @@ def _follow(
     steps.total += run * sum(1 for _ in linearizer.graph.walk())
     for index in range(run - 1, -1, -1):
         wanted = {target: item.gradient for target, item in linearization.found.items() if item.gradient is not None}
-        if not wanted:
-            break
+        if not wanted or linearizer.turns.get(index + 1, Turn()).before:
+            break  # what another method left in between is not followed further
         execution, linearizer.states = replay.executions[index], states[index]
         linearization = linearizer.run(execution.inputs, execution.logged)
         ends = [(linearization.left[target], seed) for target, seed in wanted.items() if target in linearization.left]
@@ -359,11 +368,12 @@ def _carried(result: Attribution) -> str:
     by_run: dict[int, float] = {}
     for (run, _, _), share in result.earlier.items():
         by_run[run] = by_run.get(run, 0.0) + (0.0 if math.isnan(share.value) else share.value)
-    text = f"{100 * result.carried:.3g} % were carried over from earlier executions in buffers"
-    largest = sorted((run for run in by_run if by_run[run]), key=lambda run: -abs(by_run[run]))[:_NAMED]
+    text = f"{100 * result.carried:.3g} % were carried over from earlier calls"
+    by_name = {f"run {run}": share for run, share in by_run.items() if share} | result.arrived
+    largest = sorted(by_name, key=lambda name: -abs(by_name[name]))[:_NAMED]
     if largest:
-        text += ": " + ", ".join(f"{100 * by_run[run]:.3g} % by run {run}" for run in largest)
-    rest = result.carried - sum(by_run.values())
+        text += ": " + ", ".join(f"{100 * by_name[name]:.3g} % by {name}" for name in largest)
+    rest = result.carried - sum(by_run.values()) - sum(result.arrived.values())
     if abs(rest) > TOLERANCE:
         text += f"; no instruction is known for {100 * rest:.3g} %"
     return text + "."

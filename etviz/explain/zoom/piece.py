@@ -20,6 +20,9 @@ from etviz.pipeline.relower import Piece
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
+
+    from etviz.evaluation.interludes import Interlude
 
 _PLAIN: Final = ("delegate", *CONTROL, OBSERVED)
 
@@ -90,7 +93,13 @@ class Watcher(Evaluator):
         self, evaluator: Evaluator, instructions: Container[int], see: Callable[[Node, Scope, Value], None]
     ) -> None:
         super().__init__(evaluator.graph, evaluator.constants, evaluator.limits)
-        self._instructions, self._see = instructions, see
+        self._instructions, self._see, self.turns = instructions, see, evaluator.turns
+
+    def beside(self, call: Interlude) -> Self:
+        """See `Evaluator.beside`; what other methods compute is not shown."""
+        other = super().beside(call)
+        other._instructions = ()
+        return other
 
     def step(self, graph: Graph, node: Node, scope: Scope) -> Value:
         """The values of one node."""

@@ -1,0 +1,174 @@
+"""Calls of several methods in order, as `inputs=` may name them: whose each execution is, and what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.artifacts.etdump.runtime_log import RuntimeLog
+from etviz.errors import UsageError
+from etviz.evaluation.interludes import Exchange, Interlude, Turn
+from etviz.evaluation.replay import Execution
+from etviz.graph.state import seen_later
+from etviz.loading.paired import pair, why_not_of
+from etviz.tensors.sums import sums_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from etviz.artifacts.etdump.etdump import RunBlock
+    from etviz.graph.ir import Graph
+    from etviz.loading.paired import Paired
+
+Call = tuple[str, list[Any]]
+"""The name of a method, and flat inputs."""
+_PAIR: Final = 2
+_OFF: Final = "The input {} is {}, which comes in with an error of up to {:.3g}; that call is compared with its method."
+
+
+def named_calls(given: Any) -> list[Call] | None:
+    """The calls of several methods that inputs name; None if they name none.
+
+    Parameters
+    ----------
+    given
+        As `inputs` of `etviz.load`: calls are a list of pairs, ``("decode", (token, position))``.
+
+    Raises
+    ------
+    UsageError
+        If some items are calls and others are not.
+    """
+    from etviz.pipeline.lower import flatten
+
+    if not isinstance(given, list) or not any(map(_is_call, given)):
+        return None
+    for at, item in enumerate(given):
+        if not _is_call(item):
+            raise UsageError(
+                f"inputs[{at}] must be a pair of a method's name and a tuple of its arguments, as inputs[0] is; found "
+                f"{type(item).__name__}"
+            )
+    return [(name, flatten(tuple(values))) for name, values in given]
+
+
+def _is_call(item: Any) -> bool:
+    return (
+        isinstance(item, tuple)
+        and len(item) == _PAIR
+        and isinstance(item[0], str)
+        and isinstance(item[1], (tuple, list))
+    )
+
+
+def with_calls(paired: Paired, calls: Sequence[Call]) -> tuple[Paired, list[tuple[Any, ...]]]:
+    """A method whose executions are known by name, with what other calls change before each; and its own inputs.
+
+    Parameters
+    ----------
+    paired
+        The method.
+    calls
+        One for each execution in the ETDump, in order.
+
+    Raises
+    ------
+    UsageError
+        If the calls do not fit the executions.
+    """
+    artifacts = paired.artifacts
+    blocks = [(at, block) for at, block in enumerate(artifacts.dump.blocks) if block.name == "Execute"]
+    if len(calls) != len(blocks):
+        raise UsageError(f"inputs names {len(calls)} calls, the ETDump holds {len(blocks)} executions")
+    named = {name for name, _ in calls}
+    if unknown := sorted(named.difference(artifacts.methods)):
+        raise UsageError(f"inputs names the method {unknown[0]!r}; the program has {', '.join(artifacts.methods)}")
+    for number, ((name, _), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
+        if difference := why_not_of(artifacts, name, block):
+            raise UsageError(
+                f"inputs[{number}] names {name}, but execution {number} is of another method ({difference})"
+            )
+    methods = {name: paired if name == paired.method else pair(artifacts, name) for name in named}
+    methods = {name: replace(item.with_forgotten_state(), alike=()) for name, item in methods.items()}
+    own = methods.get(paired.method, paired)
+    exchanges = _exchanges(calls, blocks, methods)
+    turns: dict[int, Turn] = {}
+    before: list[Interlude] = []
+    mine: list[int] = []
+    evaluators = {name: item.evaluator() for name, item in methods.items() if name != paired.method}
+    states = {name: _names(own, methods[name]) for name in evaluators}
+    for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
+        if name == paired.method:
+            turns[len(mine)] = Turn(tuple(before), exchanges[number])
+            mine.append(number)
+            before.clear()
+            continue
+        log = RuntimeLog(block, artifacts.buffer, seen_later(methods[name].graph))
+        logged = Execution(values, log).logged
+        before.append(Interlude(name, evaluators[name], values, logged, states[name], exchanges[number]))
+    own = replace(own, executions=tuple(blocks[number] for number in mine), turns=turns)
+    return own, [tuple(calls[number][1]) for number in mine]
+
+
+def off_inputs(paired: Paired, replayed: Sequence[Execution]) -> Iterator[str]:
+    """A sentence for each output of another method that comes in with an error, at its first time."""
+    evaluator, said = paired.evaluator(), set[str]()
+    if not any(turn.exchange.takes for turn in paired.turns.values()):
+        return
+    for number, execution in enumerate(replayed):
+        evaluator.run(execution.inputs, lambda node, value: None, execution.logged)
+        for name, key in paired.turns[number].exchange.takes.items():
+            sums = sums_of(evaluator.state[key], evaluator.runtime_state.get(key, evaluator.state[key]))
+            if key not in said and sums.close < sums.elements:
+                said.add(key)
+                yield _OFF.format(name, key, sums.max_d)
+
+
+def _names(own: Paired, other: Paired) -> dict[str, str]:
+    """By target of another method's buffer: its name in the state of this one; shared buffers have this one's."""
+    shared = set(own.shared_state())
+    mine = {_tail(item.target): item.target for item in own.graph.inputs if item.target}
+    found = {}
+    for item in other.graph.inputs:
+        if item.target and (item.target in other.graph.mutations or _tail(item.target) in shared):
+            tail = _tail(item.target)
+            found[item.target] = mine[tail] if tail in shared and tail in mine else f"{other.method}:{item.target}"
+    return found
+
+
+def _tail(target: str) -> str:
+    return target.rpartition("/")[2]
+
+
+def _exchanges(
+    calls: Sequence[Call], blocks: Sequence[tuple[int, RunBlock]], methods: Mapping[str, Paired]
+) -> list[Exchange]:
+    """Which floating inputs of calls are outputs of earlier calls, bit for bit."""
+    found = [Exchange() for _ in calls]
+    outputs: list[list[Any]] = []
+    for number, ((name, values), (_, block)) in enumerate(zip(calls, blocks, strict=True)):
+        graph: Graph = methods[name].graph
+        for item, value in zip(graph.user_inputs(), values, strict=False):
+            source = _source(value, outputs)
+            if source is not None:
+                earlier, output = source
+                found[number].takes[item.name] = found[earlier].gives.setdefault(
+                    output, f"output {output} of {calls[earlier][0]} in call {earlier}"
+                )
+        outputs.append(RuntimeLog(block, methods[name].artifacts.buffer, {}).outputs())
+    return found
+
+
+def _source(value: Any, outputs: Sequence[Sequence[Any]]) -> tuple[int, int] | None:
+    """The latest call and output that a value is; equal numbers throughout are no evidence."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return None
+    if bool((value == value.flatten()[0]).all()):
+        return None
+    for number in range(len(outputs) - 1, -1, -1):
+        for output, other in enumerate(outputs[number]):
+            if isinstance(other, torch.Tensor) and other.dtype == value.dtype and torch.equal(other, value):
+                return number, output
+    return None
