@@ -18,6 +18,8 @@ _load, __dir__, __all__ = lazy_loader.attach(
         "api": ["compare", "debug", "from_inspector", "load"],
         "gate.bundle": ["bundle", "verify"],
         "calls.driver": ["Call", "Driver"],
+        "calls.lint": ["lint_calls"],
+        "calls.recorder": ["record_calls"],
         "decoding.decode": ["decode"],
         "decoding.result": ["Decode"],
         "parity.parity": ["parity"],

@@ -6,6 +6,8 @@ from etviz.api import from_inspector as from_inspector
 from etviz.api import load as load
 from etviz.calls.driver import Call as Call
 from etviz.calls.driver import Driver as Driver
+from etviz.calls.lint import lint_calls as lint_calls
+from etviz.calls.recorder import record_calls as record_calls
 from etviz.comparison.results import Results as Results
 from etviz.comparison.results import compare_results as compare_results
 from etviz.decoding.decode import decode as decode

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from etviz.analysis.analysis import Analysis
 from etviz.analysis.profile import AUTO, scale_factor
+from etviz.artifacts.call_file import read_calls
 from etviz.artifacts.collection import collect, is_collection
 from etviz.artifacts.files import collection_paused, only_user, room_for
 from etviz.artifacts.in_memory import as_files
@@ -170,6 +171,7 @@ def load(
     pte: PathLike | bytes | bytearray | None = None,
     record: PathLike | None = None,
     inputs: Any = None,
+    calls: PathLike | None = None,
     method: str | None = None,
     delegate_metadata_parser: Callable[[list[bytes]], Any] | None = None,
     source_time_scale: Any = "ns",
@@ -210,6 +212,8 @@ def load(
         (``.safetensors``, ``.npz``, ``.npy``, ``.pt``, a raw file, also as ``x.bin:float32:1x3x224x224``, or a list of
         raw files); see the page "From artifacts". By default the ETRecord's, as far as what was logged proves them.
         Of a program with several methods, the calls of all in order: ``[("prefill", (tokens, 0)), ("decode", …)]``.
+    calls
+        A recording of the run's calls (`etviz.record_calls`), in place of `inputs`.
     method
         Name of the method, if the program has several.
     delegate_metadata_parser
@@ -275,8 +279,7 @@ def load(
     factor = scale_factor(source_time_scale)
     _begin_imports()
     sweep()
-    if is_file_name(inputs):
-        inputs = [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
+    inputs = _inputs(inputs, calls, method)
     with collection_paused(), doing("reading and comparing the artifacts"):
         kept = None
         files: dict[str, Any] = {"etrecord": etrecord, "debug_buffer": debug_buffer, "pte": pte, "record": record}
@@ -298,6 +301,17 @@ def load(
         analysis = _analysis(findings)
         analysis = analysis if reference is None else analysis.against(reference)
     return _inspection(analysis, partial(_method_view, given) if given is not None else None)
+
+
+def _inputs(inputs: Any, calls: PathLike | None, method: str | None) -> Any:
+    """The inputs of a run: given, in files, or recorded."""
+    if calls is not None:
+        if inputs is not None:
+            raise UsageError("give either inputs= or calls=")
+        return read_calls(calls).inputs(method)
+    if is_file_name(inputs):
+        return [os.fspath(name) for name in ([inputs] if isinstance(inputs, (str, os.PathLike)) else inputs)]
+    return inputs
 
 
 def _method_view(given: Mapping[str, Any], name: str) -> ViewState:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from etviz import __version__
-from etviz.cli import agent, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
+from etviz.cli import agent, calls, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
 from etviz.cli.artifacts import expanded, file_options
 from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
@@ -67,6 +67,7 @@ _COMMANDS: Final = (
     ("Look", agent.mcp, "etviz mcp build/ (needs etviz\\[mcp])"),
     ("Gate", check.check, check.EXAMPLE),
     ("Gate", verify.verify, "etviz verify model.bpte --rtol 1e-3 --atol 1e-5"),
+    ("Gate", calls.calls, "etviz calls recorded --pte model.pte"),
     ("Run", run.run, "etviz run model.pte --runner examples/cpp_runner/build/etviz_runner"),
     ("Run", probe.probe, "etviz probe etviz-demo -o probes --budget 16MB"),
     ("Run", probe.load_outputs, "etviz load-outputs outputs --record probes"),

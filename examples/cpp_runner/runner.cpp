@@ -36,6 +36,7 @@
 #endif
 
 #include "bundle.h"
+#include "etviz_calls.h"
 
 namespace {
 
@@ -60,6 +61,7 @@ constexpr const char* kUsage = R"(etviz_runner: runs an ExecuTorch program
   --executions N                number of executions with each of the inputs (1)
   --data PATH.ptd               weights that are not in the program
   --outputs PREFIX              writes PREFIX-<output>.bin; PREFIX-<execution>-<output>.bin for several executions
+  --calls PATH                  records the inputs of every call, for `etviz calls`
   --share-memory-arenas         all methods share their memory, for programs whose methods share state
 
   --etdump PATH                 (etdump.etdp)
@@ -77,7 +79,7 @@ The flags of ExecuTorch's example_runner work too: --bundled_program_path, --etd
 )";
 
 struct Options {
-  std::string model, data, outputs;
+  std::string model, data, outputs, calls;
   std::vector<std::string> methods{"forward"};
   std::vector<std::string> inputs;
   size_t executions = 1;
@@ -141,6 +143,7 @@ Options parse(int argc, char** argv) {
       {"--executions", [&](const std::string& v) { options.executions = whole_number("--executions", v); }},
       {"--data", [&](const std::string& v) { options.data = v; }},
       {"--outputs", [&](const std::string& v) { options.outputs = v; }},
+      {"--calls", [&](const std::string& v) { options.calls = v; }},
       {"--etdump", [&](const std::string& v) { options.etdump = v; }},
       {"--debug-output", [&](const std::string& v) { options.debug_output = v; }},
       {"--debug-buffer-size",
@@ -610,6 +613,9 @@ class Runner {
         std::make_unique<executorch::extension::BufferDataLoader>(program_.get(), size), nullptr, nullptr,
         trace_.tracer(), std::move(data), options.share_memory_arenas);
     check(module_->load(executorch::runtime::Program::Verification::InternalConsistency), "loading " + options.model);
+    if (options.calls.empty()) return;
+    calls_ = std::make_unique<CallRecorder>(options.calls);
+    calls_->reset("program 0 was loaded");
   }
 
   // True if every verified output is as expected.
@@ -657,6 +663,10 @@ class Runner {
 
   bool execute(const std::string& method, const Inputs& inputs, size_t set, size_t execution, bool several) {
     check(module_->load_method(method), "loading the method " + method);
+    if (calls_) {
+      calls_->call(method, inputs.values);
+      if (!calls_->ok()) fail(options_.calls + " can't be written: is the disk full, does the folder exist?");
+    }
     const auto start = std::chrono::steady_clock::now();
     const auto outputs = module_->execute(method, inputs.values);
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
@@ -679,6 +689,7 @@ class Runner {
   Bundle bundle_;
   std::unique_ptr<void, Free> program_;
   std::unique_ptr<Module> module_;
+  std::unique_ptr<CallRecorder> calls_;
 };
 
 }  // namespace

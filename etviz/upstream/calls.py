@@ -1,0 +1,35 @@
+"""The classes of executorch whose methods run a program, for recording."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+
+_FUNCTIONS = {
+    ("executorch.extension.pybindings.portable_lib", "ExecuTorchModule"): (
+        *("forward", "__call__", "run_method", "plan_execute"),
+    ),
+    ("executorch.extension.pybindings.portable_lib", "ExecuTorchMethod"): ("call", "__call__", "set_inputs"),
+    ("executorch.extension.llm.runner", "TextLLMRunner"): ("generate", "prefill", "reset"),
+    ("executorch.extension.llm.runner", "MultimodalRunner"): ("generate", "prefill", "reset"),
+}
+
+
+def callers() -> Iterator[tuple[type, str]]:
+    """Classes, each with the name of one of its functions.
+
+    Those that this executorch lacks are left out, and the runners of language models unless they are imported.
+    """
+    for (module, name), functions in _FUNCTIONS.items():
+        if "llm" in module and module not in sys.modules:
+            continue
+        found = getattr(importlib.import_module(module), name, None)
+        for function in functions:
+            if found is not None and hasattr(found, function):
+                yield found, function
+
+
+def method_name(loaded: object) -> str:
+    """The name of the method that an object of the class `ExecuTorchMethod` runs."""
+    return loaded.method_meta().name()  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,206 @@
+"""Recorded calls: what the wrapped functions receive, the format, its bounds, and damaged files."""
+
+from __future__ import annotations
+
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from executorch.runtime import Runtime
+from torch import nn
+
+import etviz
+from etviz.artifacts.call_file import FILE, Writer, read_calls
+from etviz.errors import ArtifactError, UsageError
+from etviz.pipeline.lower import lower
+from tests.calls.decoders import Decoder, driver
+from tests.cpp_runner import CppRunner
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("program")
+    return lower(Decoder().eval(), driver([1], 0), folder, strict=False).pte
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == two.dtype and torch.equal(one, two)
+    return type(one) is type(two) and one == two
+
+
+def test_calls_of_the_runtime(decoder: Path, tmp_path: Path) -> None:
+    made = [driver([token], at) for at, token in enumerate((3, 1, 4))]
+    with etviz.record_calls(tmp_path / "calls") as recorder:
+        method = Runtime.get().load_program(decoder).load_method("forward")
+        assert method is not None
+        inside = [method.execute(call)[0] for call in made]
+    assert recorder.calls == 3
+    found = read_calls(tmp_path / "calls")
+    assert [call.method for call in found.calls] == ["forward"] * 3
+    assert [call.fresh for call in found.calls] == [True, False, False]
+    assert not found.cut
+    for call, wanted in zip(found.calls, made, strict=True):
+        assert all(map(_same, call.inputs, wanted))
+    after = method.execute(made[0])
+    assert recorder.calls == 3
+    torch.testing.assert_close(inside[0], after[0])
+
+
+def test_calls_of_the_bindings(decoder: Path, tmp_path: Path) -> None:
+    from executorch.extension.pybindings.portable_lib import _load_for_executorch
+
+    with etviz.record_calls(tmp_path) as recorder:
+        one, two = (_load_for_executorch(str(decoder)) for _ in range(2))
+        one.forward(driver([3], 0))
+        two.run_method("forward", driver([1], 0))
+        one(driver([4], 1))
+        recorder.call((driver([5], 2), {"more": 7}), "decode")
+    calls = read_calls(tmp_path).calls
+    assert [call.method for call in calls] == ["forward", "forward", "forward", "decode"]
+    assert [call.fresh for call in calls] == [True, True, False, False]
+    assert calls[2].notes == ("program 0",)
+    assert calls[3].inputs[-1] == 7
+    assert int(calls[2].inputs[0]) == 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "bool", "float64", "uint16"])
+def test_every_value_comes_back(tmp_path: Path, dtype: str) -> None:
+    value = (torch.arange(24).reshape(2, 3, 4) % 5).to(getattr(torch, dtype))
+    given = (value, value.transpose(0, 2), value[:0], value[0, 0, 0], 7, -2.5, True, None)
+    writer = Writer(tmp_path)
+    writer.call("méthode", given)
+    writer.close()
+    (call,) = read_calls(tmp_path).calls
+    assert call.method == "méthode"
+    assert all(map(_same, call.inputs, given))
+
+
+def test_recording_is_bounded(tmp_path: Path) -> None:
+    with etviz.record_calls(tmp_path, limit=1000) as recorder:
+        for _ in range(100):
+            recorder.call((torch.ones(10),))
+    found = read_calls(tmp_path)
+    assert found.cut == f"the recording reached its limit after call {len(found.calls) - 1}"
+    assert 5 < len(found.calls) < 30
+    assert (tmp_path / FILE).stat().st_size < 1100
+    with (
+        pytest.raises(UsageError, match="limit must be a positive number of bytes, found 0"),
+        etviz.record_calls(tmp_path, limit=0),
+    ):
+        pass
+
+
+def test_the_last_call_is_cut_off(tmp_path: Path) -> None:
+    with etviz.record_calls(tmp_path) as recorder:
+        for at in range(3):
+            recorder.call(driver([at], at))
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    for missing in (1, 5, 30):
+        path.write_bytes(whole[:-missing])
+        found = read_calls(tmp_path)
+        assert len(found.calls) == 2
+        assert "call 2 is cut off" in found.cut
+        table = etviz.lint_calls(tmp_path, driver=driver)
+        assert table["what"].tolist() == ["recording"]
+        assert table["found"][0] == found.cut
+
+
+def test_damaged_files(tmp_path: Path) -> None:
+    with etviz.record_calls(tmp_path) as recorder:
+        recorder.call(driver([1], 0))
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    for content, said in (
+        (b"something else entirely", "does not begin with ETVCALLS"),
+        (whole[:8] + struct.pack("<I", 9) + whole[12:], "version 9; this etviz reads version 1"),
+        (whole[:16] + b"X" + whole[17:], "unknown kind"),
+        (whole[:-1] + b"", None),
+    ):
+        path.write_bytes(content)
+        if said is None:
+            continue
+        with pytest.raises(ArtifactError, match=said):
+            read_calls(tmp_path)
+    with pytest.raises(ArtifactError, match="no such file"):
+        read_calls(tmp_path / "missing")
+    for at in range(12, len(whole)):
+        for byte in (0, 1, 255):
+            path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
+            try:
+                read_calls(tmp_path)
+            except ArtifactError:
+                continue
+
+
+def test_load_takes_recorded_calls(tmp_path: Path) -> None:
+    """The state of a cache follows from the calls before."""
+    made = [driver([token], at) for at, token in enumerate((3, 1, 4))]
+    etviz.debug(Decoder().eval(), made, strict=False, workdir=tmp_path)
+    with etviz.record_calls(tmp_path / "calls") as recorder:
+        for call in made:
+            recorder.call(call)
+    names = {"etrecord": "etrecord.bin", "pte": "model.pte", "debug_buffer": "debug_buffer.bin"}
+    files: dict[str, Any] = {kind: tmp_path / name for kind, name in names.items()}
+    found = etviz.load(tmp_path / "etdump.etdp", calls=tmp_path / "calls", **files)
+    plain = etviz.load(tmp_path / "etdump.etdp", inputs=made, **files)
+    assert len(found.gaps) == len(plain.gaps) > 10
+    assert found.gaps["rmse"].equals(plain.gaps["rmse"])
+    with pytest.raises(UsageError, match="either inputs= or calls="):
+        etviz.load(tmp_path / "etdump.etdp", calls=tmp_path / "calls", inputs=made, **files)
+    with pytest.raises(UsageError, match="no call of the method 'decode'; methods: forward"):
+        etviz.load(tmp_path / "etdump.etdp", calls=tmp_path / "calls", method="decode", **files)
+
+
+def test_cost(tmp_path: Path) -> None:
+    """Recording a step of a decoder of ten million weights takes less than a twentieth of the step."""
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(64, 1024)
+            self.layers = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(10)])
+
+        def forward(self, tokens: torch.Tensor, input_pos: torch.Tensor) -> torch.Tensor:
+            return self.layers(self.embed(tokens)) + input_pos
+
+    pte = lower(Wide().eval(), (torch.tensor([[1]]), torch.tensor([0])), tmp_path, strict=False).pte
+    method = Runtime.get().load_program(pte).load_method("forward")
+    assert method is not None
+
+    def spent() -> float:
+        start = time.process_time()
+        for at in range(20):
+            method.execute((torch.tensor([[1]]), torch.tensor([at])))
+        return time.process_time() - start
+
+    spent()
+    plain = min(spent() for _ in range(3))
+    with etviz.record_calls(tmp_path / "calls"):
+        recorded = min(spent() for _ in range(3))
+    assert recorded < 1.05 * plain, (recorded, plain)
+    assert (tmp_path / "calls" / FILE).stat().st_size < 60 * 100
+
+
+def test_cpp_runner_records(runner: CppRunner, decoder: Path, tmp_path: Path) -> None:
+    """The header for C++ writes what Python writes."""
+    made = [driver([token], at) for at, token in enumerate((3, 1, 4))]
+    names = []
+    for number, call in enumerate(made):
+        for place, value in enumerate(call):
+            names.append(f"{number}-{place}.bin")
+            (tmp_path / names[-1]).write_bytes(value.numpy().tobytes())
+    runner(tmp_path, "--model", decoder, "--inputs", ",".join(names), "--calls", "calls.bin", "--etdump", "e.etdp")
+    found = read_calls(tmp_path / "calls.bin")
+    writer = Writer(tmp_path / "python")
+    writer.reset("program 0 was loaded")
+    for call in made:
+        writer.call("forward", call)
+    writer.close()
+    assert (tmp_path / "python" / FILE).read_bytes() == (tmp_path / "calls.bin").read_bytes()
+    assert [call.fresh for call in found.calls] == [True, False, False]
+    assert not len(etviz.lint_calls(tmp_path / "calls.bin", driver=driver))
