@@ -1,8 +1,8 @@
 """Reads the Parquet tables of a study, which may come from other people.
 
 Some damage makes pyarrow end the process. A child process therefore reads the tables first that etviz did not write on
-this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.known_files`) holds the tables that
-were read. Before a table is read, its size in memory is computed and limited.
+this machine, and etviz refuses a table that ends the child. The ledger (`etviz.artifacts.known_files`) holds the tables
+that were read. Before a table is read, its size in memory is computed and limited.
 """
 
 from __future__ import annotations
