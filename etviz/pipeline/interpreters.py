@@ -1,6 +1,6 @@
 """Interpreters of delegates: each runs what a backend made of a delegate and returns inner values by operator.
 
-An interpreter is a function ``(graph, payload, names, inputs, path) -> Shown``:
+An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownInside``:
 
 - `graph`: the delegate's subgraph, whose operators carry debug handles;
 - `payload`: the bytes that the delegate executes, and the named data that belongs to them;

@@ -172,4 +172,4 @@ def _limits(name: str) -> Sequence[str]:
 
 
 def _column(name: str, label: str, about: str, group: str, thresholds: tuple[float, float] | None = None) -> Column:
-    return Column(name, label, "number", "metric", group, about, "low", thresholds, visible=True)
+    return Column(name, label, "metric", group, about, "low", thresholds, visible=True)

@@ -14,13 +14,16 @@ class Column:
 
     name: str
     label: str
-    kind: str
     format: str
     group: str
     description: str
     better: str | None = None
     thresholds: tuple[float, float] | None = None
     visible: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "text" if self.format in ("text", "code") else "number"
 
 
 _FORMATS: Final = {"dB": "db", "share": "percent", "ulp": "int"}
@@ -29,62 +32,56 @@ _OPERATOR: Final = (
     Column(
         "op",
         "operator",
-        "text",
         "code",
         "operator",
         "The kernel that the runtime executes, or the operators inside a delegate.",
         visible=True,
     ),
-    Column("instruction", "#", "number", "int", "operator", "Instruction id, in program order."),
-    Column("row", "row", "text", "code", "operator", 'Name of the row, here and in Python: inspection.row("#22").'),
-    Column("kind", "kind", "text", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
-    Column("backend", "backend", "text", "text", "operator", "The backend that a delegate runs on.", visible=True),
+    Column("instruction", "#", "int", "operator", "Instruction id, in program order."),
+    Column("row", "row", "code", "operator", 'Name of the row, here and in Python: inspection.row("#22").'),
+    Column("kind", "kind", "text", "operator", "kernel: portable operator; delegate: a backend's call."),
+    Column("backend", "backend", "text", "operator", "The backend that a delegate runs on.", visible=True),
     Column(
         "reference_ops",
         "reference operators",
-        "text",
         "code",
         "operator",
         "The operators of the exported program that this value comes from.",
-        visible=False,
     ),
-    Column("output", "output", "number", "int", "operator", "Which output of the instruction."),
-    Column("shape", "shape", "text", "code", "operator", "Shape of the value."),
-    Column("dtype", "dtype", "text", "code", "operator", "Element type at runtime."),
-    Column("module", "module", "text", "code", "operator", "Path of the nn.Module that called it.", visible=True),
-    Column("source", "source", "text", "code", "operator", "File and line in the model's code.", visible=True),
-    Column("debug_handles", "debug handles", "text", "code", "operator", "Debug handles of its operators."),
-    Column("run", "run", "number", "int", "operator", "Number of the execution, as run= in Python."),
-    Column("input_index", "input", "number", "int", "operator", "Which of the inputs was run."),
+    Column("output", "output", "int", "operator", "Which output of the instruction."),
+    Column("shape", "shape", "code", "operator", "Shape of the value."),
+    Column("dtype", "dtype", "code", "operator", "Element type at runtime."),
+    Column("module", "module", "code", "operator", "Path of the nn.Module that called it.", visible=True),
+    Column("source", "source", "code", "operator", "File and line in the model's code.", visible=True),
+    Column("debug_handles", "debug handles", "code", "operator", "Debug handles of its operators."),
+    Column("run", "run", "int", "operator", "Number of the execution, as run= in Python."),
+    Column("input_index", "input", "int", "operator", "Which of the inputs was run."),
     Column(
         "pairing",
         "pairing",
-        "text",
         "text",
         "status",
         "exact: the value of the same node; handles: by debug handle, a group of operators.",
     ),
-    Column("status", "status", "text", "text", "status", "Whether and how this value was compared."),
-    Column("reason", "reason", "text", "text", "status", "Why it was not compared."),
-    Column("latency_ms", "latency", "number", "ms", "latency", "Mean time of the instruction.", "low", visible=True),
+    Column("status", "status", "text", "status", "Whether and how this value was compared."),
+    Column("reason", "reason", "text", "status", "Why it was not compared."),
+    Column("latency_ms", "latency", "ms", "latency", "Mean time of the instruction.", "low", visible=True),
 )
 _NONFINITE: Final = (
     Column(
         "non_finite",
         "NaN / Inf",
         "text",
-        "text",
         "non-finite",
         "created: finite runtime inputs, non-finite outputs; carried: both; lost: only the inputs (a hidden NaN).",
     ),
-    Column("reference_nan", "reference NaN", "number", "int", "non-finite", "NaN elements in the reference."),
-    Column("reference_inf", "reference Inf", "number", "int", "non-finite", "Infinite elements in the reference."),
-    Column("runtime_nan", "runtime NaN", "number", "int", "non-finite", "NaN elements at runtime."),
-    Column("runtime_inf", "runtime Inf", "number", "int", "non-finite", "Infinite elements at runtime."),
+    Column("reference_nan", "reference NaN", "int", "non-finite", "NaN elements in the reference."),
+    Column("reference_inf", "reference Inf", "int", "non-finite", "Infinite elements in the reference."),
+    Column("runtime_nan", "runtime NaN", "int", "non-finite", "NaN elements at runtime."),
+    Column("runtime_inf", "runtime Inf", "int", "non-finite", "Infinite elements at runtime."),
     Column(
         "introduced_non_finite",
         "introduced NaN / Inf",
-        "number",
         "int",
         "non-finite",
         "Elements that the operator itself made, or left, NaN or Inf where its own value is not.",
@@ -96,18 +93,12 @@ _NOISE: Final = (
     Column(
         "noise",
         "noise",
-        "number",
         "metric",
         "noise",
         "Measured RMSE that rounding alone makes here; NaN where the floor of the precision explains the error.",
     ),
     Column(
-        "introduced_noise",
-        "introduced noise",
-        "number",
-        "metric",
-        "noise",
-        "The same for what this instruction itself added.",
+        "introduced_noise", "introduced noise", "metric", "noise", "The same for what this instruction itself added."
     ),
 )
 
@@ -122,7 +113,6 @@ def _metric_column(metric: Metric, prefix: str = "") -> Column:
     return Column(
         name,
         label.replace("sqnr", "SQNR").replace("psnr", "PSNR").replace("ulp", "ULP"),
-        "number",
         _FORMATS.get(metric.unit, "metric"),
         "introduced" if prefix else "metric",
         about,

@@ -22,7 +22,6 @@ ATTRIBUTION_COLUMNS: Final = (
     Column(
         "introduced_part",
         "introduced part",
-        "number",
         "percent",
         "introduced",
         "Introduced RMSE over total RMSE, at most 1: the rest was inherited from the inputs.",
@@ -30,7 +29,6 @@ ATTRIBUTION_COLUMNS: Final = (
     Column(
         "attribution",
         "attribution",
-        "number",
         "percent",
         "attribution",
         "Share of the final output's error that this instruction caused; negative where it cancels others' errors.",
@@ -62,7 +60,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "quantization_rmse",
         "quantization RMSE",
-        "number",
         "metric",
         "quantization",
         "Float eager against quantized eager: the error of quantization itself, with what earlier operators brought.",
@@ -71,7 +68,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "quantization_sqnr_db",
         "quantization SQNR",
-        "number",
         "db",
         "quantization",
         "Signal of the float model over the error of quantization.",
@@ -81,7 +77,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "backend_rmse",
         "backend RMSE",
-        "number",
         "metric",
         "quantization",
         "Quantized eager against runtime: the error of the backend.",
@@ -90,7 +85,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "backend_sqnr_db",
         "backend SQNR",
-        "number",
         "db",
         "quantization",
         "Signal of the quantized model over the error of the backend.",
@@ -99,7 +93,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "error_steps",
         "error in steps",
-        "number",
         "metric",
         "quantization",
         "Quantization RMSE / scale of the value's grid; ideal rounding alone gives 1/√12 = 0.289.",
@@ -109,7 +102,6 @@ QUANTIZATION_COLUMNS: Final = (
     Column(
         "saturated",
         "saturated",
-        "number",
         "percent",
         "quantization",
         "Share of values at the end of the grid whose float value lies beyond by more than half a step.",
