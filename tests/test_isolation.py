@@ -300,3 +300,25 @@ def test_values_travel_as_they_are(tmp_path: Path) -> None:
 def test_options() -> None:
     with pytest.raises(UsageError, match="isolation must be 'auto' or"):
         etviz.options.isolation = "sometimes"
+
+
+@pytest.mark.parametrize("name", ["digits_int8", "counter"])
+def test_a_study_of_foreign_files_evaluates_nothing_here(
+    name: str, executed: Make, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runs and gaps are those of a study that trusts the files; noise is each input's own."""
+    program = executed(name)
+    pte = copies(program, state)["pte"]
+    own = program.inputs if isinstance(program.inputs, list) else [program.inputs]
+    inputs = [tuple(own[0]) for _ in range(3)]
+    etviz.options.isolation = "never"
+    here = etviz.study(pte, inputs, folder=state / "here")
+    etviz.options.isolation = "auto"
+    monkeypatch.setattr(Limits, "call", lambda *_: pytest.fail("an operator was called in this process"))
+    monkeypatch.setattr(Limits, "admitted", Limits.call)
+    there = etviz.study(pte, inputs, folder=state / "there")
+    told = [column for column in here.inputs if "severity" not in column]
+    assert set(there.inputs["status"]) == {"compared"}
+    pd.testing.assert_frame_equal(here.inputs[told], there.inputs[told])
+    again = there.open_input(0)
+    assert again.gaps["rmse"].notna().all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -129,7 +130,7 @@ def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:
     return sum(instruction_latency(blocks, factor).values())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Profile:
     """The events that the runtime timed.
 
@@ -157,15 +158,20 @@ class Profile:
     def events(self, graph: Graph, handles: Handles = MappingProxyType({})) -> pd.DataFrame:
         return events_frame(self, graph, handles)
 
-    @property
+    @cached_property
     def executions(self) -> list[ProfileEvents]:
         return [block.profile for block in self.blocks if block.name == "Execute" and len(block.profile)]
 
-    @property
+    @cached_property
     def typical(self) -> int:
         """The execution whose duration is the median; the shorter one of two."""
         took = [np.max(sum(spans(events, self.factor)), initial=0.0) for events in self.executions]
         return int(np.argsort(np.nan_to_num(took), kind="stable")[(len(took) - 1) // 2]) if took else 0
+
+    @cached_property
+    def samples(self) -> dict[_Key, _Samples]:
+        """Times and metadata by block, name, instruction, and whether a backend timed the event."""
+        return _collect(self)
 
     def ran(self) -> list[set[int]]:
         return [set(item.instruction_id[item.chain >= 0].tolist()) for item in self.executions]
@@ -173,14 +179,14 @@ class Profile:
     def joined(self, graph: Graph, handles: Handles = MappingProxyType({})) -> dict[int, dict[str, JoinedEvent]]:
         """By delegate call and name of an inner event: the operator that it timed, where that is known."""
         timed: dict[int, dict[str, None]] = {}
-        for _, name, instruction, inner in _collect(self):
+        for _, name, instruction, inner in self.samples:
             if inner:
                 timed.setdefault(instruction, {})[name] = None
         return {at: _joined(graph, at, list(names), handles.get(at, {})) for at, names in timed.items()}
 
     def inside(self, graph: Graph, instruction: int, handles: Mapping[str, Sequence[int]]) -> dict[str, float]:
         """Mean milliseconds of the operators inside a delegate call, by name, as far as their events are known."""
-        events = {key: item for key, item in _collect(self).items() if key[3] and key[2] == instruction}
+        events = {key: item for key, item in self.samples.items() if key[3] and key[2] == instruction}
         joined = _joined(graph, instruction, [key[1] for key in events], handles)
         found: dict[str, float] = {}
         for (_, name, _, _), samples in events.items():
@@ -246,7 +252,7 @@ def events_frame(profile: Profile, graph: Graph, handles: Handles = MappingProxy
 
     owners = owners_of(graph)
     nodes = {node.instruction: node for node in graph.walk() if node.instruction >= 0}
-    rows, collected = [], _collect(profile)
+    rows, collected = [], profile.samples
     joined = profile.joined(graph, handles)
     parser = profile.parser
     for (block, name, instruction, inner), samples in collected.items():

@@ -25,8 +25,10 @@ from etviz.errors import ArtifactError, EtvizError, in_a_line
 from etviz.evidence.dataset import content, decode
 from etviz.evidence.running import Ran, Running, operators_of
 from etviz.evidence.subject import Subject
+from etviz.explain.stages.stages import FLOAT, evaluated
 from etviz.graph.uses import is_stateful
 from etviz.loading.executions import compare_executions
+from etviz.loading.foreign import Foreign, is_foreign
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.tensors.metrics import BUILT_IN, METRICS, NAN, Metric
 
@@ -249,16 +251,29 @@ def _opened(files: tuple[tuple[str, str], ...], method: str, digests: tuple[tupl
 
 
 def _measure(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Measured:
-    inputs, floating = ran.inputs, opened.floating(ran.paired)
+    inputs = ran.inputs
+    exacts: Sequence[Sequence[Any] | None] = [None] * len(inputs)
+    if is_foreign(ran.paired.artifacts, None, ran_here=True):
+        given, how = [tuple(values) for values in inputs], {"ran_here": True, "introduced": work.introduced}
+        found = Foreign(ran.paired).compare(given, None, CustomMetrics(work.metrics), how)
+        compared, replay = [run.comparison for run in found.runs], found.replay
+        if replay is not None and replay.fresh_float is not None:
+            stages = evaluated(replay, FLOAT, list(range(len(inputs))))
+            exacts = [None if stage.problem else stage.outputs for stage in stages]
+    else:
+        compared = _compare(ran.paired, inputs, work, _judge(opened, work, samples, ran))
+        if (floating := opened.floating(ran.paired)) is not None:
+            exacts = [floating.run(values) for values in inputs]
+    runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
+    return Measured(_gap_table(samples, compared, work), runs)
 
+
+def _judge(opened: _OpenProgram, work: Work, samples: Sequence[Sample], ran: Ran) -> Judge:
     def judge(found: Sequence[Comparison], given: Sequence[Sequence[Any]], fresh: Callable[[], Evaluator]) -> None:
         if any(is_doubtful(item) for item in found):
             opened.noise(work, samples, ran).judge(found, given, fresh)
 
-    compared = _compare(ran.paired, inputs, work, judge)
-    exacts = [floating.run(values) for values in inputs] if floating is not None else [None] * len(inputs)
-    runs = [_run_row(*row, work) for row in zip(samples, compared, exacts, strict=True)]
-    return Measured(_gap_table(samples, compared, work), runs)
+    return judge
 
 
 def _compare(paired: Paired, inputs: Sequence[Sequence[Any]], work: Work, judge: Judge) -> list[Comparison]:

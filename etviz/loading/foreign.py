@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -228,7 +229,7 @@ class _Piece:
         return self.main.piece(graph, constants, executions)
 
 
-class _SharedNames(Known):
+class _SharedNames(Known, ABC):
     """The objects of both processes: graphs, constants, and the debug buffer."""
 
     def __init__(self, paired: Paired) -> None:
@@ -260,11 +261,11 @@ class _SharedNames(Known):
             return None
         return ["logged", str(value.dtype).removeprefix("torch."), list(value.shape), list(value.stride()), place]
 
-    def name_replay(self, replay: Replay, packer: Packer) -> Json:
-        raise NotImplementedError
+    @abstractmethod
+    def name_replay(self, replay: Replay, packer: Packer) -> Json: ...
 
-    def name_function(self, function: Any) -> Json:
-        raise NotImplementedError
+    @abstractmethod
+    def name_function(self, function: Any) -> Json: ...
 
     def find(self, name: Json, unpacker: Unpacker) -> Any:
         kind, *rest = name

@@ -101,8 +101,10 @@ def outputs_findings(
     paired = pair(artifacts, chosen)
     graph = paired.graph
     reference = paired.edge if paired.pairing == HANDLES and paired.edge is not None else graph
-    given = _GivenOutputs(outputs, table, _expected_outputs(reference, artifacts, chosen))
-    _check_table(table, artifacts, record)
+    expected = _expected_outputs(reference, artifacts, chosen)
+    if table is not None:
+        _check_table(table, artifacts, record, len(expected))
+    given = _GivenOutputs(outputs, table, expected)
     executions = given.executions()
     candidates = artifacts.inputs(inputs, chosen)
     kept = Scratch()
@@ -132,8 +134,11 @@ def outputs_findings(
     return replace(findings, inside_of_probes=given.inside)
 
 
-def _check_table(table: ProbeTable | None, artifacts: ArtifactSet, record: PathLike | None) -> None:
-    if table is not None and artifacts.record is not None and artifacts.record.pte_checksum != table.pte_checksum:
+def _check_table(table: ProbeTable, artifacts: ArtifactSet, record: PathLike | None, outputs: int) -> None:
+    if table.own != outputs:
+        problem = f"these are the probes of a program with {table.own:,} outputs; this one has {outputs}"
+        raise ArtifactError(table.path, problem, "give the record beside which the probes were made")
+    if artifacts.record is not None and artifacts.record.pte_checksum != table.pte_checksum:
         raise ArtifactError(
             table.path,
             f"these are the probes of another program than {record} records (their checksums differ)",

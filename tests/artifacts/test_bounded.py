@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import Any
 import pytest
 from executorch.exir._serialize._program import deserialize_pte_binary, serialize_pte_binary
 
+import etviz
+from etviz.analysis.profile import Profile
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.flatbuffer import FlatBuffer
 from etviz.artifacts.probes import read_table
 from etviz.artifacts.program.program import read_program
 from etviz.errors import ArtifactError, UsageError
+from etviz.graph.ir import Graph
 from etviz.loading.given_outputs import _GivenOutputs  # pyright: ignore[reportPrivateUsage]
 from tests.artifacts.conftest import Run
+from tests.programs import Executed
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -81,6 +86,31 @@ def test_a_table_of_many_probes_is_read_and_asked_in_linear_time(tmp_path: Path)
 def test_a_probe_with_more_outputs_than_values_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="which does not fit its values"):
         read_table(probes(tmp_path, 1, outputs=10**12))
+
+
+def test_a_table_of_probes_claims_no_more_outputs_than_the_program_has(
+    executed: Callable[[str], Executed], tmp_path: Path
+) -> None:
+    """A list of that many outputs would fill the memory."""
+    path = probes(tmp_path, 1)
+    body = json.loads(path.read_text())
+    body["own"], body["probes"][0]["outputs"] = 10**12, 10**12 + 1
+    path.write_text(json.dumps(body))
+    etrecord, pte = (executed("encoder").path(kind) for kind in ("etrecord", "pte"))
+    with pytest.raises(ArtifactError, match=r"a program with 1,000,000,000,000 outputs; this one has \d"):
+        etviz.load(outputs={"probe-0": [1]}, etrecord=etrecord, pte=shutil.copy(pte, tmp_path / "model.pte"))
+
+
+def test_the_times_of_many_executions(long_run: Run) -> None:
+    """A report asks for the typical execution and for the joined events once an execution."""
+    blocks = [block for block in read_etdump(long_run.etdump).blocks if block.name == "Execute"][:20]
+    graph = Graph("forward")
+
+    def look(times: int) -> int:
+        profile = Profile(blocks * times)
+        return calls(lambda: [(profile.typical, profile.joined(graph)) for _ in profile.executions])
+
+    assert look(8) <= 2.2 * look(4)
 
 
 def test_many_event_blocks(long_run: Run) -> None:

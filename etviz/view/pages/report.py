@@ -48,6 +48,8 @@ _IMAGE: Final = 4
 
 _TIMED: Final = 20_000
 """Maximum number of timed events in a report, beside the typical execution's."""
+_SCANNED: Final = 50
+"""Rows of the table that a timeline looks through in the time that one event takes."""
 
 _PRINTED: Final = 25
 
@@ -142,7 +144,8 @@ def _maps(analysis: Analysis, tensors: str) -> dict[tuple[str, int], Answer]:
 
 def _timelines(analysis: Analysis) -> dict[tuple[str, int], Answer]:
     profile, answers, room = analysis.profile, {}, _TIMED
-    sizes = [len(events) for events in profile.executions]
+    scanned = len(analysis.tables.coverage) // _SCANNED
+    sizes = [scanned + len(events) for events in profile.executions]
     for run in sorted(range(len(sizes)), key=lambda run: (run != profile.typical, run)):
         room -= sizes[run]
         if room < 0 and answers:
