@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.files import open_artifact, parse_json, whole_file
-from etviz.artifacts.ledger import note_written, was_written
+from etviz.artifacts.known_files import note_written, was_written
 from etviz.artifacts.program.program import read_program
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import ArtifactError, UsageError
