@@ -135,15 +135,14 @@ def vit(*, small: bool = False) -> tuple[nn.Module, tuple[Tensor, ...]]:
 
 def vit_transformers(*, small: bool = False) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The ViT-B/16 of the `transformers` library and one image."""
-    from transformers import ViTConfig, ViTForImageClassification
-
+    transformers = importlib.import_module("transformers")
     torch.manual_seed(SEED)
     sizes: dict[str, Any] = (
         {"image_size": 64, "hidden_size": 96, "num_attention_heads": 3, "num_hidden_layers": 3} if small else {}
     )
-    config = ViTConfig(**sizes)
+    config = transformers.ViTConfig(**sizes)
     config.num_labels = 10 if small else 1000
-    model = ViTForImageClassification(config)
+    model = transformers.ViTForImageClassification(config)
     side = 64 if small else 224
     return _Logits(model).eval(), (torch.randn(1, 3, side, side),)
 

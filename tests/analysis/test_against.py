@@ -136,6 +136,9 @@ class Attention(nn.Module):
 class Cache(nn.Module):
     """Overwrites buffers in each way that an export keeps: as a whole, through views, through a view of a view."""
 
+    total: torch.Tensor
+    rows: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)

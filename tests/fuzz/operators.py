@@ -171,7 +171,7 @@ def edge(number: int, schema: Any) -> tuple[list[Any], dict[str, Any]]:
     shapes = ((), (0,), (2, 0), (8, 1, 0), (0, 3, 4), (1, 2, 0, 3), (1, 2, 0, 3), (2, 3), (2, 3, 4, 4))
     dtypes = ("float32", "float32", "float32", "float32", "float32", "float32", "int64", "bool", "complex64")
     draw = Arguments(number)
-    draw.tensor = lambda: torch.ones(shapes[number], dtype=getattr(torch, dtypes[number]))  # type: ignore[method-assign]
+    draw.tensor = lambda: torch.ones(shapes[number], dtype=getattr(torch, dtypes[number]))
     args, kwargs = [], {}
     for argument in schema.arguments:
         value = draw.value(str(getattr(argument, "real_type", argument.type)))

@@ -17,7 +17,7 @@ from etviz.errors import EtvizError, ExecutionError
 from etviz.loading import foreign
 from tests.fuzz.conftest import Attempts
 
-Sound = Callable[..., dict[str, Path]]
+Sound = Callable[..., dict[str, Any]]
 WHOLE = ("etdump", "etrecord", "debug_buffer", "pte", "record")
 REF = {"$": "ref", "v": "first"}
 BIG = 10**12

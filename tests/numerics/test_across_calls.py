@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[etviz.Inspection, lis
     bad = folder / "bad"
     bad.mkdir()
     (bad / "model.pte").write_bytes(content.replace(right.numpy().tobytes(), wrong.numpy().tobytes()))
-    shutil.copy(files.etrecord, bad / "etrecord.bin")
+    shutil.copy(folder / "etrecord.bin", bad / "etrecord.bin")
     done = execute(bad / "model.pte", [[x] for x in inputs], workdir=bad)
     assert done.etdump is not None
     inspection = etviz.load(
