@@ -57,6 +57,7 @@ def debug(
     calibration: Iterable[Sequence[Any]] | None = None,
     reference: torch.nn.Module | ExportedProgram | None = None,
     strict: bool = True,
+    runner: str | None = None,
     workdir: PathLike | None = None,
     debug_buffer_size: int | None = None,
     timeout: float | None = None,
@@ -73,8 +74,8 @@ def debug(
         A tuple of the model's arguments; the comparison runs on them. Of a model that keeps state, also a list with
         such a tuple for each call, which follow one another; the model is exported with the first.
     recipe
-        How to lower the model: ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, or an `etviz.recipe`
-        of the next four arguments.
+        How to lower the model: ``"portable"``, ``"xnnpack"``, ``"xnnpack-int8"``, ``"openvino"``, ``"ethos-u55"`` and
+        others (`etviz.recipe`), or an `etviz.recipe` of the next four arguments.
     partitioner
         Partitioners of the backends to delegate to; None means portable kernels only.
     quantizer, calibration
@@ -84,6 +85,9 @@ def debug(
         `quantizer` etviz keeps the float model unasked.
     strict
         Passed to `torch.export.export`.
+    runner
+        ``"emulated"`` runs each delegate that the runtime here does not have in its vendor's reference implementation:
+        the result is what the device computes by its specification. None runs everything in the runtime.
     workdir
         Folder that keeps the artifacts (``model.pte``, ``etrecord.bin``, ``model.etviz``, ``etdump.etdp``,
         ``debug_buffer.bin``, ``timing.etdp``); a temporary one if None.
@@ -103,10 +107,13 @@ def debug(
     ExecutionError
         If the run fails.
     """
+    from etviz.pipeline.emulation import EMULATED, emulate
     from etviz.pipeline.execute import execute, time_again
     from etviz.pipeline.lower import flatten, lower
 
     how = lowering(recipe, partitioner=partitioner, quantizer=quantizer, calibration=calibration, strict=strict)
+    if runner not in (None, EMULATED):
+        raise UsageError(f"runner must be None or {EMULATED!r}, found {runner!r}; etviz.run starts a command")
     use_libraries(libraries)
     warm()
     calls = _calls(example_inputs)
@@ -121,15 +128,12 @@ def debug(
             **how,
         )
         runs = [flatten(tuple(call)) for call in calls]
-        run = execute(
-            lowered.pte,
-            runs,
-            workdir=folder,
-            debug_buffer_size=debug_buffer_size,
-            timeout=timeout,
-            data=lowered.data,
-        )
-        timing = time_again(lowered.pte, runs, run, folder, timeout=timeout, data=lowered.data)
+        where: dict[str, Any] = {"workdir": folder, "timeout": timeout, "data": lowered.data}
+        if runner == EMULATED:
+            run, timing = emulate(lowered.pte, lowered.record, runs, **where), None
+        else:
+            run = execute(lowered.pte, runs, debug_buffer_size=debug_buffer_size, **where)
+            timing = time_again(lowered.pte, runs, run, folder, timeout=timeout, data=lowered.data)
         with collection_paused(), doing("comparing the run with its reference"):
             artifacts = ArtifactSet.open(
                 run.etdump or folder / "etdump.etdp",

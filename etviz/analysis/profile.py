@@ -22,6 +22,7 @@ from etviz.errors import UsageError
 from etviz.graph.ir import Graph
 from etviz.graph.labels import describe, owners_of
 from etviz.graph.modules import is_within, members, module_paths
+from etviz.upstream.emulated import EMULATED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,6 +63,7 @@ COLUMNS: Final = (
     "confidence",
 )
 METADATA: Final = "delegate_debug_metadatas"
+_LONGEST_NAME: Final = 80
 
 
 def scale_factor(source_time_scale: Any) -> float:
@@ -123,6 +125,19 @@ def instruction_latency(blocks: Iterable[RunBlock], factor: float) -> dict[int, 
         for instruction, time in own.items():
             samples.setdefault(instruction, []).append(time)
     return {instruction: float(np.mean(times)) for instruction, times in samples.items()}
+
+
+def emulated_calls(blocks: Iterable[RunBlock]) -> dict[int, str]:
+    """By instruction of a delegate call that no device made: what made it."""
+    found: dict[int, str] = {}
+    for block in blocks:
+        events = block.profile
+        for at in np.flatnonzero(events.name.astype(str) == "DELEGATE_CALL").tolist():
+            (told,) = _objects([bytes(events.metadata[at] or b"")]) or (None,)
+            name = told.get(EMULATED) if isinstance(told, dict) else None
+            if isinstance(name, str):
+                found[int(events.instruction_id[at])] = name[:_LONGEST_NAME]
+    return found
 
 
 def total_latency(blocks: Sequence[RunBlock], factor: float) -> float:

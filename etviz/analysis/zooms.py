@@ -14,7 +14,7 @@ from etviz.errors import UsageError
 from etviz.evaluation.replay import Execution, of_last_round
 from etviz.graph.labels import owners_of
 from etviz.pipeline.interpreters import interpreter_of
-from etviz.pipeline.relower import BackendRefusedError
+from etviz.pipeline.relower import BackendRefusedError, Ran
 from etviz.tensors.custom_metrics import CustomMetrics
 from etviz.upstream.executorch import lowers_here
 
@@ -66,12 +66,19 @@ class Zooms:
         inner = self._owner(gap).inside(gap.node)
         if self._findings.zoom is not None or not inner.nodes:
             return False
-        runs = lowers_here(inner.backend_id) or (interpreter_of(inner.backend_id) and program_file(self._findings))
-        if not (runs or self._logged(gap)):
+        if not (self._runs(inner.backend_id) or self._logged(gap)):
             return False
         values = of_last_round(replay.executions[gap.run].log.values(gap.instruction), gap.rounds)
         count = len(inner.user_inputs())
         return len(values) == count + len(gap.node.outputs) and all(value is not None for value in values[:count])
+
+    def _runs(self, backend_id: str) -> bool:
+        """True if a delegate of this backend can be run here, as far as known without trying."""
+        interpreter = interpreter_of(backend_id)
+        held = interpreter is not None and interpreter.is_installed() and program_file(self._findings) is not None
+        if interpreter is not None and interpreter.implementation:
+            return held
+        return held or lowers_here(backend_id)
 
     def logged(self) -> dict[Call, int]:
         calls: dict[Call, int] = {}
@@ -129,7 +136,8 @@ class Zooms:
 
         piece = self._piece(gap)
         if pte := program_file(self._findings):
-            piece = replace(piece, ran=(pte, self._findings.method, gap.instruction))
+            record = self._findings.files.get("record", "")
+            piece = replace(piece, ran=Ran(pte, self._findings.method, gap.instruction, record))
         used = {item.target for item in piece.graph.inputs}
         comparison = self._rows.tables.compared.runs[gap.run].comparison
         return ZoomSubject(

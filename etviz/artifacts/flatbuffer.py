@@ -202,7 +202,8 @@ class Vectors:
         """End of each vector in the flat results: (n,), cumulative."""
         return np.cumsum(self.length)
 
-    def _positions(self) -> Ints:
+    def positions(self) -> Ints:
+        """Byte position of each element of all vectors, concatenated."""
         total = int(self.length.sum())
         first = self.ends() - self.length
         width = np.dtype(self.dtype).itemsize
@@ -214,7 +215,7 @@ class Vectors:
 
     def flat(self) -> npt.NDArray[Any]:
         self._spend(np.dtype(self.dtype).itemsize)
-        return self.buffer.gather(self._positions(), self.dtype)
+        return self.buffer.gather(self.positions(), self.dtype)
 
     def tuples(self) -> list[tuple[Any, ...]]:
         values, ends = self.flat().tolist(), self.ends().tolist()
@@ -222,7 +223,7 @@ class Vectors:
 
     def tables(self) -> FlatTables:
         self._spend(_COST_OF_A_TABLE)
-        at = self._positions()
+        at = self.positions()
         step = self.buffer.gather(at, "<u4")
         self.buffer.require(step >= 4, at, "an offset points into itself")
         return FlatTables(self.buffer, at + step)

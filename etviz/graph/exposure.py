@@ -76,6 +76,8 @@ def expose(graph: Graph) -> Exposure:
 
 def _hide(exposure: Exposure, node: Node, uses: Uses) -> None:
     after = uses.users.get(node.name, [])
+    if len(after) == 1 and item_of(after[0]) is not None:
+        after = uses.users.get(after[0].name, [])
     grid = grid_arguments(node.target, node.args, node.kwargs) if is_quantize(node) else None
     if is_dequantize(node):
         exposure.hidden[node.name] = (

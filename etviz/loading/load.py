@@ -9,7 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.analysis.findings import Compared, Findings
-from etviz.analysis.profile import MetadataParser, Profile, TimeConverter, instruction_latency, total_latency
+from etviz.analysis.profile import (
+    MetadataParser,
+    Profile,
+    TimeConverter,
+    emulated_calls,
+    instruction_latency,
+    total_latency,
+)
 from etviz.artifacts.etdump.debug_buffer import first_misplaced
 from etviz.artifacts.etdump.etdump import read_etdump
 from etviz.artifacts.etdump.runtime_log import RuntimeLog
@@ -24,6 +31,7 @@ from etviz.loading.executions import NO_INPUTS, compare_executions
 from etviz.loading.foreign import Foreign, is_foreign
 from etviz.loading.paired import Paired, pair, timed_executions
 from etviz.loading.trainings import require_one_training
+from etviz.pipeline.interpreters import emulated_by
 from etviz.tensors.custom_metrics import choose
 from etviz.tensors.sums import sums_of
 
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Node
     from etviz.loading.artifact_set import ArtifactSet
 
+_EMULATED: Final = "Emulated: {} computed the delegates; no device ran them, so there are no latencies of delegates."
 _LOGGED: Final = (
     "times were taken while values were logged, which takes time too; timing= gives the times of a plain run"
 )
@@ -97,6 +106,10 @@ def read(
         _remark(compared, remarks)
         return compared
 
+    emulated = emulated_calls(artifacts.dump.blocks)
+    remarks = {at: emulated_by(name) for at, name in emulated.items()} | dict(remarks)
+    if emulated:
+        notes = (_EMULATED.format(", ".join(dict.fromkeys(emulated.values()))), *notes)
     missing = _missing(paired)
     constants = paired.comparing_constants() if not ran_here else None
     try:

@@ -21,9 +21,10 @@ from etviz.upstream.xnnpack import BACKEND
 if TYPE_CHECKING:
     import torch
 
-    from etviz.artifacts.program.xnnpack_payload import Payload
+    from etviz.artifacts.program.payload import Payload, Specification
     from etviz.graph.ir import Graph
-    from etviz.pipeline.piece_program import Outputs, PieceProgram, ShownInside
+    from etviz.pipeline.interpreters import ShownInside
+    from etviz.pipeline.piece_program import Outputs, PieceProgram
 
 _NEEDED: Final = (
     "torch",
@@ -68,7 +69,7 @@ def _inside(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, A
         return {"problem": reason_of(error), "step": "run"}
     finally:
         step(3)
-    return {"problem": "", "names": shown.names, "left_out": shown.left_out}
+    return {"problem": "", "names": shown.names, "left_out": shown.left_out, "parts": shown.parts}
 
 
 def _relower(request: dict[str, Any], step: Callable[[int], None]) -> dict[str, Any]:
@@ -165,12 +166,22 @@ class _GivenPiece:
 
 
 def _payload(ran: list[Any]) -> Payload:
+    from etviz.artifacts.program.payload import Payload
     from etviz.artifacts.program.program import read_program
-    from etviz.artifacts.program.xnnpack_payload import Payload
 
-    path, method, instruction = ran
+    path, method, instruction, record = ran
     program = read_program(path)
     payload = program.payload(method, instruction)
     if payload is None:
         raise UsageError(f"{path} does not hold what the delegate executes")
-    return Payload(payload, program.named)
+    return Payload(payload, program.named, _specification(record, method, instruction) if record else None)
+
+
+def _specification(path: str, method: str, instruction: int) -> Specification | None:
+    from etviz.artifacts.record.record_file import read_record
+
+    record = read_record(path)
+    graph = record.graphs.get(method)
+    nodes = graph.nodes if graph is not None else []
+    called = (node for node in nodes if node.target == "delegate" and node.instruction == instruction)
+    return next((record.specification(method, node.subgraphs[0]) for node in called), None)

@@ -3,18 +3,21 @@
 An interpreter is a function ``(graph, payload, names, inputs, path) -> ShownInside``:
 
 - `graph`: the delegate's subgraph, whose operators carry debug handles;
-- `payload`: the bytes that the delegate executes, and the named data that belongs to them;
+- `payload`: the bytes that the delegate executes, the program's named data, and the delegate's specification if the
+  record has one (`etviz.artifacts.program.payload`);
 - `names`: operators of the graph whose values are wanted; others may be left out, with a reason;
 - `inputs`: one for each user input of the graph, as the runtime had them;
 - `path`: where it may write one file.
 
 It returns the delegate's own outputs followed by the wanted values. It runs in a child process. A backend without an
-interpreter lowers the subgraph again.
+interpreter lowers the subgraph again. docs/backends.md shows how to write one.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.upstream.xnnpack import BACKEND
@@ -22,16 +25,86 @@ from etviz.upstream.xnnpack import BACKEND
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_INTERPRETERS: Final = {BACKEND: "etviz.pipeline.piece_program:show_inside"}
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """How a delegate is run outside of its device.
+
+    Attributes
+    ----------
+    function
+        ``module:function``; the module is imported in the child process.
+    implementation
+        What computes the values, in words; empty for the backend's own kernels.
+    package, extra
+        The package that it needs, and the extra of etviz that installs it; empty if it needs none.
+    exact
+        True if the specification leaves no freedom for integers, so a device with other values is wrong.
+    """
+
+    function: str
+    implementation: str = ""
+    package: str = ""
+    extra: str = ""
+    exact: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that installs what it needs."""
+        return f"pip install 'etviz[{self.extra}]'"
+
+    def is_installed(self) -> bool:
+        """True if its package is installed; nothing is imported."""
+        return not self.package or importlib.util.find_spec(self.package) is not None
 
 
-def register(backend_id: str, function: str) -> None:
-    """Register the interpreter of a backend as ``module:function``; the module is imported in the child process."""
-    _INTERPRETERS[backend_id] = function
+@dataclass(slots=True)
+class ShownInside:
+    """The delegate's outputs followed by the values of `names`, and why others were left out.
+
+    `parts` names the operators that the backend runs as part of another one, beside those that `expose` tells.
+    """
+
+    names: list[str]
+    outputs: list[Any]
+    left_out: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
 
 
-def interpreter_of(backend_id: str) -> str:
-    return _INTERPRETERS.get(backend_id, "")
+_TOSA: Final = Interpreter(
+    "etviz.pipeline.tosa_values:show_inside", "TOSA reference model", "tosa_reference_model", "tosa", exact=True
+)
+INTERPRETERS: Final = {
+    BACKEND: Interpreter("etviz.pipeline.piece_program:show_inside"),
+    **dict.fromkeys(("TOSABackend", "EthosUBackend", "VgfBackend"), _TOSA),
+}
+"""Interpreters by backend id; `register` adds to them."""
+
+
+def register(backend_id: str, function: str, implementation: str = "") -> None:
+    """Register the interpreter of a backend.
+
+    Parameters
+    ----------
+    backend_id
+        As in the `.pte`.
+    function
+        ``module:function``; the module is imported in the child process.
+    implementation
+        What computes the values, in words. Empty for the backend's own kernels; then a delegate that the interpreter
+        can't run is lowered again.
+    """
+    INTERPRETERS[backend_id] = Interpreter(function, implementation)
+
+
+def interpreter_of(backend_id: str) -> Interpreter | None:
+    """The interpreter of a backend, None if there is none."""
+    return INTERPRETERS.get(backend_id)
+
+
+def emulated_by(implementation: str) -> str:
+    """The note of a value that a reference implementation computed."""
+    return f"emulated: computed by the {implementation}"
 
 
 def load_interpreter(function: str) -> Callable[..., Any]:

@@ -217,7 +217,7 @@ def quantize(
     with quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    prepared = prepare_pt2e(program.module(), quantizer)
+    prepared = prepare_pt2e(program.module(check_guards=False), quantizer)  # Arm's passes refuse the module of guards
     with torch.no_grad():
         for at, batch in enumerate(tqdm(calibration, desc="calibrate", leave=False)):
             if not isinstance(batch, (tuple, list)):

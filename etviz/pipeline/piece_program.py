@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from etviz.artifacts.program.xnnpack_payload import Payload, changes, pack_graph, unpack
+from etviz.artifacts.program.payload import Payload
+from etviz.artifacts.program.xnnpack_payload import changes, pack_graph, unpack
 from etviz.errors import UsageError
 from etviz.graph.admitted import may_be_lowered
 from etviz.graph.ir import Graph, Node, Ref, Tag, map_arg, refs
 from etviz.graph.python_operators import PYTHON, ArithmeticRefusedError, compute
+from etviz.pipeline.interpreters import ShownInside
 from etviz.pipeline.xnnpack_values import PayloadValues
 from etviz.upstream.executorch import FxNode, delegate_program, exported_program, lower_again, partition_marks
 from etviz.upstream.operators import edge_operator, in_order
@@ -206,15 +208,6 @@ def run_program(content: bytes, pte: Path, inputs: Sequence[Any]) -> Outputs:
         raise RuntimeError("the runtime can't load it")
     given = [value for value in inputs if isinstance(value, torch.Tensor)]
     return [value.detach().clone() for value in method.execute(given)]
-
-
-@dataclass(slots=True)
-class ShownInside:
-    """The piece's outputs followed by the values of `names`, and why others were left out."""
-
-    names: list[str]
-    outputs: Outputs
-    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def widest(attempt: Callable[[Sequence[str]], Outputs], candidates: Sequence[str]) -> ShownInside:

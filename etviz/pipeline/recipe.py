@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.errors import UsageError, checked, told
@@ -36,7 +37,8 @@ def recipe(
     ----------
     name
         A known recipe, to which the other arguments are added: ``portable``, ``xnnpack``, ``xnnpack-int8``,
-        ``openvino``.
+        ``openvino``, ``tosa``, ``tosa-int8``, ``ethos-u55``, ``ethos-u65``, ``ethos-u85``, ``vgf``, ``vgf-int8``.
+        Those for Ethos-U and with ``int8`` quantize with the vendor's quantizer.
     partitioner, quantizer, calibration, strict
         As for `etviz.debug`.
 
@@ -89,7 +91,9 @@ def _named(name: str) -> Recipe:
     try:
         return _KNOWN[name]()
     except ImportError as error:
-        raise UsageError(f"the recipe {name} needs a package that is not installed here ({error})") from error
+        extra = _EXTRAS.get(name.partition("-")[0])
+        advice = f"; pip install 'etviz[{extra}]'" if extra else ""
+        raise UsageError(f"the recipe {name} needs a package that is not installed here ({error}){advice}") from error
 
 
 def _xnnpack() -> Recipe:
@@ -115,10 +119,50 @@ def _openvino() -> Recipe:
     return Recipe([OpenvinoPartitioner([CompileSpec("device", b"CPU")])])
 
 
+def _ethos_u(target: str) -> Recipe:
+    from executorch.backends.arm.ethosu import EthosUCompileSpec, EthosUPartitioner
+    from executorch.backends.arm.quantizer import EthosUQuantizer
+
+    return _arm(EthosUCompileSpec(target), EthosUPartitioner, EthosUQuantizer)
+
+
+def _tosa(profile: str) -> Recipe:
+    from executorch.backends.arm.quantizer import TOSAQuantizer
+    from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec
+    from executorch.backends.arm.tosa.partitioner import TOSAPartitioner
+
+    return _arm(TosaCompileSpec(f"TOSA-1.0+{profile}"), TOSAPartitioner, TOSAQuantizer if profile == "INT" else None)
+
+
+def _vgf(*, quantized: bool) -> Recipe:
+    from executorch.backends.arm.quantizer import VgfQuantizer
+    from executorch.backends.arm.vgf import VgfCompileSpec, VgfPartitioner
+
+    return _arm(VgfCompileSpec(), VgfPartitioner, VgfQuantizer if quantized else None)
+
+
+def _arm(spec: Any, partitioner: Any, quantizer: Any) -> Recipe:
+    """What Arm's backends have in common; `quantizer` is None for floats."""
+    if quantizer is None:
+        return Recipe([partitioner(spec)])
+    from executorch.backends.arm.quantizer import get_symmetric_quantization_config
+
+    return Recipe([partitioner(spec)], quantizer(spec).set_global(get_symmetric_quantization_config()))
+
+
 _KNOWN: Final[Mapping[str, Callable[[], Recipe]]] = {
     "portable": Recipe,
     "xnnpack": _xnnpack,
     "xnnpack-int8": _xnnpack_int8,
     "openvino": _openvino,
+    "tosa": partial(_tosa, "FP"),
+    "tosa-int8": partial(_tosa, "INT"),
+    "ethos-u55": partial(_ethos_u, "ethos-u55-128"),
+    "ethos-u65": partial(_ethos_u, "ethos-u65-256"),
+    "ethos-u85": partial(_ethos_u, "ethos-u85-256"),
+    "vgf": partial(_vgf, quantized=False),
+    "vgf-int8": partial(_vgf, quantized=True),
 }
 """Recipes by name."""
+_EXTRAS: Final = {"openvino": "openvino", **dict.fromkeys(("tosa", "ethos", "vgf"), "tosa")}
+"""By first word of a recipe: the extra that installs what it needs."""

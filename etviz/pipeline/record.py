@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,11 +11,12 @@ import torch
 
 from etviz.artifacts.known_files import note_written
 from etviz.artifacts.record.checksum import checksum_of
-from etviz.artifacts.record.record_file import Record, TensorPlace, write_record
+from etviz.artifacts.record.record_file import SPECIFICATIONS, Record, TensorPlace, write_record
 from etviz.errors import UsageError
 from etviz.graph.delegation import count_nodes
 from etviz.pipeline.capture import capture, capture_reference, check_reference
-from etviz.upstream.executorch import quietly
+from etviz.upstream import tosa
+from etviz.upstream.executorch import emitted_programs, lowered_module, quietly
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from etviz.artifacts.files import PathLike
     from etviz.graph.ir import Graph
 
+logger = logging.getLogger(__name__)
 
 _EDGE: Final = "edge_dialect_exported_program/"
 _SMALL: Final = 64
@@ -140,11 +143,37 @@ def build_record(
     extra: dict[str, Any] = {}
     if inputs is not None:
         extra["inputs"] = _keep_inputs(inputs, tensors)
+    if specifications := _specifications(manager, tensors):
+        extra[SPECIFICATIONS] = specifications
     delegation = {
         method: count_nodes(graph, _elided_views(graph, programs.get(_EDGE + method)))
         for method, graph in graphs.items()
     }
     return Record(graphs, places, checksum_of(manager.buffer), delegation, extra, captured, tensors)
+
+
+def _specifications(manager: ExecutorchProgramManager, own: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """What each delegate that is lowered through TOSA computes; the bytes that no payload holds are added to `own`."""
+    import torch
+
+    found: dict[str, Any] = {}
+    for method, program in emitted_programs(manager).items():
+        for node in program.graph.nodes:
+            lowered = lowered_module(program.graph_module, node)
+            if lowered is None or lowered.backend_id not in tosa.BACKENDS:
+                continue
+            key = f"{method}/{node.args[0]}"
+            specs = [(spec.key, bytes(spec.value)) for spec in lowered.compile_specs]
+            try:
+                data, origins = tosa.specify(lowered.original_module, lowered.backend_id, specs)
+            except Exception as error:  # noqa: BLE001 - the record holds without it, and a zoom says what is missing
+                logger.info("the TOSA graph of %s can't be made (%s)", key, error)
+                continue
+            kept = f"specification.{key}" if data != bytes(lowered.processed_bytes) else ""
+            if kept:
+                own[kept] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            found[key] = {"data": kept, "origins": origins}
+    return found
 
 
 def _etrecord_programs(manager: ExecutorchProgramManager) -> dict[str, ExportedProgram]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from tqdm.auto import tqdm
@@ -16,7 +16,7 @@ from etviz.artifacts.files import room_for
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, ExecutionError
 from etviz.graph.ir_json import TextTable, dump_graph
-from etviz.pipeline.interpreters import interpreter_of
+from etviz.pipeline.interpreters import Interpreter, interpreter_of
 from etviz.pipeline.worker import WORKER
 from etviz.upstream.executorch import backend_module, runs_here
 from etviz.upstream.xnnpack import BACKEND
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from etviz.graph.ir import Graph
 
 _STEPS = ("start", "lower", "run", "read")
+
+
+class Ran(NamedTuple):
+    """What the runtime executed for a delegate call: paths of the `.pte` and the record, method and instruction."""
+
+    pte: str
+    method: str
+    instruction: int
+    record: str = ""
 
 
 class BackendRefusedError(EtvizError):
@@ -70,7 +79,7 @@ class Piece:
     graph
         A delegate's subgraph, or portable operators if `Graph.backend_id` is empty.
     ran
-        The executed call: path of the `.pte`, method and instruction; None if not known.
+        What the runtime executed; None if not known.
     rounds
         Number of times that a loop executed it; this is the last. 0 outside loops.
     """
@@ -79,7 +88,7 @@ class Piece:
     constants: Mapping[str, torch.Tensor]
     inputs: Sequence[Any]
     outputs: Sequence[Any]
-    ran: tuple[str, str, int] | None = None
+    ran: Ran | None = None
     rounds: int = 0
 
 
@@ -97,6 +106,10 @@ class AloneRun:
         The outputs of the piece without added inner values; None if `outputs` equal the runtime's bit for bit.
     lowered
         True if the piece was lowered again; else what the program holds for it ran.
+    implementation
+        What computed it, in words; empty for the backend's own kernels.
+    parts
+        Operators that the backend runs as part of another one.
     """
 
     outputs: list[torch.Tensor]
@@ -104,6 +117,8 @@ class AloneRun:
     left_out: dict[str, str]
     plain: list[torch.Tensor] | None
     lowered: bool = True
+    implementation: str = ""
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_alone(
@@ -168,7 +183,10 @@ def run_alone(
         step(len(_STEPS))
     own = len(piece.graph.outputs)
     values = dict(zip(answer["names"], saved["outputs"][own:], strict=True))
-    return AloneRun(saved["outputs"][:own], values, answer["left_out"], saved["plain"], lowered)
+    told = interpreter_of(piece.graph.backend_id)
+    implementation = told.implementation if told is not None and not lowered else ""
+    plain, parts = saved["plain"], answer.get("parts", {})
+    return AloneRun(saved["outputs"][:own], values, answer["left_out"], plain, lowered, implementation, parts)
 
 
 def _interpret(
@@ -178,16 +196,28 @@ def _interpret(
     step: Callable[[int], None],
     cancel: threading.Event | None,
 ) -> dict[str, Any] | None:
-    interpreter = interpreter_of(piece.graph.backend_id)
-    if piece.ran is None or not interpreter:
+    """Run what the program holds; None if there is no interpreter for it, or it can't read what the backend can run."""
+    backend = piece.graph.backend_id
+    interpreter = interpreter_of(backend)
+    if interpreter is None or (piece.ran is None and not interpreter.implementation):
         return None
+    if not interpreter.is_installed():
+        raise BackendRefusedError(backend, "run", _missing(interpreter), missing=True)
+    if piece.ran is None:
+        raise BackendRefusedError(backend, "run", f"the {interpreter.implementation} needs the .pte; give pte=")
     try:
-        answer = WORKER.run(request | {"work": "inside", "interpreter": interpreter}, timeout, step, cancel)
+        answer = WORKER.run(request | {"work": "inside", "interpreter": interpreter.function}, timeout, step, cancel)
     except ExecutionError as error:
         if error.exit_status is None:
             raise
-        return None
+        answer = {"problem": f"{error.problem}, {' '.join(error.last_lines[-3:])}"}
+    if answer["problem"] and interpreter.implementation:
+        raise BackendRefusedError(interpreter.implementation, "run", answer["problem"])
     return None if answer["problem"] else answer
+
+
+def _missing(interpreter: Interpreter) -> str:
+    return f"{interpreter.package} is not installed: {interpreter.command}"
 
 
 def alterations(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 _CODES: Final = {item.name: item.code for item in SCALAR_TYPES.values()}
-_ALIGNMENT: Final = 64
+ALIGNMENT: Final = 64
+"""Bytes to whose multiples values are aligned."""
 _SCALARS: Final = {bool: "bool", int: "int", float: "double"}
 
 
@@ -27,12 +28,15 @@ class ValueWriter:
     ----------
     path
         The debug buffer, created with the first tensor.
+    append
+        Keep what is in the buffer already.
     readable
         False if the memory order of tensors is unknown. Tensors of two and more dimensions are then left out.
     """
 
-    def __init__(self, path: Path, *, readable: bool = True) -> None:
-        self.path, self._readable, self._size = path, readable, 0
+    def __init__(self, path: Path, *, readable: bool = True, append: bool = False) -> None:
+        self.path, self._readable = path, readable
+        self._size = path.stat().st_size if append and path.exists() else 0
 
     def events(
         self,
@@ -66,7 +70,7 @@ class ValueWriter:
         layout = Layout(code, tuple(plain.shape), tuple(plain.stride()))
         if not plain.numel():
             return TensorRef(layout, -1)
-        padding = -self._size % _ALIGNMENT
+        padding = -self._size % ALIGNMENT
         with self.path.open("ab") as file:
             file.write(bytes(padding))
             plain.reshape(-1).view(torch.uint8).numpy().tofile(file)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from etviz.artifacts.flatbuffer import FlatBuffer, FlatTables
+from etviz.artifacts.program.payload import Payload
 from etviz.errors import ArtifactError
 from etviz.upstream import xnnpack
 
@@ -31,14 +32,6 @@ INPUT, OUTPUT, INSERTED = 1, 2, 65535
 """Flags of the inputs and outputs of a delegate; debug handle of nodes that XNNPACK inserted."""
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """A delegate's bytes, and the program's named data."""
-
-    data: memoryview
-    named: Mapping[str, memoryview | bytes]
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from etviz.artifacts.files import (
     whole_file,
     wrong_kind,
 )
+from etviz.artifacts.program.payload import Specification
 from etviz.artifacts.record.stored_tensors import StoredTensors, tensor_checksum
 from etviz.errors import ArtifactError
 from etviz.graph.ir_json import MalformedGraphError, TextTable, dump_graph, load_graph
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 VERSION: Final = 3
 LISTINGS: Final = "delegated_graph"
 """Key in `Record.extra`: the lowered program as upstream's `format_delegated_graph` prints it, by method."""
+SPECIFICATIONS: Final = "specifications"
+"""Key in `Record.extra`: by ``method/delegate`` the name of the tensor with its specification's bytes, and origins."""
 REFUSALS: Final = "refusals"
 """Key in `Record.extra`: why partitioners left nodes out, by node name."""
 _JSON: Final = "record.json"
@@ -73,6 +76,14 @@ class Record:
     extra: dict[str, Any] = field(default_factory=dict)
     references: dict[str, Graph] = field(default_factory=dict)
     tensors: Mapping[str, torch.Tensor] = field(default_factory=dict, compare=False)
+
+    def specification(self, method: str, delegate: str) -> Specification | None:
+        """What a delegate computes, None if it was not kept."""
+        kept = self.extra.get(SPECIFICATIONS, {}).get(f"{method}/{delegate}")
+        if kept is None:
+            return None
+        data = self.tensors[kept["data"]].numpy().tobytes() if kept["data"] else b""
+        return Specification(data, kept["origins"])
 
 
 def write_record(record: Record, path: PathLike) -> None:
@@ -132,6 +143,15 @@ def read_record(path: PathLike) -> Record:
         raise ArtifactError(path, f"the record is damaged ({error})", _ADVICE, where=_JSON) from error
 
 
+def _is_specification(kept: Any) -> bool:
+    origins = kept.get("origins") if isinstance(kept, Mapping) else None
+    return (
+        isinstance(origins, Mapping)
+        and isinstance(kept.get("data"), str)
+        and all(isinstance(name, str) for name in origins.values())
+    )
+
+
 def _check_tables(methods: list[str], delegation: Any, extra: Any, checksums: Any) -> None:
     if not all(isinstance(table, Mapping) for table in (delegation, extra, checksums)):
         raise MalformedGraphError("a table has the wrong type")
@@ -140,6 +160,9 @@ def _check_tables(methods: list[str], delegation: Any, extra: Any, checksums: An
         numbers = [counts["subgraphs"], *counts["delegated"].values(), *counts["non_delegated"].values()]
         if not all(isinstance(number, int) for number in numbers):
             raise MalformedGraphError(f"the delegation of {method} is not counted in integers")
+    specifications = extra.get(SPECIFICATIONS, {})
+    if not isinstance(specifications, Mapping) or not all(map(_is_specification, specifications.values())):
+        raise MalformedGraphError("the specifications of its delegates are malformed")
     listings = extra.get(LISTINGS, {})
     if not isinstance(listings, Mapping) or not all(isinstance(text, str) for text in listings.values()):
         raise MalformedGraphError("the listings of the lowered program are not texts by method")

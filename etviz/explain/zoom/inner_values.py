@@ -24,6 +24,7 @@ from etviz.graph.exposure import Exposure, expose
 from etviz.graph.ir import Graph, Node, Ref
 from etviz.graph.quantize_ops import conversion
 from etviz.graph.uses import Uses, item_of, operators
+from etviz.pipeline.interpreters import interpreter_of
 from etviz.pipeline.relower import AloneRun, Piece, run_alone, same_bits
 from etviz.tensors.sums import sums_of
 
@@ -130,6 +131,8 @@ class InnerValues:
         True if the delegate's outputs equal the run's bit for bit; None if that is not known.
     deviation
         Largest absolute difference of the outputs from the run's; NaN if not known.
+    implementation
+        What computed the values, in words; empty for the backend's own kernels.
     """
 
     graph: Graph
@@ -143,6 +146,7 @@ class InnerValues:
     notes: tuple[str, ...] = ()
     logged: bool = False
     problems: dict[int, str] = field(default_factory=dict)
+    implementation: str = ""
 
     def values(self, instruction: int) -> list[Any]:
         """The outputs of an operator; this and the following methods make it a `Log`."""
@@ -205,22 +209,26 @@ def from_run(piece: Piece, constants: Sequence[Difference], how: How) -> InnerVa
     notes: tuple[str, ...] = ()
     if piece.rounds > 1:
         notes += (f"It was executed {piece.rounds} times in a loop; these are the values of the last time.",)
-    if run.left_out:
-        count, reason = len(run.left_out), next(iter(run.left_out.values()))
+    if missing := [name for name in run.left_out if name not in run.parts]:
+        count, reason = len(missing), run.left_out[missing[0]]
         text = f"{backend} does not return {count} of {len(exposure.candidates)} inner values ({reason}); see coverage."
         notes += (text,)
     given = _by_operator(graph, run)
+    uses = Uses(graph)
+    owners = {uses.value(part)[0]: uses.value(owner)[0] for part, owner in run.parts.items()}
+    owners |= {part: owners[owner] for part, owner in exposure.owners.items() if owner in owners}
     return InnerValues(
         graph,
         given,
         list(run.outputs),
         {numbers[name]: reason for name, reason in (reasons | exposure.hidden).items()},
-        {numbers[part]: numbers[owner] for part, owner in exposure.owners.items()},
+        {numbers[part]: numbers[owner] for part, owner in (exposure.owners | owners).items()},
         faithful,
         deviation,
         message,
         notes,
         problems={number: "it is not returned" for number, own in given.items() if any(item is None for item in own)},
+        implementation=run.implementation,
     )
 
 
@@ -259,6 +267,8 @@ def _fidelity(
     if all(map(same_bits, run.outputs, piece.outputs)):
         return True, 0.0, "The zoomed delegate's output equals the run's bit for bit."
     deviation = _deviation(run.outputs, piece.outputs)
+    if run.implementation:
+        return False, deviation, _off_specification(piece, run, deviation)
     plain = run.outputs if run.plain is None else run.plain
     if constants and run.lowered:
         cause = f"the program that ran has other weights than the reference: {differing(constants)}"
@@ -273,6 +283,22 @@ def _fidelity(
             f"it ran on another machine or with another version, {why}"
         )
     return False, deviation, f"The zoomed delegate's output differs from the run's by up to {deviation:.3g}: {cause}."
+
+
+def _off_specification(piece: Piece, run: AloneRun, deviation: float) -> str:
+    """What it means that a reference implementation gives other outputs than the run."""
+    text = (
+        f"The device differs from the specification: its output is off by up to {deviation:.3g} from that of the "
+        f"{run.implementation} on the same inputs"
+    )
+    interpreter = interpreter_of(piece.graph.backend_id)
+    floats = any(value.is_floating_point() for value in (*run.outputs, *run.values.values()))
+    if floats or interpreter is None or not interpreter.exact:
+        return f"{text}. Operators inside are compared as the specification computes them."
+    return (
+        f"{text}. The specification leaves integers no freedom, so the device, its driver or its compiler is wrong, or "
+        "the record is of another program."
+    )
 
 
 def _deviation(outputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:

@@ -30,6 +30,7 @@ from etviz.graph.inline import inline
 from etviz.graph.ir import Graph, Node
 from etviz.graph.labels import short_operator
 from etviz.graph.uses import operators
+from etviz.pipeline.interpreters import emulated_by
 from etviz.pipeline.relower import Piece, alterations, same_bits
 from etviz.tensors.metrics import MEASURED, UNKNOWN, Noise
 
@@ -95,6 +96,8 @@ def compare_inside(
     inputs = own if start is None or isinstance(start, str) else start
     one = replay.piece(inner.graph, piece.constants, [Execution(inputs, inner)])
     comparison = _compared(one, own, subject.custom, measured=start is None)
+    for gap in comparison.gaps if inner.implementation else ():
+        gap.add_note(emulated_by(inner.implementation))
     compared = {gap.instruction for gap in comparison.gaps}
     for instruction, reason in inner.reasons.items():
         if instruction >= 0 and instruction not in compared:

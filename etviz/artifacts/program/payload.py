@@ -1,0 +1,31 @@
+"""What a program holds for one delegate: the bytes that the backend executes, and what explains them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """What a delegate computes, in a form that a reference implementation runs.
+
+    Attributes
+    ----------
+    data
+        The bytes: a TOSA flatbuffer. Empty if the payload itself has this form.
+    origins
+        By name of a value in it: the delegate's operator that it comes from.
+    """
+
+    data: bytes = b""
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A delegate's bytes, the program's named data, and the delegate's specification if the record has one."""
+
+    data: memoryview
+    named: Mapping[str, memoryview | bytes]
+    specification: Specification | None = None

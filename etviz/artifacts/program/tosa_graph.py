@@ -1,0 +1,143 @@
+"""A TOSA flatbuffer: its operators and tensors, and a copy of it that returns inner tensors too.
+
+The layout of the tables is that of ``tosa.fbs`` 1.0 and 1.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from etviz.artifacts.flatbuffer import FlatBuffer, split
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    from etviz.artifacts.flatbuffer import FlatTables
+
+_MAGIC: Final = b"TOSA"
+_MAJOR: Final = 1
+_ADVICE: Final = "lower the model again"
+_OUTPUTS: Final = 4
+"""Field of a basic block: names of its outputs."""
+DTYPES: Final = {
+    1: "bool", 3: "int8", 4: "int16", 5: "int32", 6: "int48", 7: "float32", 8: "float16", 9: "bfloat16", 17: "int64",
+}  # fmt: skip
+_OPERATORS: Final = {
+    2: "AVG_POOL2D", 3: "CONV2D", 5: "DEPTHWISE_CONV2D", 8: "MAX_POOL2D", 10: "TRANSPOSE_CONV2D", 57: "RESHAPE",
+    61: "TRANSPOSE", 64: "RESIZE", 67: "CONST", 75: "CONST_SHAPE",
+}  # fmt: skip
+"""The operators that etviz tells from others, by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class TosaOperator:
+    """One operator; `kind` is its TOSA name, or ``op 12`` where etviz need not tell it from others."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TosaTensor:
+    """Shape and dtype of a tensor; `constant` if the file holds its content."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    constant: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TosaGraph:
+    """The first block of a TOSA flatbuffer, which is the whole graph but for bodies of branches and loops."""
+
+    version: str
+    operators: tuple[TosaOperator, ...]
+    tensors: dict[str, TosaTensor]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def is_tosa(data: memoryview | bytes) -> bool:
+    """True if these bytes are a TOSA flatbuffer."""
+    return bytes(data[4:8]) == _MAGIC
+
+
+def read_tosa(data: memoryview | bytes) -> TosaGraph:
+    """Read a TOSA flatbuffer.
+
+    Raises
+    ------
+    ArtifactError
+        If it is damaged.
+    UsageError
+        If it has another version than 1.
+    """
+    root, block = _block(data)
+    version = root.table(0)
+    numbers = [int(version.scalar(at, "<i4", -1)[0]) for at in range(3)]
+    if numbers[0] != _MAJOR:
+        said = ".".join(map(str, numbers))
+        raise UsageError(f"the delegate holds TOSA {said}; etviz reads TOSA {_MAJOR}.x: lower the model again")
+    operators, tensors = block.vectors(1).tables(), block.vectors(2).tables()
+    kinds = operators.scalar(0, "<u4").tolist()
+    reads, writes = _names(operators, 3), _names(operators, 4)
+    shapes, dtypes = tensors.vectors(1, "<i4").tuples(), tensors.scalar(2, "<u4").tolist()
+    filled = tensors.vectors(3, "<u1").length.tolist()
+    whole = zip(tensors.strings(0).tolist(), shapes, dtypes, filled, strict=True)
+    return TosaGraph(
+        ".".join(map(str, numbers)),
+        tuple(
+            TosaOperator(_OPERATORS.get(kind, f"op {kind}"), tuple(r), tuple(w))
+            for kind, r, w in zip(kinds, reads, writes, strict=True)
+        ),
+        {n: TosaTensor(shape, DTYPES.get(dtype, f"dtype {dtype}"), bool(size)) for n, shape, dtype, size in whole},
+        tuple(_names(block, 3)[0]),
+        tuple(_names(block, _OUTPUTS)[0]),
+    )
+
+
+def returning(data: memoryview | bytes, names: Sequence[str]) -> bytes:
+    """A copy of a TOSA flatbuffer that returns these tensors, and no others.
+
+    A list of names and the names themselves are appended, and the block's field refers to them: offsets of a flatbuffer
+    point forwards, so everything else stays where it is.
+    """
+    _, block = _block(data)
+    start = int(block.at[0])
+    copy = bytearray(data)
+    vtable = start - struct.unpack_from("<i", copy, start)[0]
+    field = start + struct.unpack_from("<H", copy, vtable + 4 + 2 * _OUTPUTS)[0]
+    if field == start or not bool(block.has(_OUTPUTS)[0]):
+        raise UsageError("the TOSA graph returns nothing, so it can't return inner values either")
+    copy += bytes(-len(copy) % 8)
+    vector = len(copy)
+    struct.pack_into("<I", copy, field, vector - field)
+    copy += struct.pack("<I", len(names)) + bytes(4 * len(names))
+    for at, name in enumerate(names):
+        slot = vector + 4 + 4 * at
+        struct.pack_into("<I", copy, slot, len(copy) - slot)
+        text = name.encode()
+        copy += struct.pack("<I", len(text)) + text + bytes(4 - len(text) % 4)
+    return bytes(copy)
+
+
+def _block(data: memoryview | bytes) -> tuple[FlatTables, FlatTables]:
+    """The root table, and the first block of the first region."""
+    root = FlatBuffer(data, "the delegate's TOSA graph", "TOSA graph", _ADVICE).root()
+    blocks = root.vectors(1).tables().vectors(1).tables()
+    if not len(blocks):
+        raise UsageError("the TOSA graph is empty; lower the model again")
+    return root, blocks.take(np.arange(1))
+
+
+def _names(tables: FlatTables, field: int) -> list[list[str]]:
+    """A field with names, for each table."""
+    vectors, buffer = tables.vectors(field), tables.buffer
+    positions = vectors.positions()
+    texts = [buffer.text(int(at)) for at in (positions + buffer.gather(positions, "<u4")).tolist()]
+    return split(texts, vectors.ends().tolist(), list)

@@ -1,0 +1,208 @@
+"""Runs a program whose delegates this machine's runtime does not have, each delegate in its reference implementation.
+
+The runtime runs everything else. For each delegate call, the program is run up to it; the interpreter of the backend
+computes the call; and the results are inputs of the following runs. The last run is whole. Its ETDump gets the calls
+that the interpreters made, so it reads like a device's. An event's metadata names what made the call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tqdm.auto import tqdm
+
+from etviz.artifacts.etdump.etdump import read_etdump
+from etviz.artifacts.etdump.events import Layout
+from etviz.artifacts.etdump.value_writer import ALIGNMENT, ValueWriter
+from etviz.artifacts.files import room_for
+from etviz.artifacts.known_files import note_written
+from etviz.artifacts.record.record_file import read_record
+from etviz.artifacts.scratch import Scratch
+from etviz.errors import ExecutionError, UsageError
+from etviz.pipeline.execute import ChildRun, execute
+from etviz.pipeline.interpreters import Interpreter, interpreter_of
+from etviz.pipeline.relower import BackendRefusedError, Piece, Ran, run_alone
+from etviz.upstream.emulated import DelegateCall, DelegateFree, MadeCall, with_calls
+from etviz.upstream.executorch import runs_here
+
+if TYPE_CHECKING:
+    import torch
+
+    from etviz.artifacts.files import PathLike
+    from etviz.graph.ir import Graph
+
+EMULATED: Final = "emulated"
+"""The runner that `etviz.debug` takes by this name."""
+
+
+@dataclass(slots=True)
+class _Made:
+    """One delegate call of one execution."""
+
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+
+
+def emulate(
+    pte: PathLike,
+    record: PathLike,
+    runs: Sequence[Sequence[Any]],
+    *,
+    workdir: PathLike,
+    timeout: float | None = None,
+    data: PathLike | None = None,
+) -> ChildRun:
+    """Run a program as `execute` does, each delegate in its reference implementation.
+
+    Parameters
+    ----------
+    pte, record
+        The program, and its record, which holds the delegates' graphs.
+    runs
+        Flat inputs of each execution.
+    workdir
+        Folder for ``etdump.etdp`` and ``debug_buffer.bin``.
+    timeout
+        Seconds for each run.
+    data
+        File with the weights that are not in the `.pte`.
+
+    Raises
+    ------
+    UsageError
+        If a delegate has no reference implementation here, or stands in a branch or a loop.
+    ExecutionError
+        If a run fails, or a reference implementation refuses a delegate.
+    """
+    path, folder = Path(pte).absolute(), Path(workdir).absolute()
+    program = DelegateFree(path.read_bytes(), "forward", _stays)
+    graph = read_record(record).graphs["forward"]
+    if graph.mutations and len(runs) > 1:
+        raise UsageError("runner='emulated' takes one call of a model that keeps state; give one tuple of inputs")
+    delegates = {call.instruction: _delegate(graph, call) for call in program.calls}
+    known = {call.instruction: _interpreter(call.backend_id) for call in program.calls}
+    counts = {at: len(inner.outputs) for at, inner in delegates.items()}
+    made: dict[int, list[_Made]] = {}
+    options: dict[str, Any] = {"timeout": timeout, "data": data, "passing": True}
+    with Scratch() as scratch, room_for(), tqdm(total=len(program.calls) + 1, desc="emulate", leave=False) as bar:
+        cut = Path(scratch) / "program.pte"
+        for call in program.calls:
+            bar.set_postfix_str(call.backend_id)
+            given = len(delegates[call.instruction].user_inputs())
+            cut.write_bytes(program.program(counts, call, given))
+            reached = execute(cut, _with_made(program.calls, made, counts, delegates, runs), **options).outputs
+            piece = Piece(delegates[call.instruction], {}, [], [])
+            ran = Ran(str(path), "forward", call.instruction, os.fspath(record))
+            made[call.instruction] = [_make(replace(piece, ran=ran, inputs=inputs), timeout) for inputs in reached]
+            bar.update()
+        cut.write_bytes(program.program(counts))
+        whole = _with_made(program.calls, made, counts, delegates, runs)
+        run = execute(cut, whole, workdir=folder, **options)
+        bar.update()
+    if run.etdump is None:
+        raise UsageError("the runtime wrote no ETDump")
+    buffer = folder / "debug_buffer.bin"
+    _add_calls(run.etdump, buffer, known, made, len(runs))
+    note_written([run.etdump, buffer])
+    return replace(run, debug_buffer=buffer, dump=read_etdump(run.etdump))
+
+
+def _add_calls(
+    etdump: Path, buffer: Path, known: dict[int, Interpreter], made: dict[int, list[_Made]], count: int
+) -> None:
+    """Add the calls to the ETDump, and their values to the debug buffer, in the order of logging."""
+    writer = ValueWriter(buffer, append=True)
+    executions = [list(_logged(writer, known, made, at)) for at in range(count)]
+    content, ordered = buffer.read_bytes() if buffer.exists() else b"", bytearray()
+
+    def move(offset: int, code: int, sizes: Sequence[int]) -> int:
+        ordered.extend(bytes(-len(ordered) % ALIGNMENT))
+        start = len(ordered)
+        ordered.extend(content[offset : offset + Layout(code, tuple(sizes), ()).nbytes])
+        return start
+
+    etdump.write_bytes(with_calls(etdump.read_bytes(), executions, move))
+    buffer.write_bytes(ordered)
+
+
+def _delegate(graph: Graph, call: DelegateCall) -> Graph:
+    for node in graph.nodes:
+        if node.instruction == call.instruction and graph.inside(node).nodes:
+            return graph.inside(node)
+    raise UsageError(f"the record does not hold the graph of the delegate call {call.instruction}")
+
+
+def _interpreter(backend_id: str) -> Interpreter:
+    found = interpreter_of(backend_id)
+    if found is None:
+        raise UsageError(
+            f"etviz has no reference implementation of {backend_id}; run it on the device, or register one "
+            "(docs/backends.md)"
+        )
+    if not found.is_installed():
+        raise UsageError(f"runner='emulated' needs {found.package} for {backend_id}: {found.command}")
+    return found
+
+
+def _stays(backend_id: str) -> bool:
+    """True for a backend that the runtime here has: its own kernels are better than any reference implementation."""
+    found = interpreter_of(backend_id)
+    return (found is None or not found.implementation) and runs_here(backend_id)
+
+
+def _with_made(
+    calls: Sequence[DelegateCall],
+    made: dict[int, list[_Made]],
+    counts: dict[int, int],
+    delegates: dict[int, Graph],
+    runs: Sequence[Sequence[Any]],
+) -> list[list[Any]]:
+    """The inputs of each execution, with the outputs of the calls that were made; of the others, zeros."""
+    found = []
+    for at, inputs in enumerate(runs):
+        own = list(inputs)
+        for call in calls:
+            here = made.get(call.instruction)
+            own += here[at].outputs if here is not None else _zeros(delegates[call.instruction])
+        found.append(own)
+    return found
+
+
+def _zeros(graph: Graph) -> list[torch.Tensor]:
+    import torch
+
+    from etviz.graph.ir import refs
+    from etviz.graph.uses import Uses
+
+    uses, found = Uses(graph), []
+    for name in refs(graph.outputs):
+        operator, output = uses.value(name)
+        meta = uses.nodes[operator].outputs[output]
+        if meta is None or not all(isinstance(size, int) for size in meta.shape):
+            raise UsageError("runner='emulated' takes delegates with known sizes only; export without dynamic shapes")
+        found.append(torch.zeros(tuple(map(int, meta.shape)), dtype=getattr(torch, meta.dtype)))
+    return found
+
+
+def _make(piece: Piece, timeout: float | None) -> _Made:
+    try:
+        return _Made(list(piece.inputs), run_alone(piece, timeout=timeout, quiet=True).outputs)
+    except BackendRefusedError as error:
+        at = piece.ran.instruction if piece.ran is not None else -1
+        raise ExecutionError(f"{error.backend} can't run the delegate call {at}: {error.problem}") from error
+
+
+def _logged(
+    writer: ValueWriter, known: dict[int, Interpreter], made: dict[int, list[_Made]], at: int
+) -> Iterator[MadeCall]:
+    for instruction, executions in made.items():
+        call = executions[at]
+        values = []
+        for tensor in (*call.inputs, *call.outputs):
+            _, ref = writer.value(tensor)
+            values.append((ref.layout.scalar_type, ref.layout.sizes, ref.layout.strides, max(ref.offset, 0)))
+        yield MadeCall(instruction, values, known[instruction].implementation)

@@ -1,0 +1,123 @@
+# pyright: reportPrivateUsage=false, reportMissingImports=false
+"""TOSA, the form through which Arm's backends lower: its graph for a delegate, and the reference model that runs it.
+
+Imports are inside the functions: Arm's passes take seconds, and the extra ``tosa`` may not be installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from etviz.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch.export import ExportedProgram
+
+BACKENDS: Final = ("TOSABackend", "EthosUBackend", "VgfBackend")
+_MARK: Final = "etviz_operator"
+"""Key in the `meta` of a delegate's nodes; Arm's passes copy it to what they make of a node."""
+
+
+def specify(
+    program: ExportedProgram, backend_id: str, compile_specs: Iterable[tuple[str, bytes]]
+) -> tuple[bytes, dict[str, str]]:
+    """The TOSA flatbuffer of a delegate, and by name of a tensor in it the operator that it comes from.
+
+    Parameters
+    ----------
+    program
+        What the backend lowered; it is not changed.
+    backend_id, compile_specs
+        Of the delegate. Each of `BACKENDS` goes through TOSA with the same passes; VGF adds two.
+
+    Raises
+    ------
+    ImportError
+        If the extra ``tosa`` is not installed.
+    """
+    from executorch.backends.arm import _passes
+    from executorch.backends.arm.tosa.backend import TOSABackend
+    from executorch.exir.backend.compile_spec_schema import CompileSpec
+
+    own = copy.deepcopy(program)
+    for node in own.graph.nodes:
+        node.meta[_MARK] = node.name
+    origins: dict[str, str] = {}
+    manager: Any = _passes.ArmPassManager
+    original = manager.transform_to_backend_pipeline
+
+    def transform(self: Any, exported_program: Any, graph_module: Any) -> Any:
+        is_whole = graph_module is own.graph_module  # and not a branch or a loop's body
+        module = original(self, exported_program=exported_program, graph_module=graph_module)
+        if is_whole:
+            origins.update({node.name: node.meta[_MARK] for node in module.graph.nodes if _MARK in node.meta})
+        return module
+
+    spec, rewrites = _compile_spec(backend_id, [CompileSpec(key, value) for key, value in compile_specs])
+    manager.transform_to_backend_pipeline = transform
+    try:
+        with rewrites:
+            return bytes(TOSABackend._preprocess(own, spec).processed_bytes), origins
+    finally:
+        manager.transform_to_backend_pipeline = original
+
+
+def _compile_spec(backend_id: str, specs: list[Any]) -> tuple[Any, contextlib.AbstractContextManager[None]]:
+    """What TOSA is lowered with for a backend, and the passes that the backend adds."""
+    from executorch.backends.arm.tosa.backend import TOSABackend
+
+    if backend_id == "EthosUBackend":
+        from executorch.backends.arm.ethosu.compile_spec import EthosUCompileSpec as Spec
+    elif backend_id == "VgfBackend":
+        from executorch.backends.arm.vgf.compile_spec import VgfCompileSpec as Spec
+    else:
+        from executorch.backends.arm.tosa.compile_spec import TosaCompileSpec as Spec
+    own: Any = Spec._from_list(specs)
+    if backend_id == "TOSABackend":
+        return own, contextlib.nullcontext()
+    return TOSABackend.filter_tosa_compile_specs(own), _vgf_passes() if backend_id == "VgfBackend" else (
+        contextlib.nullcontext()
+    )
+
+
+@contextlib.contextmanager
+def _vgf_passes() -> Generator[None]:
+    from executorch.backends.arm.vgf import backend
+
+    kept = backend._snapshot_registered_pass_insertions()
+    try:
+        backend._register_vgf_rewrite_passes()
+        yield
+    finally:
+        backend._restore_registered_pass_insertions(kept)
+
+
+def as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Integers of 16 bits as the bfloat16 numbers with these bits."""
+    from ml_dtypes import bfloat16
+
+    return bits.view(bfloat16)
+
+
+def run_reference_model(graph: bytes, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """The outputs of a TOSA graph by Arm's reference model.
+
+    Raises
+    ------
+    ImportError
+        If the extra ``tosa`` is not installed.
+    UsageError
+        If the reference model refuses the graph, or the specification leaves its result open.
+    """
+    import tosa_reference_model as model
+
+    outputs, status = model.run(
+        graph, list(inputs), verbosity="NONE", tosa_level="NONE", initialize_variable_tensor_from_numpy=True
+    )
+    if status != model.GraphStatus.TOSA_VALID:
+        raise UsageError(f"the TOSA reference model refuses the graph: {status.name}")
+    return outputs
