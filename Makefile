@@ -18,6 +18,7 @@ export PIP_NO_INPUT := 1
 INSTALLED := $(VENV)/.etviz-installed
 BENCH_INSTALLED := $(VENV)/.etviz-bench-installed
 ZOO_INSTALLED := $(VENV)/.etviz-zoo-installed
+TOSA_INSTALLED := .venv-tosa/.etviz-installed
 NODE_MODULES := node_modules/.etviz-installed
 BUNDLE := etviz/view/static/index.js
 RUNNER := examples/cpp_runner/build
@@ -26,7 +27,7 @@ FRONT_END := build.mjs tsconfig.json $(shell find js -name dev -prune -o -type f
 
 NODE_IS_NEW_ENOUGH := const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)
 
-.PHONY: help install demo runner test lint format bench bench-large zoo test-openvino matrix canary fuzz lab wheel chromium clean
+.PHONY: help install demo runner test lint format bench bench-large zoo test-tosa test-backends test-openvino matrix canary fuzz lab wheel chromium clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,7 +70,7 @@ runner: install ## build the C++ runner: examples/cpp_runner/build/etviz_runner
 # All three parts run even when one fails, and pytest's closing line comes last. A browser on busy cores can be late:
 # what failed is tried once more by itself, and what fails then has failed. Where Python may not write bytecode, each
 # process would rewrite the asserts of all tests each time.
-test: install chromium ## run the Python, TypeScript and browser tests, on all cores
+test: install chromium $(TOSA_INSTALLED) ## run the Python, TypeScript and browser tests, on all cores
 	@failed=; \
 	npm run --silent typecheck & types=$$!; \
 	npm test --silent || failed="$$failed vitest"; \
@@ -78,6 +79,7 @@ test: install chromium ## run the Python, TypeScript and browser tests, on all c
 	$(BIN)/python -m pytest -n logical --maxprocesses 8 \
 	|| { test $$? = 1 && $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none --maxfail 1; } \
 	|| failed="$$failed pytest"; \
+	.venv-tosa/bin/python -m pytest -n logical --maxprocesses 8 -m 'not slow' tests/tosa || failed="$$failed tosa"; \
 	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 lint: install ## ruff, pyright, tsc and the flow of imports
@@ -111,6 +113,20 @@ zoo: install $(ZOO_INSTALLED) ## count false alarms and missed culprits on some 
 $(ZOO_INSTALLED): $(INSTALLED)
 	HATCH_JUPYTER_BUILDER_SKIP_NPM=1 $(BIN)/python -m pip install --editable '.[zoo]'
 	@touch $@
+
+# tosa-tools pins an older NumPy than etviz is tested with, and works with this one: an environment on top of .venv.
+SITE := import sysconfig; print(sysconfig.get_path("purelib"))
+
+$(TOSA_INSTALLED): $(INSTALLED)
+	test -x .venv-tosa/bin/python || $(BIN)/python -m venv .venv-tosa
+	printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c '$(SITE)')" > "$$(.venv-tosa/bin/python -c '$(SITE)')/etviz-chain.pth"
+	.venv-tosa/bin/python -m pip install --no-deps tosa-tools==2026.5.0 ethos-u-vela==5.2.0 ml_dtypes==0.5.1 ai_ml_sdk_model_converter==0.11.0
+	@touch $@
+
+test-tosa: install $(TOSA_INSTALLED) ## run the tests of Arm's delegates, in .venv-tosa
+	.venv-tosa/bin/python -m pytest -n logical --maxprocesses 8 --dist loadfile tests/tosa
+
+test-backends: test-tosa test-openvino ## run the tests of all backends that need packages, each in an environment of its own
 
 # An environment of its own, because OpenVINO pins an older NumPy.
 test-openvino: ## run the tests of the OpenVINO delegate, in .venv-openvino
@@ -151,5 +167,5 @@ chromium: # the browser for the browser tests
 	@tests/browser/ensure_chromium.sh
 
 clean: ## remove everything that the commands above made
-	rm -rf $(VENV) .venv-openvino node_modules $(RUNNER) etviz/view/static etviz/labextension dist build site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-openvino .venv-tosa node_modules $(RUNNER) etviz/view/static etviz/labextension dist build site .pytest_cache .ruff_cache .hypothesis
 	find etviz tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

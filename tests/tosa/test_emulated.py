@@ -27,7 +27,12 @@ from tests.tosa import models
 from tests.tosa.plants import Plant, planted, plants
 
 KINDS = ("tosa", "tosa-int8")
-NAMES = [(kind, name) for kind in KINDS for name in models.MODELS]
+NAMES = [
+    pytest.param(kind, name, marks=() if name in ("cnn", "residual") else pytest.mark.slow)
+    for kind in KINDS
+    for name in models.MODELS
+]
+"""All correct programs; `make test` runs two of them."""
 
 
 @pytest.fixture(scope="session")
