@@ -254,7 +254,7 @@ class Inspection(Shown):
         return self.analysis.worst(n, by)
 
     def tensors(self, row: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """``(reference, runtime)`` tensors of a row.
+        """``(reference, runtime)`` tensors of a row; of a final output, given its row of `outputs`.
 
         Raises
         ------
@@ -846,6 +846,62 @@ class Export:
         from etviz.view.export.model_explorer import write_model_explorer
 
         return write_model_explorer(self._analysis, path)
+
+    def tensors(self, path: str | os.PathLike[str]) -> Path:
+        """Write every tensor of the run and its reference as safetensors files, with an index.
+
+        Rows inside zoomed delegates, final outputs and inputs are there too. A reference that was not kept is computed
+        again.
+
+        Parameters
+        ----------
+        path
+            Folder for ``index.json`` and ``tensors-00000.safetensors``, ...; it is made if there is none. Each entry of
+            the index names the file and the key of its tensors.
+
+        Returns
+        -------
+        Path
+            The index.
+
+        Raises
+        ------
+        UsageError
+            If `path` can't be written to.
+        ArtifactError
+            If a file can't be written.
+        """
+        from etviz.view.export.tensors import write_tensors
+
+        return write_tensors(self._analysis, path)
+
+    def svg(self, path: str | os.PathLike[str], by: str = "introduced_severity") -> Path:
+        """Draw the delegated graph: instructions, the operators inside each delegate, and what flows between them.
+
+        A node is coloured by its level, and shows the metric `by`; its tooltip has the source line.
+
+        Parameters
+        ----------
+        path
+            The file (``graph.svg``).
+        by
+            The metric that nodes show.
+
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        UsageError
+            If the artifacts do not hold the program, or the metric does not exist.
+        ArtifactError
+            If the file can't be written.
+        """
+        from etviz.view.export.svg import write_svg
+
+        return write_svg(self._analysis, path, by)
 
     @during("writing the figures")
     def figures(self, path: str | os.PathLike[str], n: int = 5, suffix: str = ".png") -> list[Path]:

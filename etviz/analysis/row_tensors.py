@@ -94,10 +94,26 @@ class RowTensors:
         UsageError
             If the row does not exist, or it has no reference.
         """
+        if isinstance(row, pd.Series) and "instruction" not in row and "output" in row:
+            return self._final_output(row)
         pair = self.pair(row)
         if pair.reference is None:
             raise UsageError(f"row {self._rows.find(row).name} has no reference tensor: {pair.missing}")
         return pair.reference, pair.runtime
+
+    def _final_output(self, row: pd.Series) -> tuple[torch.Tensor, torch.Tensor]:
+        """The tensors of a row of `Inspection.outputs`."""
+        from etviz.comparison.measurement import as_tensor
+
+        self._check_files()
+        run = next((run for run in self._rows.tables.compared.runs if run.event_block == row["event_block"]), None)
+        sides = (run.comparison.reference_outputs, run.comparison.runtime_outputs) if run is not None else ((), ())
+        at = int(row["output"])
+        reference, runtime = (as_tensor(values[at]) if 0 <= at < len(values) else None for values in sides)
+        if reference is None or runtime is None:
+            what = "reference" if reference is None else "runtime"
+            raise UsageError(f"output {at} of event block {row['event_block']} has no {what} tensor")
+        return reference, runtime
 
     @during("counting a histogram")
     def histogram(self, row: Any, bins: int = 64) -> Histogram:

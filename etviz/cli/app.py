@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from etviz import __version__
-from etviz.cli import agent, calls, check, compare, demo, gaps, info, outputs, probe, report, run, verify, why
+from etviz.cli import agent, calls, check, compare, demo, dump, gaps, info, outputs, probe, report, run, verify, why
 from etviz.cli.artifacts import expanded, file_options
 from etviz.cli.console import err, out, with_options
 from etviz.errors import EtvizError, UnexpectedError
@@ -61,6 +61,7 @@ _COMMANDS: Final = (
     ("Look", info.info, "etviz info etviz-demo"),
     ("Look", gaps.gaps, "etviz gaps etviz-demo --by sqnr_db --top 20 --format csv"),
     ("Look", outputs.outputs, "etviz outputs etviz-demo --plot outputs.png"),
+    ("Look", dump.dump, "etviz dump etviz-demo -o tensors"),
     ("Look", why.why, "etviz why etviz-demo --json"),
     ("Look", report.report, "etviz report etviz-demo -o report.html --tensors worst"),
     ("Look", compare.compare, "etviz compare fp32 int8 -o compared.html"),

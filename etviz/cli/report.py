@@ -27,14 +27,19 @@ def report(
     tensors: Annotated[
         Tensors, typer.Option("--tensors", help="none: smallest; histograms: of every row; worst: and worst elements.")
     ] = Tensors.histograms,
+    svg: Annotated[Path | None, typer.Option("--svg", help="Also draw the graph, coloured by severity.")] = None,
     title: Annotated[str | None, typer.Option("--title", help="Heading of the report.")] = None,
     as_json: given.JsonOption = False,
 ) -> None:
     """One HTML file with the linked view. It needs no kernel and no network, and can be mailed."""
     check_target(output, "the report")
+    if svg is not None:
+        check_target(svg, "the graph")
     inspection = artifacts.load()
     with doing("writing the report"):
         written = inspection.to_html(output, tensors.value, title)
+        if svg is not None:
+            inspection.export.svg(svg)
     size = written.stat().st_size
     if as_json:
         print_json({"report": str(written), "bytes": size, "rows": len(inspection.gaps)})

@@ -45,7 +45,7 @@ def write_model_explorer(analysis: Analysis, path: PathLike) -> list[Path]:
     target, graph = check_target(path, "the graph"), analysis.graph
     if analysis.delegation is None:
         raise UsageError("the files do not hold the program, so there is no graph; give record=, or pte= and etrecord=")
-    rows = _rows_of_nodes(analysis)
+    rows = rows_of_nodes(analysis)
     texts = {target: collection(analysis, rows)}
     for name in NODE_DATA:
         found = node_data(graph.name, name, rows)
@@ -105,7 +105,7 @@ def _color(metric: str, value: float) -> str:
     return _COLORS[(value >= warn) + (value >= bad) + (value > bad)]
 
 
-def _rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
+def rows_of_nodes(analysis: Analysis) -> dict[int, Any]:
     tree, gaps = analysis.tree, analysis.tables.rows
     where = list(zip(gaps["instruction"].tolist(), gaps["output"].tolist(), strict=True))
     nodes = [tree.by_instruction.get(instruction, -1) for instruction, _ in where]
