@@ -86,13 +86,5 @@ def keep_off_backend_class() -> type:
     return KeepOffBackend
 
 
-def keep_in_float(quantizer: Any, names: Iterable[str]) -> Any:
-    return keep_in_float_class()(quantizer, names)
-
-
-def keep_off_backend(partitioner: Any, names: Iterable[str]) -> Any:
-    return keep_off_backend_class()(partitioner, names)
-
-
 def source_of(kind: type, needs: str) -> str:
     return f"{needs}\n\n\n{textwrap.dedent(inspect.getsource(kind))}"

@@ -14,9 +14,7 @@ from tqdm.auto import tqdm
 from etviz.artifacts.scratch import Scratch
 from etviz.errors import EtvizError, UsageError, during
 from etviz.evidence.exclusions import (
-    keep_in_float,
     keep_in_float_class,
-    keep_off_backend,
     keep_off_backend_class,
     source_of,
 )
@@ -262,7 +260,7 @@ def _quantized(case: _Case, goals: Sequence[float], budget: float) -> Suggestion
             candidates.append(names)
 
     def change(names: Sequence[str]) -> dict[str, Any]:
-        return {"quantizer": keep_in_float(quantizer, names)}
+        return {"quantizer": keep_in_float_class()(quantizer, names)}
 
     def code(names: Sequence[str]) -> str:
         listed = ", ".join(map(repr, names))
@@ -279,7 +277,7 @@ def _delegated(case: _Case, culprits: Sequence[tuple[str, ...]], goals: Sequence
         return _none(case, "Nothing is quantized and nothing is delegated, so there is nothing to change.")
 
     def change(names: Sequence[str]) -> dict[str, Any]:
-        return {"partitioner": [keep_off_backend(item, names) for item in partitioners]}
+        return {"partitioner": [keep_off_backend_class()(item, names) for item in partitioners]}
 
     def code(names: Sequence[str]) -> str:
         listed = ", ".join(map(repr, names))

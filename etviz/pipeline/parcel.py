@@ -29,6 +29,7 @@ _ALIGNMENT: Final = 64
 _MAPPED: Final = 1 << 20
 """Bytes from which a file of tensors is mapped; a smaller one is read."""
 _PLAIN: Final = (bool, int, float, str, type(None))
+_CONTAINERS: Final = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class Known:
@@ -81,7 +82,7 @@ class Packer:
         name = self._known.name(value, self)
         if name is not None:
             return ["known", name]
-        if kind in (list, tuple, set, frozenset):
+        if kind in _CONTAINERS.values():
             return [kind.__name__, *map(self.pack, value)]
         if kind is dict:
             return ["dict", *(self.pack(item) for pair in value.items() for item in pair)]
@@ -169,22 +170,12 @@ class Unpacker:
         if not isinstance(packed, list):
             return packed
         kind, *rest = packed
+        if kind in _CONTAINERS:
+            return _CONTAINERS[kind](self._all(rest))
         return self._known.find(rest[0], self) if kind == "known" else getattr(self, f"_{kind}")(*rest)
 
     def _all(self, items: Sequence[Json]) -> list[Any]:
         return [self.unpack(item) for item in items]
-
-    def _list(self, *items: Json) -> list[Any]:
-        return self._all(items)
-
-    def _tuple(self, *items: Json) -> tuple[Any, ...]:
-        return tuple(self._all(items))
-
-    def _set(self, *items: Json) -> set[Any]:
-        return set(self._all(items))
-
-    def _frozenset(self, *items: Json) -> frozenset[Any]:
-        return frozenset(self._all(items))
 
     def _dict(self, *items: Json) -> dict[Any, Any]:
         flat = self._all(items)
